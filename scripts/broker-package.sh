@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds mqtick-broker and mqtick-load as static programs, and a Debian package of the two:
+# Builds mqtick-broker, mqtick-join and mqtick-load as static programs, and a Debian package of them:
 # build/mqtick-broker_VERSION_ARCHITECTURE.deb. The programs alone are in build/broker/ARCHITECTURE.
 #
 #   scripts/broker-package.sh [ARCHITECTURE...]     amd64, arm64 or armhf; default: this machine's
@@ -56,7 +56,7 @@ settings() {
     "RUSTFLAGS=-C target-feature=+crt-static --remap-path-prefix=$2=/cargo --remap-path-prefix=$3=/mqtick --remap-path-prefix=$4=/target"
 }
 
-cargo_build=(cargo build --locked --release -p mqtick-broker -p mqtick-load)
+cargo_build=(cargo build --locked --release -p mqtick-broker -p mqtick-join -p mqtick-load)
 
 # build_here TARGET COMPILER
 build_here() {
@@ -69,7 +69,7 @@ has_cross_tools() {
 }
 
 with_own_tools() {
-  echo "here with tools of your own ('rustup target add $1'; Debian's gcc-${2//_/-}): the same command again."
+  echo "install tools here ('rustup target add $1' and Debian's gcc-${2//_/-}) and run the same command again."
 }
 
 # make_tree ARCHITECTURE TARGET GNU-NAME
@@ -116,18 +116,20 @@ package() {
   local architecture=$1 rust=$2 folder=build/broker/$1 programs=$3/$2/release file doc
   rm -rf "$folder"
   doc=$folder/usr/share/doc/mqtick-broker
-  install -D -t "$folder/usr/bin" "$programs/mqtick-broker" "$programs/mqtick-load"
-  install -D -m 644 -t "$folder/usr/lib/systemd/system" broker/server/systemd/mqtick-broker.*
+  install -D -t "$folder/usr/bin" "$programs"/mqtick-{broker,join,load}
+  install -D -m 644 -t "$folder/usr/lib/systemd/system" broker/server/systemd/mqtick-*.{service,socket}
   install -D -m 644 broker/server/broker.toml.example "$folder/etc/mqtick/broker.toml"
+  install -D -m 644 broker/server/join.toml.example "$folder/etc/mqtick/join.toml"
   install -D -m 644 broker/server/debian/sysusers "$folder/usr/lib/sysusers.d/mqtick-broker.conf"
   install -D -m 644 broker/server/debian/overrides "$folder/usr/share/lintian/overrides/mqtick-broker"
   install -D -m 644 -t "$doc" broker/server/README.md
+  install -D -m 644 broker/server/join/README.md "$doc/join.md"
   python3 broker/server/licences.py copyright "$rust" >"$doc/copyright"
   printf 'mqtick-broker (%s) unstable; urgency=medium\n\n  * %s\n\n -- The mqtick authors <%s>  %s\n' \
     "$version" "Built from the source of mqtick; its CHANGELOG.md says what changed." "$contact" \
     "$(date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")" | gzip -9n >"$doc/changelog.gz"
   install -D -m 755 -t "$folder/DEBIAN" broker/server/debian/{postinst,prerm,postrm}
-  echo /etc/mqtick/broker.toml >"$folder/DEBIAN/conffiles"
+  printf '/etc/mqtick/%s.toml\n' broker join >"$folder/DEBIAN/conffiles"
   cat >"$folder/DEBIAN/control" <<EOF
 Package: mqtick-broker
 Version: $version
@@ -141,6 +143,8 @@ Description: MQTT broker that delivers to many subscribers at once
  MQTT 3.1.1 and 5 over TCP, TLS, WebSocket and Unix sockets, on all cores. Each
  copy of a message can say how long it was in the broker. Password files and
  access lists of Mosquitto are taken as they are.
+ .
+ mqtick-join joins MQTT brokers of any kind at several sites.
  .
  mqtick-load measures a broker: latency, skew and loss.
 EOF

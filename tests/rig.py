@@ -334,6 +334,12 @@ class Authority:
             *("-out", f"{name}.crt", "-startdate", since, "-enddate", until, *words, *keys),
         )
 
+    def issue(self, subject: str) -> tuple[Path, Path]:
+        """Make a certificate for 127.0.0.1 with this common name; where it and its key are."""
+        self._request(subject, subject)
+        self._sign(subject, "20200101000000Z", "20991231235959Z")
+        return self.folder / f"{subject}.crt", self.folder / f"{subject}.key"
+
     def listener(self, port: int, since: str = "20200101", until: str = "20991231") -> str:
         """Make a certificate for 127.0.0.1 and return the lines of a TLS listener with it."""
         name = f"broker{port}"

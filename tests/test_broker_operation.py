@@ -651,8 +651,9 @@ def test_systemd_finds_nothing_to_complain_about(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_systemd")
-def test_the_service_is_exposed_little_and_says_why_where_it_is() -> None:
-    unit = UNITS / "mqtick-broker.service"
+@pytest.mark.parametrize("name", ["mqtick-broker", "mqtick-join"])
+def test_the_service_is_exposed_little_and_says_why_where_it_is(name: str) -> None:
+    unit = UNITS / f"{name}.service"
     command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     exposure = re.search(r"Overall exposure level for \S+: (\d+\.\d)", said)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PROGRAMS = ("mqtick-broker", "mqtick-load")
+PROGRAMS = ("mqtick-broker", "mqtick-join", "mqtick-load")
 PERMISSIVE = (
     # The first one that a crate offers is the one that we take.
     "Apache-2.0",

@@ -11,7 +11,7 @@ use crate::program::{Failure, Outcome};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const MOST_WAITING: usize = 8;
-const LONGEST: usize = 64;
+const LONGEST: usize = 512;
 
 /// Where questions come.
 pub struct Control {
@@ -21,11 +21,11 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listen. A socket that nobody listens to any more is replaced.
+    /// Listen, for this program. A socket that nobody listens to any more is replaced.
     ///
     /// # Errors
     /// Where another one runs, or the place cannot be written.
-    pub fn new(path: &Path) -> Outcome<Self> {
+    pub fn new(path: &Path, program: &str) -> Outcome<Self> {
         let name = path.display();
         let fault = |error: io::Error| Failure::Failed(format!("{name}: {error}."));
         let is_socket = std::fs::symlink_metadata(path)
@@ -33,7 +33,7 @@ impl Control {
         match UnixStream::connect(path) {
             Ok(_) => {
                 return Err(Failure::Failed(format!(
-                    "{name}: another mqtick-accelerate runs there: stop it, or give each its own --control."
+                    "{name}: another {program} runs there: stop it, or give each its own --control."
                 )));
             }
             Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket => {
@@ -95,15 +95,15 @@ impl Drop for Control {
     }
 }
 
-/// Ask the program that runs.
+/// Ask this program, which runs.
 ///
 /// # Errors
 /// Where none does, or it does not answer.
-pub fn ask(path: &Path, question: &str) -> Outcome<String> {
+pub fn ask(path: &Path, program: &str, question: &str) -> Outcome<String> {
     let name = path.display();
     let fault = |error: io::Error| {
         Failure::Failed(format!(
-            "{name}: {error}. Is mqtick-accelerate running, with this --control, and may you ask it?"
+            "{name}: {error}. Is {program} running, with this --control, and may you ask it?"
         ))
     };
     let mut stream = UnixStream::connect(path).map_err(fault)?;

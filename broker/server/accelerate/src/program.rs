@@ -155,6 +155,7 @@ impl Watcher for Controller {
     }
 }
 
+const PROGRAM: &str = "mqtick-accelerate";
 /// A tick opens rules, so a publisher waits for it; with so many clients that it takes long, they are
 /// further apart, and take a twentieth of the time.
 const TICK_MS: u8 = 10;
@@ -173,7 +174,7 @@ pub fn run(options: Options) -> Outcome<()> {
             env!("CARGO_PKG_VERSION"),
             "\n"
         )),
-        Command::Ask(question) => print(&ask(&options.control, question)?),
+        Command::Ask(question) => print(&ask(&options.control, PROGRAM, question)?),
         Command::Run {
             plane,
             brokers,
@@ -269,7 +270,7 @@ fn accelerate(
     path: &Path,
 ) -> Outcome<()> {
     let signals = signals()?;
-    let mut control = Control::new(path)?;
+    let mut control = Control::new(path, PROGRAM)?;
     watcher.begin(&mut driver)?;
     print(&format!("{}, for {brokers}\n", driver.name()))?;
     let mut due_ns = 0;

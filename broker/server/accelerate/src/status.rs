@@ -144,7 +144,9 @@ fn printable(name: &str) -> String {
         .collect()
 }
 
-fn quoted(text: &str) -> String {
+/// A string of JSON.
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for one in text.chars() {
         match one {

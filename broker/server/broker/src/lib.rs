@@ -1,6 +1,8 @@
 //! The program: configuration, listeners, connections, sessions, delivery.
+//!
+//! `mqtick-join` uses its listeners, transports, settings and what surrounds them.
 
-mod activation;
+pub mod activation;
 mod batch;
 mod calls;
 mod connection;
@@ -13,25 +15,25 @@ mod feed;
 mod inlet;
 mod ledger;
 mod link;
-mod listener;
-mod log;
+pub mod listener;
+pub mod log;
 mod memory;
 mod message;
 mod metrics;
 mod moderation;
-mod poller;
+pub mod poller;
 pub mod program;
 mod residence;
-mod scrape;
+pub mod scrape;
 mod session;
 pub mod settings;
 mod shared;
 mod sn;
-mod socket;
-mod supervisor;
+pub mod socket;
+pub mod supervisor;
 mod sync;
 mod tally;
 pub mod transport;
 mod udp;
-mod upstream;
+pub mod upstream;
 mod worker;

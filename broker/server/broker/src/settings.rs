@@ -10,7 +10,7 @@ pub use error::Error;
 pub use listener::{Listener, Place, Tls, Transport};
 pub use subnet::Subnet;
 
-use error::{between, explain, line_of, refuse};
+pub use error::{between, explain, line_of, refuse};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::collections::HashMap;
@@ -589,7 +589,11 @@ impl Sn {
     }
 }
 
-fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+/// Read an address with a port.
+///
+/// # Errors
+/// Where it is none.
+pub fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
     let text = String::deserialize(from)?;
     text.parse().map(Some).map_err(|_| {
         D::Error::custom(format!(

@@ -55,8 +55,32 @@ pub fn matches(filter: &str, name: &str) -> bool {
     }
 }
 
+/// Whether every topic that `narrow` matches is matched by `wide`. Neither is a shared subscription.
+#[must_use]
+pub fn covers(wide: &str, narrow: &str) -> bool {
+    if narrow.starts_with('$') && wide.starts_with(['+', '#']) {
+        return false; // [MQTT-4.7.2-1]
+    }
+    let wide = if wide == "+/#" { "#" } else { wide }; // each topic has a first level
+    let (mut wide, mut narrow) = (wide.split('/'), narrow.split('/'));
+    loop {
+        match (wide.next(), narrow.next()) {
+            (Some("#"), _) | (None, None) => return true,
+            (Some("+"), Some("#")) => return false,
+            (Some(one), Some(other)) if one == "+" || one == other => {}
+            _ => return false,
+        }
+    }
+}
+
 /// A shared subscription that names no group.
 pub(crate) struct NoName;
+
+/// Return the filter without the group, if it is shared; none: the group has no name.
+#[must_use]
+pub fn unshared(filter: &str) -> Option<&str> {
+    split_share(filter).ok().map(|(_, filter)| filter)
+}
 
 /// Return the name of the group, if the filter is shared, and the filter itself.
 pub(crate) fn split_share(filter: &str) -> Result<(Option<&str>, &str), NoName> {
@@ -101,8 +125,36 @@ fn wildcards_stand_well(filter: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::{covers, matches};
     use crate::Tree;
+
+    /// All of up to so many levels, of a small alphabet.
+    fn words(alphabet: &[&str], longest: usize) -> Vec<String> {
+        let mut all: Vec<String> = alphabet.iter().map(|&one| one.into()).collect();
+        let mut last = all.clone();
+        for _ in 1..longest {
+            last = last
+                .iter()
+                .flat_map(|one| alphabet.iter().map(move |level| format!("{one}/{level}")))
+                .collect();
+            all.extend(last.clone());
+        }
+        all
+    }
+
+    #[test]
+    fn a_filter_covers_another_where_it_matches_whatever_that_matches() {
+        let mut filters = words(&["a", "+", "#", "$a"], 3);
+        filters.retain(|one| crate::valid_filter(one));
+        let topics = words(&["a", "b", "$a"], 4);
+        for wide in &filters {
+            for narrow in &filters {
+                let mut matched = topics.iter().filter(|topic| matches(narrow, topic));
+                let holds = matched.all(|topic| matches(wide, topic));
+                assert_eq!(covers(wide, narrow), holds, "{wide} {narrow}");
+            }
+        }
+    }
 
     #[test]
     fn a_filter_matches_what_the_tree_finds_by_it() {

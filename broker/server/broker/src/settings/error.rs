@@ -36,7 +36,11 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-pub(super) fn refuse(key: impl Into<String>, what: impl Into<String>) -> Result<(), Error> {
+/// Refuse a setting.
+///
+/// # Errors
+/// Always.
+pub fn refuse(key: impl Into<String>, what: impl Into<String>) -> Result<(), Error> {
     Err(Error {
         file: None,
         line: None,
@@ -45,7 +49,11 @@ pub(super) fn refuse(key: impl Into<String>, what: impl Into<String>) -> Result<
     })
 }
 
-pub(super) fn between<T>(key: &str, value: T, range: RangeInclusive<T>) -> Result<(), Error>
+/// Refuse a value that is out of range.
+///
+/// # Errors
+/// With the range.
+pub fn between<T>(key: &str, value: T, range: RangeInclusive<T>) -> Result<(), Error>
 where
     T: PartialOrd + fmt::Display,
 {
@@ -63,7 +71,8 @@ where
 }
 
 /// An error of the parser, with the line and the setting where it happened.
-pub(super) fn explain(text: &str, error: &toml::de::Error) -> Error {
+#[must_use]
+pub fn explain(text: &str, error: &toml::de::Error) -> Error {
     let at = error.span().map(|span| span.start);
     let spots = at.map(|at| (at, spots(text)));
     let here = |at, spot: &Spot| spot.name.contains(&at) || spot.value.contains(&at);
@@ -140,7 +149,8 @@ fn spots(text: &str) -> Vec<Spot> {
 }
 
 /// The line of a setting, or of the innermost thing that it would be in.
-pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
+#[must_use]
+pub fn line_of(text: &str, key: &str) -> Option<usize> {
     let spots = spots(text);
     let within = |spot: &&Spot| {
         key.strip_prefix(&spot.key)

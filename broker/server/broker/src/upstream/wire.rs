@@ -7,7 +7,7 @@ use nix::sys::socket::{
 };
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -95,12 +95,13 @@ impl Wire {
     }
 }
 
-/// What TLS needs: whom to believe, as a PEM file.
+/// What TLS needs: whom to believe, and the certificate and key that we show, if any, as PEM files.
 ///
 /// # Errors
-/// What is wrong with the file, with its name.
-pub fn trust(path: &Path) -> Result<Arc<ClientConfig>, String> {
-    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+/// What is wrong with a file, with its name.
+pub fn trust(path: &Path, own: Option<(&Path, &Path)>) -> Result<Arc<ClientConfig>, String> {
+    let named = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let wrong = |error: &dyn std::fmt::Display| named(path, error);
     let mut roots = RootCertStore::empty();
     for one in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
         let one = one.map_err(|error| wrong(&error))?;
@@ -113,7 +114,16 @@ pub fn trust(path: &Path) -> Result<Arc<ClientConfig>, String> {
     let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| wrong(&error))?;
-    Ok(Arc::new(
-        config.with_root_certificates(roots).with_no_client_auth(),
-    ))
+    let config = config.with_root_certificates(roots);
+    let Some((certificate, key)) = own else {
+        return Ok(Arc::new(config.with_no_client_auth()));
+    };
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect)
+        .map_err(|error| named(certificate, &error))?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| named(key, &error))?;
+    let config = config
+        .with_client_auth_cert(chain, secret)
+        .map_err(|error| named(certificate, &error))?;
+    Ok(Arc::new(config))
 }

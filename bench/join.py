@@ -1,0 +1,225 @@
+"""join: what does a node of mqtick-join cost, and what a hop between two sites?
+
+Latency: one message at a time, from just before it is written to the kernel's stamp of its arrival,
+at Mosquitto alone, at a node before it, and from one site to another (two nodes, two brokers), in
+turn message by message. Processor time: `mqtick-load pairs`, at Mosquitto and through the node, in
+turn; its floor relays by bare system calls. All of it on one machine.
+
+    python -m bench.join              4,000 messages each way, 5 blocks of pairs
+    python -m bench.join --short      a look
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.harness import Report, options, progress
+from demo.local_broker import Mosquitto, free_port, running, wait_for_port
+
+PROGRAMS = Path(__file__).resolve().parent.parent / "broker/server/target/release"
+SO_TIMESTAMPNS = 35
+GAP_S = 0.002
+PLACES = ("Mosquitto", "a node before Mosquitto", "from one site to another")
+
+
+def node(folder: Path, broker: Mosquitto, *neighbours: int) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a node before a broker, with these neighbours' ports; it and its port."""
+    program = PROGRAMS / "mqtick-join"
+    if not program.exists():
+        raise FileNotFoundError(f"{program} is not built: run make broker-programs")
+    port = free_port()
+    command = [
+        str(program),
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--broker",
+        f"127.0.0.1:{broker.port}",
+    ]
+    command += ["--name", folder.name, "--control", str(folder / "control")]
+    for one in neighbours:
+        command += ["--neighbour", f"127.0.0.1:{one}"]
+    with (folder / "node.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    wait_for_port(port, process)
+    return process, port
+
+
+def settled(folder: Path, nodes: int, filters: int) -> None:
+    """Wait until a node knows so many nodes and filters."""
+    command = [
+        str(PROGRAMS / "mqtick-join"),
+        "status",
+        "--json",
+        "--control",
+        str(folder / "control"),
+    ]
+    end = time.monotonic() + 30
+    while True:
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        now = json.loads(said)["now"]
+        if (now["nodes"], now["filters_known"]) == (nodes, filters) and now["broker_sessions"]:
+            return
+        if time.monotonic() > end:
+            raise RuntimeError(f"{folder.name} does not settle: {now}")
+        time.sleep(0.05)
+
+
+class Client:
+    """A client of MQTT 3.1.1 with kernel stamps."""
+
+    def __init__(self, port: int, name: str) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.settimeout(10)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        body = b"\0\4MQTT\4\2\0\0" + struct.pack(">H", len(name)) + name.encode()
+        self.socket.sendall(bytes([0x10, len(body)]) + body)
+        if self.receive()[0][:1] != b"\x20":
+            raise RuntimeError("it was not let in")
+
+    def subscribe(self, topic: str) -> None:
+        """Subscribe, and wait for the answer."""
+        body = b"\0\1" + struct.pack(">H", len(topic)) + topic.encode() + b"\0"
+        self.socket.sendall(bytes([0x82, len(body)]) + body)
+        self.receive()
+
+    def publish(self, topic: str, payload: bytes) -> int:
+        """Publish; when that began, in ns."""
+        body = struct.pack(">H", len(topic)) + topic.encode() + payload
+        packet = bytes([0x30, len(body)]) + body
+        begin_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        self.socket.sendall(packet)
+        return begin_ns
+
+    def receive(self) -> tuple[bytes, int]:
+        """What came, and when, in ns."""
+        octets, more, _, _ = self.socket.recvmsg(4096, 64)
+        stamp = next((data for _, kind, data in more if kind == SO_TIMESTAMPNS), bytes(16))
+        seconds, nanoseconds = struct.unpack("qq", stamp[:16])
+        return octets, seconds * 1_000_000_000 + nanoseconds
+
+
+def latencies(ways: Sequence[tuple[Client, Client]], count: int) -> tuple[list[list[float]], int]:
+    """Send over each way in turn: the delays of each in us, and how often another message came."""
+    found: list[list[float]] = [[] for _ in ways]
+    wrong = 0
+    for number in range(-200, count):
+        progress(f"latency: {number} of {count}")
+        for way, ((writer, reader), delays) in enumerate(zip(ways, found, strict=True)):
+            payload = struct.pack(">q24x", number)
+            begin_ns = writer.publish(topic(way), payload)
+            octets, end_ns = reader.receive()
+            wrong += not octets.endswith(payload)
+            if number >= 0:
+                delays.append((end_ns - begin_ns) / 1000)
+            time.sleep(GAP_S)
+    return found, wrong
+
+
+def topic(way: int) -> str:
+    """Each way has a topic of its own."""
+    return f"bench/join/{way}"
+
+
+def pairs(port: int, pid: int, burst: int, seconds: float, *, floor: bool) -> dict[str, Any]:
+    """One block of `mqtick-load pairs`: its rows, by key and who."""
+    command = [str(PROGRAMS / "mqtick-load"), "pairs", "--broker", f"127.0.0.1:{port}", "--json"]
+    command += ["--broker-pid", str(pid), "--burst", str(burst), "--seconds", str(seconds)]
+    command += ["--repeats", "1", *(["--floor"] if floor else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return {f"{row['key']} {row['who']}": row["median"] for row in json.loads(done.stdout)["rows"]}
+
+
+def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: float) -> None:
+    """Run it all."""
+    with ExitStack() as open_ones:
+        sites: list[tuple[Path, Mosquitto, int, subprocess.Popen[bytes]]] = []
+        for name in ("site-a", "site-b"):
+            own = folder / name
+            own.mkdir()
+            broker = open_ones.enter_context(running(Mosquitto(own)))
+            process, port = node(own, broker, *(site[2] for site in sites))
+            open_ones.callback(process.wait)
+            open_ones.callback(process.terminate)
+            sites.append((own, broker, port, process))
+        (here, broker, port, process), (there, _, far, _) = sites
+        settled(here, 2, 0)
+        ends = [(broker.port, broker.port), (port, port), (port, far)]
+        ways = [
+            (Client(one, f"writer-{way}"), Client(other, f"reader-{way}"))
+            for way, (one, other) in enumerate(ends)
+        ]
+        for way, (_, reader) in enumerate(ways):
+            reader.subscribe(topic(way))
+        for site in (here, there):
+            settled(site, 2, 2)
+        delays, wrong = latencies(ways, messages)
+        rows = [
+            report.add("publisher to subscriber", "us", who, found)
+            for who, found in zip(PLACES, delays, strict=True)
+        ]
+        added = [b - a for a, b in zip(delays[0], delays[1], strict=True)]
+        node_us = report.add("added by a node", "us", PLACES[1], added).median
+        report.add("not the message that was sent", "messages", "all three", [wrong])
+        report.compare("added median latency of a node, us, and its goal", node_us, 60.0, 1.0)
+        report.compare("median across one hop, us, and its goal", rows[2].median, 300.0, 1.0)
+        assert broker.process is not None
+        for burst in (1, 32):
+            costs: dict[str, list[float]] = {"Mosquitto": [], "the node": [], "floor": []}
+            rates: dict[str, list[float]] = {"Mosquitto": [], PLACES[1]: []}
+            faults = 0.0
+            for block in range(blocks):
+                progress(f"pairs, burst {burst}: block {block + 1} of {blocks}")
+                plain = pairs(broker.port, broker.process.pid, burst, seconds, floor=True)
+                through = pairs(port, process.pid, burst, seconds, floor=False)
+                costs["Mosquitto"].append(plain["cost_ns broker"])
+                costs["floor"].append(plain["cost_ns floor"])
+                costs["the node"].append(through["cost_ns broker"])
+                rates["Mosquitto"].append(plain["rate broker"])
+                rates[PLACES[1]].append(through["rate broker"])
+                faults += sum(
+                    through[f"{one} broker"] for one in ("lost", "duplicates", "disorder")
+                )
+            name = f"pairs, burst {burst}"
+            medians = {
+                who: report.add(f"{name}: processor time a message", "ns", who, found).median
+                for who, found in costs.items()
+            }
+            for who, found in rates.items():
+                report.add(f"{name}: messages, all on two cores", "1/s", who, found, digits=0)
+            report.add(f"{name}: lost, twice, out of order", "messages", PLACES[1], [faults])
+            # Each on processors of its own, the slower of both sets the limit.
+            share = min(1.0, medians["Mosquitto"] / medians["the node"])
+            report.add(f"{name}: limit, of Mosquitto's", "", PLACES[1], [share], simulated=True)
+
+
+def main() -> int:
+    """Measure, print, write the file."""
+    args = options(
+        __doc__,
+        {"messages": 400, "blocks": 1, "seconds": 0.5},
+        messages=4000,
+        blocks=5,
+        seconds=2.0,
+    )
+    report = Report("join")
+    with tempfile.TemporaryDirectory() as folder:
+        measure(report, Path(folder), args.messages, args.blocks, args.seconds)
+    report.finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

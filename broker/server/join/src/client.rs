@@ -1,0 +1,357 @@
+//! One client and its paired connection to the broker: octets are relayed as they are, and what
+//! concerns other sites is read on the way.
+
+use crate::cooperation::Source;
+use crate::node::{Key, Message, Node};
+use crate::sessions::{FOR_EVER, Sessions};
+use mqtick_access::{Action, Rules};
+use mqtick_packet::{
+    Ack, AckKind, Connack, Connect, Error, Frame, Packet, Publish, Qos, Version, decode,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Whose messages tell the time.
+const TIME: &str = "mqtick/#";
+
+/// What all clients of a site share.
+pub struct Site {
+    /// The node.
+    pub node: Node,
+    /// Clients' sessions.
+    pub sessions: Sessions,
+    /// Who may publish what to other sites, and from there.
+    pub rules: Rules,
+    /// Whether a client's acknowledgement waits until all sites have its message.
+    pub waits_for_all: bool,
+    /// Messages that clients wait for: whose, and with which identifier.
+    pub waiting: HashMap<Key, (u64, u16)>,
+    /// Messages that the access list kept from other sites, or from this one.
+    pub denied: u64,
+    /// Seconds since the start.
+    pub now_s: u64,
+}
+
+impl Site {
+    /// Whether a message may be published.
+    pub fn allows(&mut self, user: &str, client: &str, topic: &str) -> bool {
+        let user = Some(user).filter(|user| !user.is_empty());
+        let may = self.rules.may(user, client, Action::Write, topic);
+        self.denied += u64::from(!may);
+        may
+    }
+}
+
+enum Asked {
+    Subscribe(Vec<Arc<str>>),
+    Unsubscribe(Vec<Arc<str>>),
+}
+
+struct Will {
+    delay_s: u32,
+    message: Message,
+}
+
+/// What is known of a client.
+pub struct Paired {
+    token: u64,
+    version: Version,
+    client: Arc<str>,
+    user: String,
+    will: Option<Will>,
+    expiry_s: u32,
+    aliases: HashMap<u16, String>,
+    most_aliases: u16,
+    asked: HashMap<u16, Asked>,
+    /// Acknowledgements that wait for other sites; what the broker said, if it did.
+    held: HashMap<u16, Option<Vec<u8>>>,
+    is_up: bool,
+}
+
+/// What becomes of a packet of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It goes on.
+    Relay,
+    /// It has to wait, as do those behind it.
+    Wait,
+}
+
+impl Paired {
+    /// A client wants to connect.
+    #[must_use]
+    pub fn new(token: u64, connect: &Connect<'_>) -> Self {
+        let expiry_s = match (connect.version, connect.clean_start) {
+            (Version::V3, true) => 0,
+            (Version::V3, false) => FOR_EVER,
+            (Version::V5, _) => connect.properties.session_expiry().unwrap_or(0),
+        };
+        // Without an identifier of its own it has one that no client can have.
+        let client: Arc<str> = match connect.client_id {
+            "" => format!("\0{token}").into(),
+            name => name.into(),
+        };
+        let user = connect.username.unwrap_or_default();
+        let will = connect.will.map(|will| {
+            let mut forwarded = Vec::new();
+            will.properties.forwarded(&mut forwarded);
+            Will {
+                delay_s: will.properties.will_delay().unwrap_or(0),
+                message: Message {
+                    topic: will.topic.into(),
+                    payload: will.payload.into(),
+                    qos: will.qos,
+                    retain: will.retain,
+                    expiry: will.properties.message_expiry(),
+                    forwarded,
+                    user: user.into(),
+                    client: connect.client_id.into(),
+                },
+            }
+        });
+        Self {
+            token,
+            version: connect.version,
+            client,
+            user: user.into(),
+            will,
+            expiry_s,
+            aliases: HashMap::new(),
+            most_aliases: 0,
+            asked: HashMap::new(),
+            held: HashMap::new(),
+            is_up: false,
+        }
+    }
+
+    /// What it speaks.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Whether the broker took it.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    /// A packet from the client.
+    ///
+    /// # Errors
+    /// Where it is none; the connection is to be closed.
+    pub fn client_says(&mut self, frame: &Frame<'_>, site: &mut Site) -> Result<Next, Error> {
+        const AUTH: u8 = 15;
+        if !self.is_up {
+            // Nobody speaks for a client that the broker has not taken.
+            return Ok(match frame.first >> 4 {
+                AUTH => Next::Relay,
+                _ => Next::Wait,
+            });
+        }
+        match decode(frame, self.version)? {
+            Packet::Publish(publish) => return self.publish(&publish, site),
+            Packet::Subscribe(subscribe) => {
+                let filters = subscribe.filters().map(|one| one.filter.into()).collect();
+                self.asked.insert(subscribe.id, Asked::Subscribe(filters));
+            }
+            Packet::Unsubscribe(unsubscribe) => {
+                let filters = unsubscribe.filters().map(Into::into).collect();
+                self.asked
+                    .insert(unsubscribe.id, Asked::Unsubscribe(filters));
+            }
+            Packet::Ack(Ack {
+                kind: AckKind::Pubrel,
+                id,
+                ..
+            }) => site.sessions.release(&self.client, id),
+            Packet::Disconnect(disconnect) => {
+                const WITH_WILL: u8 = 0x04;
+                if disconnect.reason != WITH_WILL {
+                    self.will = None;
+                }
+                if let Some(expiry_s) = disconnect.properties.session_expiry() {
+                    self.expiry_s = expiry_s;
+                }
+            }
+            Packet::Connect(_) => return Err(Error::Protocol("a second CONNECT")),
+            Packet::Connack(_) | Packet::Suback(_) | Packet::Unsuback(_) | Packet::Pingresp => {
+                return Err(Error::Protocol("a packet that only a broker sends"));
+            }
+            Packet::Ack(_) | Packet::Pingreq | Packet::Auth(_) => {}
+        }
+        Ok(Next::Relay)
+    }
+
+    fn publish(&mut self, publish: &Publish<'_>, site: &mut Site) -> Result<Next, Error> {
+        let alias = publish.properties.topic_alias();
+        let topic = match alias {
+            Some(alias) if publish.topic.is_empty() => match self.aliases.get(&alias) {
+                Some(topic) => topic.as_str(),
+                None => return Err(Error::Protocol("a topic alias that stands for nothing")),
+            },
+            Some(alias) if alias > self.most_aliases => {
+                return Err(Error::Protocol("a topic alias above the broker's maximum"));
+            }
+            Some(alias) => {
+                self.aliases.insert(alias, publish.topic.into());
+                publish.topic
+            }
+            None => publish.topic,
+        };
+        let sure = publish.qos != Qos::AtMostOnce;
+        if sure && !site.node.has_room() && site.node.goes_on(topic, publish.retain) {
+            return Ok(Next::Wait);
+        }
+        let came_before =
+            publish.qos == Qos::ExactlyOnce && !site.sessions.receive(&self.client, publish.id);
+        let name = self.client.strip_prefix('\0').map_or(&*self.client, |_| "");
+        if came_before || !site.allows(&self.user, name, topic) {
+            return Ok(Next::Relay);
+        }
+        let make = || {
+            let mut forwarded = Vec::new();
+            publish.properties.forwarded(&mut forwarded);
+            unstated(Message {
+                topic: topic.into(),
+                payload: publish.payload.into(),
+                qos: publish.qos,
+                retain: publish.retain,
+                expiry: publish.properties.message_expiry(),
+                forwarded,
+                user: self.user.clone(),
+                client: name.into(),
+            })
+        };
+        let key = site
+            .node
+            .publish(topic, publish.qos, publish.retain, &self.client, make);
+        if let Some(key) = key.filter(|_| site.waits_for_all) {
+            site.waiting.insert(key, (self.token, publish.id));
+            self.held.insert(publish.id, None);
+        }
+        Ok(Next::Relay)
+    }
+
+    /// A packet from the broker: whether it goes on now.
+    ///
+    /// # Errors
+    /// Where it is none; both connections are to be closed.
+    pub fn broker_says(
+        &mut self,
+        frame: &Frame<'_>,
+        raw: &[u8],
+        site: &mut Site,
+    ) -> Result<bool, Error> {
+        const CONNACK: u8 = 2;
+        const PUBACK: u8 = 4;
+        const PUBREC: u8 = 5;
+        const SUBACK: u8 = 9;
+        const UNSUBACK: u8 = 11;
+        let kind = frame.first >> 4;
+        if !matches!(kind, CONNACK | PUBACK | PUBREC | SUBACK | UNSUBACK) {
+            return Ok(true);
+        }
+        match decode(frame, self.version)? {
+            Packet::Connack(connack) => self.connected(&connack, site),
+            Packet::Ack(ack) => {
+                if let Some(held) = self.held.get_mut(&ack.id) {
+                    *held = Some(raw.into());
+                    return Ok(false);
+                }
+            }
+            Packet::Suback(suback) => {
+                if let Some(Asked::Subscribe(filters)) = self.asked.remove(&suback.id) {
+                    let taken = filters.into_iter().zip(suback.codes);
+                    let taken = taken.filter(|(_, code)| **code < 0x80);
+                    let taken: Vec<_> = taken.map(|(filter, _)| filter).collect();
+                    let new = site.sessions.subscribe(&self.client, &taken);
+                    site.node.subscribed(Source::Local, &new);
+                }
+            }
+            Packet::Unsuback(unsuback) => {
+                if let Some(Asked::Unsubscribe(filters)) = self.asked.remove(&unsuback.id) {
+                    let gone = site.sessions.unsubscribe(&self.client, &filters);
+                    site.node.unsubscribed(Source::Local, &gone);
+                }
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    fn connected(&mut self, connack: &Connack<'_>, site: &mut Site) {
+        if connack.reason >= 0x80 {
+            self.will = None;
+            return;
+        }
+        self.is_up = true;
+        self.most_aliases = connack.properties.topic_alias_maximum().unwrap_or(0);
+        if let Some(name) = connack.properties.assigned_client_id() {
+            self.client = name.into();
+        }
+        if let Some(expiry_s) = connack.properties.session_expiry() {
+            self.expiry_s = expiry_s;
+        }
+        let gone = site.sessions.connected(
+            &self.client,
+            self.token,
+            connack.session_present,
+            self.expiry_s,
+        );
+        site.node.unsubscribed(Source::Local, &gone);
+    }
+
+    /// All sites have the message with this identifier: what the client is told now.
+    pub fn release(&mut self, id: u16) -> Option<Vec<u8>> {
+        self.held.remove(&id).flatten()
+    }
+
+    /// One of both connections ended.
+    pub fn end(self, site: &mut Site) {
+        if !self.is_up {
+            return;
+        }
+        if let Some(will) = self.will
+            && site.allows(&self.user, &will.message.client, &will.message.topic)
+        {
+            let delay_s = will.delay_s.min(self.expiry_s);
+            match delay_s {
+                0 => publish_will(site, will.message),
+                _ if site.sessions.has_another(&self.client, self.token) => {}
+                _ => {
+                    let at_s = site.now_s + u64::from(delay_s);
+                    site.sessions.keep_will(&self.client, at_s, will.message);
+                }
+            }
+        }
+        let gone = site
+            .sessions
+            .ended(&self.client, self.token, self.expiry_s, site.now_s);
+        site.node.unsubscribed(Source::Local, &gone);
+    }
+}
+
+/// A time message that goes to another site: how long it was in nodes and on links between them is
+/// not stated, so no broker behind may state a residence (broker/spec/residence.md).
+fn unstated(mut message: Message) -> Message {
+    const TRAILER: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
+    let is_precise = |first: &u8| first >> 4 == 2;
+    let octets = &mut message.payload;
+    if (17..=64).contains(&octets.len())
+        && octets.first().is_some_and(is_precise)
+        && mqtick_topics::matches(TIME, &message.topic)
+        && let Some(trailer) = octets.last_chunk_mut()
+    {
+        *trailer = TRAILER;
+    }
+    message
+}
+
+/// Send a will to the other sites: the broker serves this one.
+pub fn publish_will(site: &mut Site, message: Message) {
+    let message = unstated(message);
+    let (topic, client) = (message.topic.clone(), message.client.clone());
+    let (qos, retain) = (message.qos, message.retain);
+    site.node.publish(&topic, qos, retain, &client, || message);
+}

@@ -1,0 +1,18 @@
+//! Joins MQTT brokers of any kind: a node stands between each broker and its clients, and nodes
+//! exchange what others need.
+
+pub mod client;
+mod connection;
+pub mod cooperation;
+mod delivery;
+pub mod manager;
+mod neighbours;
+pub mod node;
+mod pairs;
+pub mod program;
+pub mod sessions;
+pub mod settings;
+mod status;
+mod subscriptions;
+pub mod topology;
+pub mod words;

@@ -1,0 +1,63 @@
+//! Where the broker and other nodes are.
+
+use super::{Manager, Place};
+use mqtick_broker::log;
+use mqtick_broker::settings::Address;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+impl Manager {
+    /// Find out where something is; names are looked up by a thread of its own, as it may last.
+    pub(crate) fn look_up(&mut self, address: &Address) {
+        let name = address.to_string();
+        if let Ok(ip) = address.host.parse::<IpAddr>() {
+            let found = vec![SocketAddr::new(ip, address.port)];
+            return self.know(&name, Ok(found));
+        }
+        let mut is_asked = false;
+        for place in self.places(&name) {
+            is_asked |= std::mem::replace(&mut place.is_asking, true);
+        }
+        if is_asked {
+            return;
+        }
+        let (sender, poller) = (self.resolver.0.clone(), Arc::clone(&self.poller));
+        let (host, port, answer) = (address.host.clone(), address.port, name.clone());
+        let ask = move || {
+            let found = (&*host, port).to_socket_addrs();
+            let found = found
+                .map(Iterator::collect)
+                .map_err(|error| error.to_string());
+            let _ = sender.send((answer, found)); // nobody hears it where the program ends
+            poller.call();
+        };
+        if let Err(error) = std::thread::Builder::new().spawn(ask) {
+            self.know(&name, Err(error.to_string()));
+        }
+    }
+
+    pub(super) fn found(&mut self) {
+        self.poller.heard();
+        while let Ok((name, found)) = self.resolver.1.try_recv() {
+            self.know(&name, found);
+        }
+    }
+
+    /// Whatever is there: the broker may be named as a neighbour, too.
+    fn places(&mut self, name: &str) -> impl Iterator<Item = &mut Place> {
+        let broker = (self.broker.to_string() == name).then_some(&mut self.broker_place);
+        let dials = self.dials.iter_mut();
+        let dials = dials.filter(move |dial| dial.address.to_string() == name);
+        broker.into_iter().chain(dials.map(|dial| &mut dial.place))
+    }
+
+    fn know(&mut self, name: &str, found: Result<Vec<SocketAddr>, String>) {
+        if let Err(why) = &found {
+            log::warning(&format!("{name}: {why}"));
+        }
+        for place in self.places(name) {
+            place.is_asking = false;
+            place.found = found.clone().unwrap_or_default();
+        }
+    }
+}

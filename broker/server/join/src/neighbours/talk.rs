@@ -1,0 +1,288 @@
+//! What neighbours say, and what is said to them.
+
+use super::{ITSELF, NOT_DONE, ONE_WORD, WINDOW};
+use crate::cooperation::{Say, Source};
+use crate::manager::Manager;
+use crate::node::{Action, Key, Link, Message};
+use crate::topology::State;
+use crate::words;
+use mqtick_broker::log;
+use mqtick_packet::{
+    AckKind, Packet, Qos, Version, ack, decode, frame, pingresp, suback, subscribe, unsuback,
+    unsubscribe,
+};
+use std::rc::Rc;
+use std::sync::Arc;
+
+impl Manager {
+    pub(crate) fn neighbour_says(
+        &mut self,
+        link: Link,
+        index: u8,
+        input: &[u8],
+    ) -> Result<usize, String> {
+        let mut at = 0;
+        while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
+            let Some(wires) = self.wires.get(&link) else {
+                return Ok(input.len());
+            };
+            let greets = wires.dials
+                && wires
+                    .all
+                    .get(usize::from(index))
+                    .is_some_and(|one| !one.is_greeted);
+            if !wires.is_up && !greets {
+                return Ok(at);
+            }
+            // Its tag comes on top of the packet that a client sent.
+            let most = self.settings.limits.packet.saturating_add(1 << 18);
+            let found = frame(rest, most).map_err(|error| error.to_string())?;
+            let Some(found) = found else {
+                break;
+            };
+            let packet = decode(&found, Version::V5).map_err(|error| error.to_string())?;
+            at += found.length;
+            match packet {
+                Packet::Connack(connack) if greets => {
+                    let why = connack
+                        .properties
+                        .reason_string()
+                        .unwrap_or("it gives no reason");
+                    if connack.reason != 0 {
+                        let dial = self.dials.iter_mut().find(|dial| dial.link == Some(link));
+                        if let Some(dial) = dial.filter(|_| connack.reason == ITSELF) {
+                            dial.is_self = true;
+                        }
+                        return Err(format!("it refuses us: {why}"));
+                    }
+                    self.welcomed(link, index, connack.properties.assigned_client_id())?;
+                }
+                _ if greets => return Err("its first packet is no CONNACK".into()),
+                packet => self.hear(link, index, &packet)?,
+            }
+        }
+        Ok(at)
+    }
+
+    fn welcomed(&mut self, link: Link, index: u8, assigned: Option<&str>) -> Result<(), String> {
+        let (peer, name) = words::parse_welcome(assigned)?;
+        if self.removed.contains(&name) {
+            return Err(format!("{name} was removed, and not added again"));
+        }
+        let Some(wires) = self.wires.get_mut(&link) else {
+            return Ok(());
+        };
+        let who = (peer, name);
+        if wires.peer.get_or_insert_with(|| who.clone()) != &who {
+            return Err("its connections lead to different nodes".into());
+        }
+        if let Some(one) = wires.all.get_mut(usize::from(index)) {
+            one.is_greeted = true;
+        }
+        self.complete(link);
+        Ok(())
+    }
+
+    fn hear(&mut self, link: Link, index: u8, packet: &Packet<'_>) -> Result<(), String> {
+        let Some(wires) = self.wires.get_mut(&link) else {
+            return Ok(());
+        };
+        let Some(one) = wires.all.get_mut(usize::from(index)) else {
+            return Ok(());
+        };
+        let Some(token) = one.token else {
+            return Ok(());
+        };
+        let by = Source::Link(link);
+        let mut out = Vec::new();
+        match packet {
+            Packet::Publish(publish) if publish.topic == words::TOPOLOGY => {
+                let state = State::parse(publish.payload).ok_or("a malformed topology")?;
+                self.site.node.state(link, &state);
+            }
+            Packet::Publish(publish) => {
+                let (key, again, message) = words::parse_message(publish)?;
+                wires.came += 1;
+                if message.qos != Qos::AtMostOnce {
+                    wires.owed.entry(key).or_default().push((index, publish.id));
+                }
+                self.site.node.arrived(link, key, again, message);
+            }
+            Packet::Subscribe(subscribe) => {
+                let filters: Vec<Arc<str>> =
+                    subscribe.filters().map(|one| one.filter.into()).collect();
+                let is_valid =
+                    |one: &Arc<str>| mqtick_topics::valid_filter(one) && !one.starts_with('$');
+                if !filters.iter().all(is_valid) {
+                    return Err("a filter that is none, or not for others".into());
+                }
+                suback(&mut out, Version::V5, subscribe.id, &vec![0; filters.len()]);
+                self.site.node.subscribed(by, &filters);
+            }
+            Packet::Unsubscribe(unsubscribe) => {
+                let filters: Vec<Arc<str>> = unsubscribe.filters().map(Into::into).collect();
+                unsuback(
+                    &mut out,
+                    Version::V5,
+                    unsubscribe.id,
+                    &vec![0; filters.len()],
+                );
+                self.site.node.unsubscribed(by, &filters);
+            }
+            Packet::Ack(one_ack) if one_ack.kind == AckKind::Puback => {
+                if let Some(key) = one.flying.remove(&one_ack.id) {
+                    let next = one.queue.pop_front();
+                    self.site
+                        .node
+                        .confirmed(link, key, one_ack.reason < NOT_DONE);
+                    if let Some((key, again, message)) = next {
+                        self.pass(link, key, again, message);
+                    }
+                }
+            }
+            Packet::Pingreq => pingresp(&mut out),
+            Packet::Pingresp | Packet::Suback(_) | Packet::Unsuback(_) => {}
+            Packet::Disconnect(_) => return Err("it says good-bye".into()),
+            _ => return Err("a packet that no neighbour sends".into()),
+        }
+        self.send(token, &out);
+        self.act();
+        Ok(())
+    }
+
+    /// Do what the node says.
+    pub(crate) fn act(&mut self) {
+        let mut released = false;
+        while let Some(action) = self.site.node.next_action() {
+            match action {
+                Action::State(link, state) => {
+                    let mut out = Vec::new();
+                    words::topology(&mut out, &state);
+                    self.tell(link, &out);
+                }
+                Action::Say(say) => self.say(say),
+                Action::Send {
+                    link,
+                    key,
+                    again,
+                    message,
+                } => self.pass(link, key, again, message),
+                Action::Confirm { link, key, done } => {
+                    let wires = self.wires.get_mut(&link);
+                    let owed = wires.and_then(|wires| wires.owed.remove(&key));
+                    for (index, id) in owed.unwrap_or_default() {
+                        let mut out = Vec::new();
+                        let reason = if done { 0 } else { NOT_DONE };
+                        ack(&mut out, Version::V5, AckKind::Puback, id, reason);
+                        self.tell_on(link, index, &out);
+                    }
+                }
+                Action::Deliver(key, message) => self.deliver(key, message),
+                Action::Release(key) => {
+                    released = true;
+                    self.release(key);
+                }
+                Action::TreeChanged => {
+                    let tree = &self.site.node.tree;
+                    let (nodes, links) = (tree.nodes.len(), tree.links.len());
+                    log::notice(&format!("the tree has {nodes} nodes and {links} links"));
+                }
+            }
+        }
+        if released && !self.blocked.is_empty() {
+            self.unblock();
+        }
+    }
+
+    fn tell(&mut self, link: Link, octets: &[u8]) {
+        self.tell_on(link, 0, octets);
+    }
+
+    fn tell_on(&mut self, link: Link, index: u8, octets: &[u8]) {
+        let wires = self.wires.get(&link);
+        let one = wires.and_then(|wires| wires.all.get(usize::from(index)));
+        if let Some(token) = one.and_then(|one| one.token) {
+            self.send(token, octets);
+        }
+    }
+
+    /// What the node says of one neighbour in one go fits few packets.
+    fn say(&mut self, first: Say) {
+        const ID: u16 = 1; // the answers are not waited for: a link keeps its order
+        let (link, is_wanted, filter) = taken_apart(first);
+        let mut filters = vec![filter];
+        while filters.len() < ONE_WORD
+            && let Some(next) = self.site.node.next_if(|next| match next {
+                Say::Subscribe(to, _) => is_wanted && *to == link,
+                Say::Unsubscribe(to, _) => !is_wanted && *to == link,
+            })
+        {
+            filters.push(taken_apart(next).2);
+        }
+        let mut out = Vec::new();
+        match is_wanted {
+            true => {
+                let all: Vec<_> = filters
+                    .iter()
+                    .map(|one| (&**one, Qos::ExactlyOnce))
+                    .collect();
+                subscribe(&mut out, Version::V5, ID, &all);
+            }
+            false => {
+                let all: Vec<_> = filters.iter().map(|one| &**one).collect();
+                unsubscribe(&mut out, Version::V5, ID, &all);
+            }
+        }
+        self.tell(link, &out);
+    }
+
+    fn pass(&mut self, link: Link, key: Key, again: bool, message: Rc<Message>) {
+        let most = self.settings.limits.queue;
+        let Some(wires) = self.wires.get_mut(&link) else {
+            return;
+        };
+        let index = usize::from(key.lane) % wires.all.len().max(1);
+        let Some(one) = wires.all.get_mut(index) else {
+            return;
+        };
+        let Some((token, slot)) = one
+            .token
+            .and_then(|token| Some((token, self.slots.get(&token)?)))
+        else {
+            return;
+        };
+        let mut id = 0;
+        if message.qos == Qos::AtMostOnce {
+            if slot.connection.waiting() > most {
+                wires.dropped += 1;
+                self.counts.dropped += 1;
+                return;
+            }
+        } else {
+            if one.flying.len() >= WINDOW {
+                one.queue.push_back((key, again, message));
+                return;
+            }
+            id = one.last_id;
+            loop {
+                id = id.checked_add(1).unwrap_or(1);
+                if !one.flying.contains_key(&id) {
+                    break;
+                }
+            }
+            one.last_id = id;
+            one.flying.insert(id, key);
+        }
+        wires.sent += 1;
+        let mut out = Vec::new();
+        words::message(&mut out, key, again, &message, id);
+        self.send(token, &out);
+    }
+}
+
+fn taken_apart(say: Say) -> (Link, bool, Arc<str>) {
+    match say {
+        Say::Subscribe(link, filter) => (link, true, filter),
+        Say::Unsubscribe(link, filter) => (link, false, filter),
+    }
+}

@@ -1,0 +1,442 @@
+//! What a node does, without sockets and clocks: it is told what happened, and says what to do.
+//!
+//! Around the cooperation algorithm it keeps the tree ([`crate::topology`]), knows messages that
+//! come twice, and sees messages of QoS 1 and 2 through to the last node.
+//!
+//! A message has a key: the node where it began, a lane (its publisher and topic hash to it; a lane
+//! keeps its order on each link) and a number. At QoS 0 a number that is not higher than the last
+//! one of its lane is one that came twice or too late. Above, a node confirms a message to the
+//! neighbour that it came from once its broker and all neighbours that it went to have confirmed it.
+//! If one of them goes before that, it says so, and the node where the message began sends it again,
+//! through the whole tree as it is then, until it is confirmed.
+
+mod messages;
+mod window;
+
+use crate::cooperation::{Algorithm, Kind, Say, Source};
+use crate::topology::{LinkKey, NodeId, State, Topology, Tree};
+use mqtick_packet::Qos;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use window::Window;
+
+/// A link to a neighbour, as this node calls it; never used again.
+pub type Link = u64;
+
+/// How many lanes there are.
+pub const LANES: u8 = 16;
+const MOST_PENDING: usize = 4096; // messages that began here and are not confirmed
+const MOST_OCTETS: usize = 64 << 20; // of their payloads
+const MOST_SEEN: usize = 1024 * LANES as usize;
+const RENEWAL: u64 = 30; // ticks from one state of ours to the next
+// Ticks for which a link that is no longer used still counts: until all nodes know the new tree, what
+// was sent by the old one finds its way, or is sent again, instead of being taken for unwanted.
+const SETTLING: u64 = 2;
+
+/// Which message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Where it began.
+    pub origin: NodeId,
+    /// Its lane, below [`LANES`].
+    pub lane: u8,
+    /// Its number there; QoS 0 counts apart.
+    pub sequence: u64,
+}
+
+/// A message between nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Where it was published.
+    pub topic: String,
+    /// What.
+    pub payload: Vec<u8>,
+    /// How surely.
+    pub qos: Qos,
+    /// Whether it is to be kept.
+    pub retain: bool,
+    /// Seconds for which it may still be delivered.
+    pub expiry: Option<u32>,
+    /// Properties that go with it, as `Properties::forwarded` gives them.
+    pub forwarded: Vec<u8>,
+    /// The user who published it, or empty.
+    pub user: String,
+    /// And the client.
+    pub client: String,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Tell a neighbour which node has which links.
+    State(Link, State),
+    /// Tell it what we want, or no longer.
+    Say(Say),
+    /// Pass a message on; `again`: not for the first time.
+    Send {
+        /// To whom.
+        link: Link,
+        /// Which.
+        key: Key,
+        /// Whether it was sent before, and goes to all.
+        again: bool,
+        /// What.
+        message: Rc<Message>,
+    },
+    /// Tell a neighbour that a message is where it should be, or that it is not.
+    Confirm {
+        /// To whom.
+        link: Link,
+        /// Which.
+        key: Key,
+        /// Whether it is.
+        done: bool,
+    },
+    /// Publish it at the broker, and say [`Node::delivered`] then, unless it is of QoS 0.
+    Deliver(Key, Rc<Message>),
+    /// A message that began here is where it should be.
+    Release(Key),
+    /// The tree is another one.
+    TreeChanged,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages of this site's clients that went to a neighbour.
+    pub began: u64,
+    /// Messages that came from neighbours.
+    pub arrived: u64,
+    /// Of these, those that were there already.
+    pub repeated: u64,
+    /// Messages for the broker.
+    pub delivered: u64,
+    /// Messages that were sent again.
+    pub again: u64,
+    /// Messages of QoS 0 for a neighbour that was away.
+    pub away: u64,
+}
+
+struct Neighbour {
+    peer: NodeId,
+    key: LinkKey,
+    name: String,
+    is_used: bool,
+    /// The tree has no need of it since then.
+    unneeded_s: Option<u64>,
+    away: Option<Away>,
+}
+
+/// A neighbour is gone, and may come back: messages above QoS 0 wait for it.
+struct Away {
+    /// The nodes that only it led to, itself included.
+    missing: BTreeSet<String>,
+    from_s: u64,
+    until_s: u64,
+}
+
+struct Pending {
+    message: Rc<Message>,
+    from: Option<Link>,
+    waits: Vec<Link>,
+    at_broker: bool,
+    failed: bool,
+}
+
+#[derive(Default)]
+struct Seen {
+    plain: u64,
+    sure: Option<Window>,
+}
+
+/// A node.
+pub struct Node {
+    own: NodeId,
+    /// Who else there is.
+    pub topology: Topology,
+    /// The tree now.
+    pub tree: Tree,
+    /// What is counted.
+    pub counters: Counters,
+    algorithm: Box<dyn Algorithm>,
+    links: BTreeMap<Link, Neighbour>,
+    pending: HashMap<Key, Pending>,
+    own_pending: [BTreeSet<u64>; LANES as usize],
+    own_octets: usize,
+    retry: BTreeSet<Key>,
+    seen: HashMap<(NodeId, u8), Seen>,
+    last: [[u64; 2]; LANES as usize],
+    absence_s: u64,
+    now_s: u64,
+    actions: VecDeque<Action>,
+    room: Vec<Link>,
+}
+
+impl Node {
+    /// One that is alone. `absence_s`: for how long messages wait for a neighbour that went.
+    #[must_use]
+    pub fn new(own: NodeId, name: &str, kind: Kind, absence_s: u64) -> Self {
+        let topology = Topology::new(own, name);
+        Self {
+            own,
+            tree: topology.tree(),
+            topology,
+            counters: Counters::default(),
+            algorithm: kind.start(),
+            links: BTreeMap::new(),
+            pending: HashMap::new(),
+            own_pending: Default::default(),
+            own_octets: 0,
+            retry: BTreeSet::new(),
+            seen: HashMap::new(),
+            last: Default::default(),
+            absence_s,
+            now_s: 0,
+            actions: VecDeque::new(),
+            room: Vec::new(),
+        }
+    }
+
+    /// What is to be done next.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The next word to a neighbour, if it comes next and is such a one.
+    pub fn next_if(&mut self, wanted: impl FnOnce(&Say) -> bool) -> Option<Say> {
+        match self.actions.front() {
+            Some(Action::Say(say)) if wanted(say) => match self.actions.pop_front() {
+                Some(Action::Say(say)) => Some(say),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// This node.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        self.own
+    }
+
+    /// Whether a link is part of the tree.
+    #[must_use]
+    pub fn is_used(&self, link: Link) -> bool {
+        let is_needed = |one: &Neighbour| one.is_used && one.unneeded_s.is_none();
+        self.links.get(&link).is_some_and(is_needed)
+    }
+
+    /// What we told a neighbour that we want.
+    #[must_use]
+    pub fn told(&self, link: Link) -> usize {
+        self.algorithm.told(link)
+    }
+
+    /// How many different filters are known.
+    #[must_use]
+    pub fn filters(&self) -> usize {
+        self.algorithm.filters()
+    }
+
+    /// Messages that are not confirmed.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Neighbours that went and may come back: until when, and what they are called.
+    pub fn away(&self) -> impl Iterator<Item = (&str, u64)> {
+        let away = |one: &'_ Neighbour| one.away.as_ref().map(|away| away.until_s);
+        self.links
+            .values()
+            .filter_map(move |one| Some((one.name.as_str(), away(one)?)))
+    }
+
+    // -- links -------------------------------------------------------------------------------------
+
+    /// A neighbour is there.
+    pub fn link_up(&mut self, link: Link, peer: NodeId, key: LinkKey, name: &str) {
+        let neighbour = Neighbour {
+            peer,
+            key,
+            name: name.into(),
+            is_used: false,
+            unneeded_s: None,
+            away: None,
+        };
+        self.links.insert(link, neighbour);
+        let states = self
+            .topology
+            .states()
+            .filter(|state| state.node != self.own);
+        let states = states.map(|state| Action::State(link, state.clone()));
+        self.actions.extend(states);
+        self.announce();
+        self.refresh();
+    }
+
+    /// It is gone; `for_good`: nobody waits for it.
+    pub fn link_down(&mut self, link: Link, for_good: bool) {
+        let Some(neighbour) = self.links.get_mut(&link) else {
+            return;
+        };
+        let (was_used, name) = (neighbour.is_used, neighbour.name.clone());
+        neighbour.away = Some(Away {
+            missing: BTreeSet::from([name]),
+            from_s: self.now_s,
+            until_s: self.now_s + SETTLING,
+        });
+        if !was_used {
+            self.forget(link);
+        }
+        self.announce();
+        let left = self.topology.tree().nodes;
+        let is_lost =
+            |state: &&State| self.tree.nodes.contains(&state.node) && !left.contains(&state.node);
+        let missing = self.topology.states().filter(is_lost);
+        let missing: Vec<String> = missing.map(|state| state.name.clone()).collect();
+        let away = self.links.get_mut(&link).and_then(|one| one.away.as_mut());
+        if let Some(away) = away.filter(|_| !for_good && !missing.is_empty()) {
+            away.missing.extend(missing);
+            away.until_s = self.now_s + self.absence_s.max(SETTLING);
+        }
+        self.refresh();
+    }
+
+    fn forget(&mut self, link: Link) {
+        self.links.remove(&link);
+        let mut say = Vec::new();
+        self.algorithm.lost(link, &mut say);
+        self.speak(say);
+        self.fail(link);
+    }
+
+    /// What was sent there is not confirmed any more.
+    fn fail(&mut self, link: Link) {
+        let waiting = self
+            .pending
+            .iter()
+            .filter(|(_, one)| one.waits.contains(&link));
+        let keys: Vec<Key> = waiting.map(|(key, _)| *key).collect();
+        for key in keys {
+            self.confirmed(link, key, false);
+        }
+    }
+
+    /// A neighbour says which links a node has.
+    pub fn state(&mut self, link: Link, state: &State) {
+        let contradicts = state.node == self.own
+            && !self.topology.states().any(|known| known == state)
+            && self
+                .topology
+                .states()
+                .any(|known| known.node == self.own && known.sequence <= state.sequence);
+        if self.topology.take(state) {
+            self.flood(state, Some(link));
+            self.refresh();
+        } else if contradicts {
+            self.announce();
+        }
+    }
+
+    fn flood(&mut self, state: &State, except: Option<Link>) {
+        let here = self.links.iter().filter(|(_, one)| one.away.is_none());
+        let to = here.filter(|(link, _)| Some(**link) != except);
+        let actions = to.map(|(link, _)| Action::State(*link, state.clone()));
+        self.actions.extend(actions);
+    }
+
+    /// Tell all which links we have.
+    fn announce(&mut self) {
+        let here = self.links.values().filter(|one| one.away.is_none());
+        let links = here.map(|one| (one.peer, one.key)).collect();
+        if let Some(state) = self.topology.renew(Some(links)).cloned() {
+            self.flood(&state, None);
+        }
+    }
+
+    /// Use the links of the tree, and after a while no others.
+    fn refresh(&mut self) {
+        let tree = self.topology.tree();
+        if tree != self.tree {
+            self.tree = tree;
+            self.actions.push_back(Action::TreeChanged);
+        }
+        let mut say = Vec::new();
+        let (mut cut, mut over) = (Vec::new(), Vec::new());
+        for (link, one) in &mut self.links {
+            if let Some(away) = &one.away {
+                let there = |name: &String| {
+                    let mut known = self.topology.states();
+                    known.any(|state| state.name == *name && self.tree.nodes.contains(&state.node))
+                };
+                let is_back =
+                    away.from_s + SETTLING <= self.now_s && away.missing.iter().all(there);
+                if is_back || away.until_s <= self.now_s {
+                    over.push(*link);
+                }
+            } else if self.tree.uses(self.own, one.peer, one.key) {
+                one.unneeded_s = None;
+                if !one.is_used {
+                    one.is_used = true;
+                    self.algorithm.added(*link, &mut say);
+                }
+            } else if one.is_used {
+                let since_s = *one.unneeded_s.get_or_insert(self.now_s);
+                if since_s + SETTLING <= self.now_s {
+                    one.is_used = false;
+                    cut.push(*link);
+                }
+            }
+        }
+        for link in &cut {
+            self.algorithm.removed(*link, &mut say);
+        }
+        self.speak(say);
+        cut.into_iter().for_each(|link| self.fail(link));
+        over.into_iter().for_each(|link| self.forget(link));
+    }
+
+    fn speak(&mut self, say: Vec<Say>) {
+        let links = &self.links;
+        let is_here = |link: &Link| links.get(link).is_some_and(|one| one.away.is_none());
+        let heard = say.into_iter().filter(|one| match one {
+            Say::Subscribe(link, _) | Say::Unsubscribe(link, _) => is_here(link),
+        });
+        self.actions.extend(heard.map(Action::Say));
+    }
+
+    /// A second went by.
+    pub fn tick(&mut self, now_s: u64) {
+        self.now_s = now_s;
+        self.topology.tick();
+        if now_s.is_multiple_of(RENEWAL) {
+            let known: BTreeSet<NodeId> = self.topology.states().map(|one| one.node).collect();
+            self.seen.retain(|(node, _), _| known.contains(node));
+        }
+        if now_s.is_multiple_of(RENEWAL)
+            && let Some(state) = self.topology.renew(None).cloned()
+        {
+            self.flood(&state, None);
+        }
+        self.refresh();
+        self.try_again();
+    }
+
+    // -- subscriptions -----------------------------------------------------------------------------
+
+    /// Somebody has new subscriptions.
+    pub fn subscribed(&mut self, by: Source, filters: &[Arc<str>]) {
+        let mut say = Vec::new();
+        self.algorithm.subscribed(by, filters, &mut say);
+        self.speak(say);
+    }
+
+    /// Or ended some.
+    pub fn unsubscribed(&mut self, by: Source, filters: &[Arc<str>]) {
+        let mut say = Vec::new();
+        self.algorithm.unsubscribed(by, filters, &mut say);
+        self.speak(say);
+    }
+}

@@ -1,0 +1,281 @@
+//! Messages on their way through a node: where they go, who has confirmed them, what is sent again.
+
+use super::window::{WINDOW, Window};
+use super::{
+    Action, Key, LANES, Link, MOST_OCTETS, MOST_PENDING, MOST_SEEN, Message, Node, Pending,
+};
+use crate::cooperation::Source;
+use mqtick_packet::Qos;
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+
+impl Node {
+    /// Whether clients may publish above QoS 0: not too much waits to be confirmed.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let count: usize = self.own_pending.iter().map(BTreeSet::len).sum();
+        let fits = |(lane, last): (&BTreeSet<u64>, &[u64; 2])| {
+            let oldest = lane.first();
+            oldest.is_none_or(|oldest| last[1] - oldest < WINDOW - 1)
+        };
+        count < MOST_PENDING
+            && self.own_octets < MOST_OCTETS
+            && self.own_pending.iter().zip(&self.last).all(fits)
+    }
+
+    /// Whether a message of a client of this site goes to others.
+    #[must_use]
+    pub fn goes_on(&self, topic: &str, retain: bool) -> bool {
+        let mut to = Vec::new();
+        self.algorithm.route(topic, retain, Source::Local, &mut to);
+        !to.is_empty() && !topic.starts_with('$')
+    }
+
+    /// A client of this site published, and its broker knows it already. Which message it is, if
+    /// others have to confirm it.
+    pub fn publish(
+        &mut self,
+        topic: &str,
+        qos: Qos,
+        retain: bool,
+        client: &str,
+        make: impl FnOnce() -> Message,
+    ) -> Option<Key> {
+        let mut to = std::mem::take(&mut self.room);
+        to.clear();
+        self.algorithm.route(topic, retain, Source::Local, &mut to);
+        let key = (!to.is_empty() && !topic.starts_with('$')).then(|| {
+            self.counters.began += 1;
+            let key = self.key(topic, client, qos);
+            self.pass(key, false, &to, Rc::new(make()), None, false);
+            key
+        });
+        self.room = to;
+        key.filter(|key| self.pending.contains_key(key))
+    }
+
+    fn key(&mut self, topic: &str, client: &str, qos: Qos) -> Key {
+        let mut hasher = DefaultHasher::new();
+        (client, topic).hash(&mut hasher);
+        let lane = (hasher.finish() % u64::from(LANES)) as u8;
+        let sure = usize::from(qos != Qos::AtMostOnce);
+        let last = self.last.get_mut(usize::from(lane));
+        let last = last.and_then(|lane| lane.get_mut(sure));
+        let sequence = last.map_or(0, |last| {
+            *last += 1;
+            *last
+        });
+        Key {
+            origin: self.own,
+            lane,
+            sequence,
+        }
+    }
+
+    /// Send a message on, and remember what has to be confirmed.
+    fn pass(
+        &mut self,
+        key: Key,
+        again: bool,
+        to: &[Link],
+        message: Rc<Message>,
+        from: Option<Link>,
+        at_broker: bool,
+    ) {
+        let sure = message.qos != Qos::AtMostOnce;
+        let mut waits = Vec::new();
+        for link in to {
+            let Some(one) = self.links.get(link) else {
+                continue;
+            };
+            let is_here = one.away.is_none();
+            if is_here {
+                self.actions.push_back(Action::Send {
+                    link: *link,
+                    key,
+                    again,
+                    message: Rc::clone(&message),
+                });
+            } else if !sure {
+                self.counters.away += 1;
+            }
+            if sure {
+                waits.push(*link);
+            }
+        }
+        if at_broker {
+            self.counters.delivered += 1;
+            self.actions
+                .push_back(Action::Deliver(key, Rc::clone(&message)));
+        }
+        if !sure {
+            return;
+        }
+        if waits.is_empty() && !at_broker {
+            match from {
+                Some(link) => self.confirm(link, key, true),
+                None => self.actions.push_back(Action::Release(key)),
+            }
+            return;
+        }
+        if key.origin == self.own
+            && let Some(lane) = self.own_pending.get_mut(usize::from(key.lane))
+        {
+            lane.insert(key.sequence);
+            self.own_octets += message.payload.len();
+        }
+        let pending = Pending {
+            message,
+            from,
+            waits,
+            at_broker,
+            failed: false,
+        };
+        self.pending.insert(key, pending);
+    }
+
+    fn confirm(&mut self, link: Link, key: Key, done: bool) {
+        if self.links.get(&link).is_some_and(|one| one.away.is_none()) {
+            self.actions.push_back(Action::Confirm { link, key, done });
+        }
+    }
+
+    /// A message came from a neighbour.
+    pub fn arrived(&mut self, link: Link, key: Key, again: bool, message: Message) {
+        self.counters.arrived += 1;
+        let sure = message.qos != Qos::AtMostOnce;
+        if key.origin == self.own {
+            self.counters.repeated += 1;
+            if sure {
+                self.confirm(link, key, true);
+            }
+            return;
+        }
+        if let Some(pending) = self.pending.get_mut(&key).filter(|_| sure) {
+            self.counters.repeated += 1;
+            match pending.from {
+                Some(from) if from == link => {}
+                Some(from) if self.links.get(&from).is_none_or(|one| one.away.is_some()) => {
+                    pending.from = Some(link);
+                }
+                _ => self.confirm(link, key, true), // who sent it first is told
+            }
+            return;
+        }
+        if self.seen.len() >= MOST_SEEN && !self.seen.contains_key(&(key.origin, key.lane)) {
+            self.seen.clear(); // that many nodes there are not: somebody makes them up
+        }
+        let seen = self.seen.entry((key.origin, key.lane)).or_default();
+        let is_new = if sure {
+            let window = seen.sure.get_or_insert_with(|| Window::new(key.sequence));
+            window.note(key.sequence)
+        } else {
+            let is_new = key.sequence > seen.plain;
+            seen.plain = seen.plain.max(key.sequence);
+            is_new
+        };
+        if !is_new {
+            self.counters.repeated += 1;
+            if !again {
+                if sure {
+                    self.confirm(link, key, true);
+                }
+                return;
+            }
+        }
+        let from = Source::Link(link);
+        let mut to = std::mem::take(&mut self.room);
+        to.clear();
+        let here = self
+            .algorithm
+            .route(&message.topic, message.retain, from, &mut to);
+        if again {
+            self.everywhere(Some(link), &mut to);
+        }
+        self.pass(
+            key,
+            again,
+            &to,
+            Rc::new(message),
+            Some(link),
+            here && is_new,
+        );
+        self.room = to;
+    }
+
+    /// All links of the tree, and those to neighbours that are away.
+    fn everywhere(&self, except: Option<Link>, to: &mut Vec<Link>) {
+        let used = self.links.iter().filter(|(_, one)| one.is_used);
+        for (link, _) in used {
+            if Some(*link) != except && !to.contains(link) {
+                to.push(*link);
+            }
+        }
+    }
+
+    /// A neighbour has a message, or does not.
+    pub fn confirmed(&mut self, link: Link, key: Key, done: bool) {
+        if let Some(pending) = self.pending.get_mut(&key) {
+            pending.waits.retain(|one| *one != link);
+            pending.failed |= !done;
+            self.settle(key);
+        }
+    }
+
+    /// The broker has it.
+    pub fn delivered(&mut self, key: Key) {
+        if let Some(pending) = self.pending.get_mut(&key) {
+            pending.at_broker = false;
+            self.settle(key);
+        }
+    }
+
+    fn settle(&mut self, key: Key) {
+        let Some(pending) = self.pending.get(&key) else {
+            return;
+        };
+        if pending.at_broker || !pending.waits.is_empty() {
+            return;
+        }
+        let (from, failed) = (pending.from, pending.failed);
+        match from {
+            None if failed => {
+                self.retry.insert(key);
+            }
+            None => {
+                self.take_pending(key);
+                self.actions.push_back(Action::Release(key));
+            }
+            Some(link) => {
+                self.pending.remove(&key);
+                self.confirm(link, key, !failed);
+            }
+        }
+    }
+
+    /// Wait no longer for a message that began here.
+    fn take_pending(&mut self, key: Key) -> Option<Pending> {
+        let pending = self.pending.remove(&key)?;
+        if let Some(lane) = self.own_pending.get_mut(usize::from(key.lane)) {
+            lane.remove(&key.sequence);
+            self.own_octets -= pending.message.payload.len();
+        }
+        Some(pending)
+    }
+
+    /// Send again what began here and was not confirmed everywhere.
+    pub(super) fn try_again(&mut self) {
+        for key in std::mem::take(&mut self.retry) {
+            let Some(pending) = self.take_pending(key) else {
+                continue;
+            };
+            self.counters.again += 1;
+            let mut to = Vec::new();
+            let (topic, retain) = (&pending.message.topic, pending.message.retain);
+            self.algorithm.route(topic, retain, Source::Local, &mut to);
+            self.everywhere(None, &mut to);
+            self.pass(key, true, &to, pending.message, None, false);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Which numbers of a lane came.
+
+/// Numbers that are remembered one by one.
+pub(super) const WINDOW: u64 = 4096;
+
+/// Which numbers of a lane came.
+pub(super) struct Window {
+    highest: u64,
+    seen: Box<[u64; WINDOW as usize / 64]>,
+}
+
+impl Window {
+    /// One that begins with this number.
+    pub(super) fn new(first: u64) -> Self {
+        Self {
+            highest: first.saturating_sub(1),
+            seen: Box::new([0; WINDOW as usize / 64]),
+        }
+    }
+
+    /// A number came; whether for the first time.
+    pub(super) fn note(&mut self, number: u64) -> bool {
+        if number > self.highest {
+            let first = self.highest + 1;
+            for between in first.max(number.saturating_sub(WINDOW - 1))..=number {
+                self.set(between, false);
+            }
+            self.highest = number;
+        } else if self.highest - number >= WINDOW || self.get(number) {
+            return false;
+        }
+        self.set(number, true);
+        true
+    }
+
+    fn get(&self, number: u64) -> bool {
+        let at = number % WINDOW;
+        let word = self.seen.get((at / 64) as usize);
+        word.is_some_and(|word| word & (1 << (at % 64)) != 0)
+    }
+
+    fn set(&mut self, number: u64, value: bool) {
+        let at = number % WINDOW;
+        if let Some(word) = self.seen.get_mut((at / 64) as usize) {
+            match value {
+                true => *word |= 1 << (at % 64),
+                false => *word &= !(1 << (at % 64)),
+            }
+        }
+    }
+}

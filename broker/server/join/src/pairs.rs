@@ -1,0 +1,242 @@
+//! Clients and their paired connections, and this site's broker.
+
+use crate::client::Next;
+use crate::manager::{Manager, Pair, Role, UNAVAILABLE, refusal};
+use crate::node::{Key, LANES, Message};
+use mqtick_broker::log;
+use mqtick_packet::{Qos, frame};
+use std::rc::Rc;
+
+const PING_S: u64 = 20;
+const SILENCE_S: u64 = 60;
+const PUBLISH: u8 = 3;
+
+impl Manager {
+    /// Packets of a client: how many octets were looked at.
+    pub(crate) fn client_says(&mut self, token: u64, input: &[u8]) -> Result<usize, String> {
+        let Some(Pair { paired, broker }) = self.pairs.get_mut(&token) else {
+            return Ok(input.len());
+        };
+        let mut at = 0;
+        let mut wrong = None;
+        while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
+            let found = match frame(rest, self.settings.limits.packet) {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(error) => {
+                    wrong = Some(error);
+                    break;
+                }
+            };
+            match paired.client_says(&found, &mut self.site) {
+                Ok(Next::Relay) => at += found.length,
+                Ok(Next::Wait) => {
+                    if paired.is_up() {
+                        self.blocked.insert(token);
+                    }
+                    break;
+                }
+                Err(error) => {
+                    wrong = Some(error);
+                    break;
+                }
+            }
+            self.counts.published += u64::from(found.is_publish());
+        }
+        let broker = *broker;
+        self.send(broker, input.get(..at).unwrap_or_default());
+        wrong.map_or(Ok(at), |error| Err(error.to_string()))
+    }
+
+    /// Packets of the broker for a client.
+    pub(crate) fn broker_says(
+        &mut self,
+        token: u64,
+        client: u64,
+        input: &[u8],
+    ) -> Result<usize, String> {
+        let Some(Pair { paired, broker }) = self.pairs.get_mut(&client) else {
+            return Ok(input.len());
+        };
+        debug_assert_eq!(*broker, token);
+        let was_up = paired.is_up();
+        let (mut at, mut from) = (0, 0);
+        let mut out: Vec<u8> = Vec::new(); // where something is left out
+        while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
+            let found = frame(rest, self.settings.limits.packet);
+            let Some(found) = found.map_err(|error| error.to_string())? else {
+                break;
+            };
+            let end = at + found.length;
+            if found.first >> 4 == PUBLISH {
+                self.counts.received += 1;
+            } else {
+                let raw = rest.get(..found.length).unwrap_or_default();
+                let goes = paired.broker_says(&found, raw, &mut self.site);
+                if !goes.map_err(|error| error.to_string())? {
+                    out.extend_from_slice(input.get(from..at).unwrap_or_default());
+                    from = end;
+                }
+            }
+            at = end;
+        }
+        let is_up = paired.is_up();
+        match out.is_empty() {
+            true => self.send(client, input.get(from..at).unwrap_or_default()),
+            false => {
+                out.extend_from_slice(input.get(from..at).unwrap_or_default());
+                self.send(client, &out);
+            }
+        }
+        if is_up && !was_up {
+            self.act();
+            self.process(client);
+        }
+        Ok(at)
+    }
+
+    /// One of a pair's connections ended: so does the other.
+    pub(crate) fn end_pair(&mut self, client: u64, ended: u64) {
+        self.blocked.remove(&client);
+        let Some(Pair { paired, broker }) = self.pairs.remove(&client) else {
+            return self.drop(ended);
+        };
+        let other = if ended == client { broker } else { client };
+        if other == client && !paired.is_up() {
+            let silent = self
+                .slots
+                .get(&broker)
+                .is_some_and(|slot| !slot.was_answered);
+            if silent {
+                self.broker_place.found.clear();
+                self.send(client, &refusal(paired.version(), UNAVAILABLE));
+            }
+        }
+        paired.end(&mut self.site);
+        self.drop(ended);
+        self.over(other);
+    }
+
+    /// All sites have a message that a client waits for.
+    pub(crate) fn release(&mut self, key: Key) {
+        let Some((token, id)) = self.site.waiting.remove(&key) else {
+            return;
+        };
+        let pair = self.pairs.get_mut(&token);
+        if let Some(octets) = pair.and_then(|pair| pair.paired.release(id)) {
+            self.send(token, &octets);
+        }
+    }
+
+    // -- messages from other sites -----------------------------------------------------------------
+
+    /// Publish a message at the broker.
+    pub(crate) fn deliver(&mut self, key: Key, message: Rc<Message>) {
+        let sure = message.qos != Qos::AtMostOnce;
+        if !self
+            .site
+            .allows(&message.user, &message.client, &message.topic)
+        {
+            if sure {
+                self.site.node.delivered(key);
+            }
+            return;
+        }
+        let number = usize::from(key.lane % LANES) % self.lanes.len().max(1);
+        let most = self.settings.limits.queue;
+        let Some((lane, token)) = self.lanes.get_mut(number) else {
+            return;
+        };
+        let slot = token.and_then(|token| self.slots.get(&token));
+        let is_full = slot.is_some_and(|slot| slot.connection.waiting() > most);
+        lane.publish(key, message, is_full);
+        self.write_lane(number);
+    }
+
+    fn write_lane(&mut self, number: usize) {
+        if let Some((lane, Some(token))) = self.lanes.get_mut(number)
+            && !lane.out.is_empty()
+        {
+            let (out, token) = (std::mem::take(&mut lane.out), *token);
+            self.send(token, &out);
+            if let Some((lane, _)) = self.lanes.get_mut(number) {
+                lane.out = out;
+                lane.out.clear();
+            }
+        }
+    }
+
+    pub(crate) fn lane_says(&mut self, number: usize, input: &[u8]) -> Result<usize, String> {
+        let Some((lane, _)) = self.lanes.get_mut(number) else {
+            return Ok(input.len());
+        };
+        let was_up = lane.is_up();
+        let (mut at, mut done) = (0, Vec::new());
+        while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
+            let found = frame(rest, self.settings.limits.packet);
+            let Some(found) = found.map_err(|error| error.to_string())? else {
+                break;
+            };
+            at += found.length;
+            lane.take(&found, &mut done)?;
+        }
+        if lane.is_up() && !was_up && number == 0 {
+            self.broker_said.clear();
+            log::notice(&format!("broker {}: connected", self.broker));
+        }
+        done.into_iter()
+            .for_each(|key| self.site.node.delivered(key));
+        self.write_lane(number);
+        Ok(at)
+    }
+
+    pub(crate) fn lane_ended(&mut self, number: usize, why: &str) {
+        let Some((lane, token)) = self.lanes.get_mut(number) else {
+            return;
+        };
+        *token = None;
+        let was_up = lane.closed();
+        self.broker_place.found.clear();
+        if number == 0 && self.broker_said != why {
+            self.broker_said = why.into();
+            // A broker of MQTT 3.1.1 closes the first connection.
+            if was_up || self.broker_place.tries > 2 {
+                log::warning(&format!("broker {}: away: {why}", self.broker));
+            }
+        }
+    }
+
+    pub(crate) fn tick_lanes(&mut self, now_s: u64) {
+        for number in 0..self.lanes.len() {
+            let Some((lane, token)) = self.lanes.get_mut(number) else {
+                return;
+            };
+            if let Some(token) = *token {
+                if now_s.is_multiple_of(PING_S) {
+                    lane.ping();
+                }
+                let slot = self.slots.get(&token);
+                let is_silent = slot.is_some_and(|slot| slot.heard_s + SILENCE_S < now_s);
+                self.write_lane(number);
+                if is_silent {
+                    self.close(token, "it is silent");
+                }
+                continue;
+            }
+            match self.connect_to_broker(Role::Lane(number)) {
+                Ok(token) => {
+                    let password = self.secrets.password.clone();
+                    let user = self.broker.user.clone();
+                    let password =
+                        password.or(self.broker.password.clone().map(String::into_bytes));
+                    if let Some((lane, place)) = self.lanes.get_mut(number) {
+                        *place = Some(token);
+                        lane.open(user.as_deref(), password.as_deref());
+                    }
+                    self.write_lane(number);
+                }
+                Err(why) => self.lane_ended(number, &why),
+            }
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! Command line, signals, and the files around a node.
+
+use crate::manager::{Manager, Secrets};
+use crate::neighbours::{random, trust_nodes};
+use crate::settings::{self, CONTROL, Reliability, Settings, listener, url};
+use crate::{cooperation, status};
+use mqtick_accelerate::control::{Control, ask};
+use mqtick_access::Rules;
+use mqtick_broker::activation::Passed;
+use mqtick_broker::listener::{Certificate, Listener};
+use mqtick_broker::upstream::wire::trust;
+use mqtick_broker::{log, scrape, supervisor};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+const PROGRAM: &str = "mqtick-join";
+const TURN_MS: u16 = 100;
+
+const USAGE: &str = "\
+Usage: mqtick-join --broker HOST[:PORT] [--listen ADDRESS:PORT] [--neighbour HOST[:PORT]]... [OPTION]...
+       mqtick-join --config FILE [--check-config]
+       mqtick-join status|topology [--json]
+       mqtick-join add|remove HOST[:PORT]
+
+Joins MQTT brokers of any kind. A node stands before each site's broker: clients connect to the node
+instead, and nodes exchange what clients of other sites want.
+
+  --broker HOST[:PORT]     this site's broker; also mqtt://user:password@host, mqtts for TLS
+  --listen ADDRESS:PORT    where clients and other nodes connect (127.0.0.1:1883)
+  --neighbour HOST[:PORT]  another node; one of both ends has to name the other
+  --secret-file FILE       in its first line, what all nodes know and nobody else: who reaches a node
+                           from another machine is a neighbour only with it, or a certificate
+  --name NAME              what other nodes call this one (the host's name)
+  --algorithm NAME         subscriptions: messages go where they are wanted (default);
+                           publications: each message goes everywhere
+  --reliability WHEN       a client's QoS 1 or 2 is acknowledged once its broker has it: broker
+                           (default); or once all sites that want it have it: all
+  --config FILE            settings, of which there are more
+  --check-config           say what is wrong with the settings, and end
+  --control PATH           where status and the like ask (/run/mqtick-join/control)
+  --lines                  print a line a second while messages flow; on a terminal it does so anyway
+  --json                   status, topology: for programs
+  --version                print the version
+  --help                   print this
+
+  status                   who is connected, and what was counted
+  topology                 a drawing of the tree of nodes
+  add HOST[:PORT]          connect to one more node, until the end of the program
+  remove WHO               part with a neighbour, by name or address
+
+Examples:
+  mqtick-join --broker localhost:1884 --neighbour localhost:2883
+  mqtick-join --broker localhost:1884 --listen 0.0.0.0:1883 --secret-file join.secret
+  mqtick-join --config /etc/mqtick/join.toml
+  mqtick-join status --json
+  mqtick-join add site-c:1883
+
+Exit code: 0 ended by a signal, or answered; 1 failed; 2 wrong command line or settings.
+";
+
+enum Asked {
+    Run(Box<Settings>, bool),
+    Ask(PathBuf, String),
+    Said,
+}
+
+/// Run the program.
+pub fn main() -> ExitCode {
+    let asked = match arguments() {
+        Ok(asked) => asked,
+        Err(error) => {
+            log::error(&error);
+            return ExitCode::from(2);
+        }
+    };
+    let done = match asked {
+        Asked::Said => Ok(()),
+        Asked::Ask(path, question) => answer(&path, &question),
+        Asked::Run(settings, lines) => run(*settings, lines),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::error(&error);
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn answer(path: &Path, question: &str) -> Result<(), String> {
+    let answer = ask(path, PROGRAM, question).map_err(|error| error.to_string())?;
+    match answer.strip_prefix("error: ") {
+        Some(error) => Err(error.trim_end().into()),
+        None => {
+            // Whoever reads may have enough of it.
+            let _ = std::io::stdout().write_all(answer.as_bytes());
+            Ok(())
+        }
+    }
+}
+
+fn arguments() -> Result<Asked, String> {
+    use lexopt::prelude::*;
+    let mut parser = lexopt::Parser::from_env();
+    let (mut path, mut check, mut json, mut lines) = (None, false, false, false);
+    let mut words: Vec<String> = Vec::new();
+    type Change = Box<dyn FnOnce(&mut Settings)>;
+    let mut changes: Vec<Change> = Vec::new();
+    let plain = |error: lexopt::Error| error.to_string();
+    let mut listeners = Vec::new();
+    let mut control: Option<PathBuf> = None;
+    while let Some(argument) = parser.next().map_err(plain)? {
+        let text = |parser: &mut lexopt::Parser| -> Result<String, String> {
+            parser
+                .value()
+                .and_then(|value| value.string())
+                .map_err(plain)
+        };
+        match argument {
+            Short('c') | Long("config") => path = Some(PathBuf::from(text(&mut parser)?)),
+            Long("check-config") => check = true,
+            Long("json") => json = true,
+            Long("lines") => lines = true,
+            Long("control") => control = Some(PathBuf::from(text(&mut parser)?)),
+            Long("broker") => {
+                let broker =
+                    url(&text(&mut parser)?).map_err(|error| format!("--broker {error}"))?;
+                changes.push(Box::new(|settings| settings.broker.url = Some(broker)));
+            }
+            Long("listen") => {
+                let said = text(&mut parser)?;
+                let address = said.parse().map_err(|_| {
+                    format!("--listen {said:?} is no address with a port, such as 0.0.0.0:1883")
+                })?;
+                listeners.push(listener(address));
+            }
+            Long("neighbour") => {
+                let one =
+                    url(&text(&mut parser)?).map_err(|error| format!("--neighbour {error}"))?;
+                changes.push(Box::new(|settings| settings.neighbours.urls.push(one)));
+            }
+            Long("secret-file") => {
+                let file = PathBuf::from(text(&mut parser)?);
+                changes.push(Box::new(|settings| {
+                    settings.neighbours.secret_file = Some(file);
+                }));
+            }
+            Long("name") => {
+                let name = text(&mut parser)?;
+                changes.push(Box::new(|settings| settings.name = name));
+            }
+            Long("algorithm") => {
+                let kind = match text(&mut parser)?.as_str() {
+                    "subscriptions" => cooperation::Kind::Subscriptions,
+                    "publications" => cooperation::Kind::Publications,
+                    _ => return Err("--algorithm is subscriptions or publications".into()),
+                };
+                changes.push(Box::new(move |settings| settings.algorithm = kind));
+            }
+            Long("reliability") => {
+                let when = match text(&mut parser)?.as_str() {
+                    "broker" => Reliability::Broker,
+                    "all" => Reliability::All,
+                    _ => return Err("--reliability is broker or all".into()),
+                };
+                changes.push(Box::new(move |settings| settings.reliability = when));
+            }
+            Short('h') | Long("help") => {
+                print!("{USAGE}");
+                return Ok(Asked::Said);
+            }
+            Short('V') | Long("version") => {
+                println!("{PROGRAM} {}", env!("CARGO_PKG_VERSION"));
+                return Ok(Asked::Said);
+            }
+            Value(word) => words.push(word.string().map_err(plain)?),
+            other => return Err(other.unexpected().to_string()),
+        }
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let question = match words.as_slice() {
+        [] => None,
+        ["status" | "topology"] if json => Some(format!("{} --json", words.join(" "))),
+        ["status" | "topology"] => Some(words.join(" ")),
+        ["add", who] => Some(format!("add {}", url(who).map(|_| who)?)),
+        ["remove", who] => Some(format!("remove {who}")),
+        ["add" | "remove"] => return Err("say which neighbour; see --help".into()),
+        _ => {
+            return Err(format!(
+                "{:?} is not understood; see --help",
+                words.join(" ")
+            ));
+        }
+    };
+    if let Some(question) = question {
+        return Ok(Asked::Ask(control.unwrap_or(CONTROL.into()), question));
+    }
+    let mut settings = match &path {
+        Some(path) => settings::load(path).map_err(|error| error.to_string())?,
+        None => Settings::default(),
+    };
+    changes.into_iter().for_each(|change| change(&mut settings));
+    if !listeners.is_empty() {
+        settings.listeners = listeners;
+    }
+    if let Some(control) = control {
+        settings.control = control;
+    }
+    settings
+        .check()
+        .map_err(|error| in_file(path.as_deref(), error))?;
+    if check {
+        secrets(&settings)?;
+        rules(&settings)?;
+        println!("the settings are good");
+        return Ok(Asked::Said);
+    }
+    Ok(Asked::Run(Box::new(settings), lines))
+}
+
+/// An error of a setting, with its line where it is in a file.
+fn in_file(path: Option<&Path>, error: mqtick_broker::settings::Error) -> String {
+    let text = path.and_then(|path| fs::read_to_string(path).ok());
+    let line = text.and_then(|text| mqtick_broker::settings::line_of(&text, &error.key));
+    let file = path.filter(|_| line.is_some()).map(Into::into);
+    mqtick_broker::settings::Error {
+        file,
+        line,
+        ..error
+    }
+    .to_string()
+}
+
+fn first_line(path: &Path) -> Result<Vec<u8>, String> {
+    let text = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let line = text
+        .split(|octet| *octet == b'\n')
+        .next()
+        .unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    match line.is_empty() {
+        true => Err(format!("{}: its first line is empty", path.display())),
+        false => Ok(line.into()),
+    }
+}
+
+fn secrets(settings: &Settings) -> Result<Secrets, String> {
+    let (broker, others) = (&settings.broker, &settings.neighbours);
+    let is_tls = broker.url.as_ref().is_some_and(|url| url.is_tls);
+    let are_tls = others.urls.iter().any(|url| url.is_tls) || others.certificate.is_some();
+    let neighbour_tls = are_tls.then(|| trust_nodes(settings)).transpose()?;
+    Ok(Secrets {
+        password: broker
+            .password_file
+            .as_deref()
+            .map(first_line)
+            .transpose()?,
+        secret: others.secret_file.as_deref().map(first_line).transpose()?,
+        broker_tls: is_tls.then(|| trust(&broker.ca_file, None)).transpose()?,
+        neighbour_tls,
+    })
+}
+
+fn rules(settings: &Settings) -> Result<Rules, String> {
+    let Some(path) = &settings.access.acl_file else {
+        return Ok(Rules::open());
+    };
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Rules::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn run(settings: Settings, lines: bool) -> Result<(), String> {
+    let mut passed = Passed::take()?;
+    let (secrets, rules) = (secrets(&settings)?, rules(&settings)?);
+    for warning in settings.warnings() {
+        log::warning(&warning);
+    }
+    raise_descriptors();
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    signals
+        .thread_swap_mask(SigmaskHow::SIG_BLOCK)
+        .map_err(|error| error.to_string())?;
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
+    let (mut listeners, mut certificates) = (Vec::new(), Vec::new());
+    for one in &settings.listeners {
+        let certificate = one.tls.as_ref().map(Certificate::load).transpose()?;
+        let opened = Listener::open(one, certificate.as_ref(), 1, &mut passed)
+            .map_err(|error| format!("{}: {error}", one.place))?;
+        listeners.extend(opened.into_iter().flatten());
+        certificates.extend(certificate);
+    }
+    passed.finish()?;
+    let mut control = control(&settings.control)?;
+    let page = Arc::new(Mutex::new(String::new()));
+    if let Some(address) = settings.metrics.address {
+        serve_metrics(address, Arc::clone(&page))?;
+    }
+    let places: Vec<String> = listeners.iter().map(Listener::address).collect();
+    let mut manager = Manager::new(settings, secrets, rules, listeners, random())?;
+    restore(&mut manager)?;
+    for place in places {
+        log::notice(&format!("listens on {place}"));
+    }
+    supervisor::tell("READY=1");
+    let heartbeat = supervisor::heartbeat();
+    let (mut told, mut second) = (Instant::now(), 0);
+    let mut before = BTreeMap::new();
+    let lines = lines || std::io::stdout().is_terminal();
+    loop {
+        manager.turn(TURN_MS);
+        if let Some(control) = &mut control {
+            control.serve(|question| Some(reply(&mut manager, question)));
+        }
+        if heartbeat.is_some_and(|every| told.elapsed() >= every) {
+            supervisor::tell("WATCHDOG=1");
+            told = Instant::now();
+        }
+        if manager.site.now_s != second {
+            second = manager.site.now_s;
+            keep(&mut manager);
+            *page.lock().unwrap_or_else(PoisonError::into_inner) = status::metrics(&manager);
+            if let Some(line) = status::line(&manager, &mut before).filter(|_| lines) {
+                let _ = writeln!(std::io::stdout(), "{line}"); // nobody may read it
+            }
+        }
+        let signal = signals.read_signal().map_err(|error| error.to_string())?;
+        match signal.map(|signal| signal.ssi_signo) {
+            None => {}
+            Some(number) if number == Signal::SIGHUP as u32 => {
+                match reload(&mut manager, &certificates) {
+                    Ok(()) => log::notice("the access list and certificates were read again"),
+                    Err(error) => log::error(&format!("{error}; what was read before stays")),
+                }
+            }
+            Some(_) => break,
+        }
+    }
+    supervisor::tell("STOPPING=1");
+    manager.stop();
+    keep(&mut manager);
+    Ok(())
+}
+
+/// Where questions come. Where nobody said where, the node does without, if it must.
+fn control(path: &Path) -> Result<Option<Control>, String> {
+    match Control::new(path, PROGRAM) {
+        Ok(control) => Ok(Some(control)),
+        Err(why) if path == Path::new(CONTROL) => {
+            log::warning(&format!("{why} So nobody can ask for its status."));
+            Ok(None)
+        }
+        Err(why) => Err(why.to_string()),
+    }
+}
+
+fn reload(manager: &mut Manager, certificates: &[Certificate]) -> Result<(), String> {
+    let rules = rules(&manager.settings)?;
+    certificates.iter().try_for_each(Certificate::reload)?;
+    manager.site.rules = rules;
+    Ok(())
+}
+
+fn reply(manager: &mut Manager, question: &str) -> String {
+    let done = match question.split_once(' ') {
+        Some(("add", who)) => url(who).and_then(|address| manager.add_neighbour(address)),
+        Some(("remove", who)) => manager.remove_neighbour(who),
+        _ => {
+            return match question {
+                "status" => status::text(manager),
+                "status --json" => status::json(manager),
+                "topology" => status::drawing(manager),
+                "topology --json" => status::topology_json(manager),
+                _ => "error: that is not understood\n".into(),
+            };
+        }
+    };
+    match done {
+        Ok(()) => "done\n".into(),
+        Err(error) => format!("error: {error}\n"),
+    }
+}
+
+/// What clients of kept sessions were subscribed to before the restart.
+fn restore(manager: &mut Manager) -> Result<(), String> {
+    let Some(path) = manager.settings.state.clone() else {
+        return Ok(());
+    };
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    manager.restore(&text).map_err(|line| {
+        format!(
+            "{}: line {line} is none of a node's: move the file away, and clients with a kept \
+             session have to subscribe again",
+            path.display()
+        )
+    })
+}
+
+fn keep(manager: &mut Manager) {
+    let Some(path) = manager.settings.state.clone() else {
+        return;
+    };
+    let Some(text) = manager.site.sessions.changes() else {
+        return;
+    };
+    let new = path.with_extension("new");
+    if let Err(error) = fs::write(&new, text).and_then(|()| fs::rename(&new, &path)) {
+        log::error(&format!(
+            "{}: {error}: kept sessions are not on disk",
+            path.display()
+        ));
+    }
+}
+
+fn serve_metrics(address: std::net::SocketAddr, page: Arc<Mutex<String>>) -> Result<(), String> {
+    let fault = |error: std::io::Error| format!("metrics.address, {address}: {error}");
+    let listener = TcpListener::bind(address).map_err(fault)?;
+    listener.set_nonblocking(true).map_err(fault)?;
+    let place = listener.local_addr().map_err(fault)?;
+    let serve = move || {
+        scrape::serve(&listener, || {
+            page.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        });
+    };
+    let thread = std::thread::Builder::new()
+        .name("metrics".into())
+        .spawn(serve);
+    thread.map_err(fault)?;
+    log::notice(&format!("metrics are at http://{place}/metrics"));
+    Ok(())
+}
+
+/// Each client needs two descriptors; the soft limit is often 1,024.
+fn raise_descriptors() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+        && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err()
+    {
+        log::warning(&format!("no more than {soft} files can be open"));
+    }
+}

@@ -1,0 +1,349 @@
+//! What this site's clients subscribed to, also while they are away, and wills that wait.
+
+use crate::node::Message;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// For ever, as MQTT 5 writes it.
+pub const FOR_EVER: u32 = u32::MAX;
+
+/// The session of one client.
+#[derive(Default)]
+struct Session {
+    filters: HashSet<Arc<str>>,
+    /// Its connection, if it has one.
+    token: Option<u64>,
+    /// For how long it outlives that, and when it ends now.
+    expiry_s: u32,
+    until_s: Option<u64>,
+    /// Identifiers of QoS 2 messages that came and are not released.
+    received: HashSet<u16>,
+}
+
+/// A message for later.
+struct Will {
+    client: Arc<str>,
+    at_s: u64,
+    message: Message,
+}
+
+/// All sessions.
+#[derive(Default)]
+pub struct Sessions {
+    all: HashMap<Arc<str>, Session>,
+    /// How many clients subscribed to each filter; shared subscriptions count as what they are of.
+    counts: HashMap<Arc<str>, usize>,
+    wills: Vec<Will>,
+    changed: bool,
+}
+
+/// What a filter means for other sites; none: nothing.
+fn abroad(filter: &str) -> Option<&str> {
+    let filter = mqtick_topics::unshared(filter)?;
+    (mqtick_topics::valid_filter(filter) && !filter.starts_with('$')).then_some(filter)
+}
+
+impl Sessions {
+    /// A client's connection was taken by the broker, which has its session or not; what nobody is
+    /// subscribed to any more.
+    pub fn connected(
+        &mut self,
+        client: &Arc<str>,
+        token: u64,
+        is_present: bool,
+        expiry_s: u32,
+    ) -> Vec<Arc<str>> {
+        self.wills.retain(|will| will.client != *client);
+        let gone = match is_present {
+            true => Vec::new(),
+            false => self.drop(client),
+        };
+        let session = self.all.entry(Arc::clone(client)).or_default();
+        (session.token, session.until_s) = (Some(token), None);
+        self.changed |= session.expiry_s != expiry_s && !session.filters.is_empty();
+        session.expiry_s = expiry_s;
+        gone
+    }
+
+    /// It is subscribed to these now; which of them are new for this site.
+    pub fn subscribe(&mut self, client: &str, filters: &[Arc<str>]) -> Vec<Arc<str>> {
+        let Some(session) = self.all.get_mut(client) else {
+            return Vec::new();
+        };
+        let mut new = Vec::new();
+        for filter in filters {
+            let Some(plain) = abroad(filter) else {
+                continue;
+            };
+            if session.filters.insert(Arc::clone(filter)) {
+                self.changed = true;
+                let plain: Arc<str> = plain.into();
+                let count = self.counts.entry(Arc::clone(&plain)).or_default();
+                *count += 1;
+                if *count == 1 {
+                    new.push(plain);
+                }
+            }
+        }
+        new
+    }
+
+    /// And no longer to these; which of them nobody here is subscribed to any more.
+    pub fn unsubscribe(&mut self, client: &str, filters: &[Arc<str>]) -> Vec<Arc<str>> {
+        let Some(session) = self.all.get_mut(client) else {
+            return Vec::new();
+        };
+        let gone = filters.iter().filter(|one| session.filters.remove(*one));
+        let gone: Vec<_> = gone.cloned().collect();
+        self.changed |= !gone.is_empty();
+        self.count_down(gone)
+    }
+
+    fn count_down(&mut self, filters: impl IntoIterator<Item = Arc<str>>) -> Vec<Arc<str>> {
+        let mut gone = Vec::new();
+        for filter in filters {
+            let Some(plain) = abroad(&filter) else {
+                continue;
+            };
+            if let Some(count) = self.counts.get_mut(plain) {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(plain);
+                    gone.push(plain.into());
+                }
+            }
+        }
+        gone
+    }
+
+    fn drop(&mut self, client: &str) -> Vec<Arc<str>> {
+        let session = self.all.remove(client);
+        let filters = session.map(|session| session.filters).unwrap_or_default();
+        self.changed |= !filters.is_empty();
+        self.count_down(filters)
+    }
+
+    /// Its connection ended, and its session outlives that so long; what nobody is subscribed to
+    /// any more.
+    pub fn ended(&mut self, client: &str, token: u64, expiry_s: u32, now_s: u64) -> Vec<Arc<str>> {
+        let Some(session) = self.all.get_mut(client) else {
+            return Vec::new();
+        };
+        if session.token != Some(token) {
+            return Vec::new(); // it has another connection
+        }
+        session.token = None;
+        self.changed |= session.expiry_s != expiry_s;
+        session.expiry_s = expiry_s;
+        match expiry_s {
+            0 => self.drop(client),
+            FOR_EVER => Vec::new(),
+            _ => {
+                session.until_s = Some(now_s + u64::from(expiry_s));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Whether a client has another connection than this one.
+    #[must_use]
+    pub fn has_another(&self, client: &str, token: u64) -> bool {
+        let now = self.all.get(client).and_then(|session| session.token);
+        now.is_some_and(|now| now != token)
+    }
+
+    /// A message of QoS 2 came: whether for the first time.
+    pub fn receive(&mut self, client: &str, id: u16) -> bool {
+        let session = self.all.get_mut(client);
+        session.is_none_or(|session| session.received.insert(id))
+    }
+
+    /// Its identifier is free again.
+    pub fn release(&mut self, client: &str, id: u16) {
+        if let Some(session) = self.all.get_mut(client) {
+            session.received.remove(&id);
+        }
+    }
+
+    /// Publish this at that time, unless the client is back by then.
+    pub fn keep_will(&mut self, client: &Arc<str>, at_s: u64, message: Message) {
+        let client = Arc::clone(client);
+        self.wills.push(Will {
+            client,
+            at_s,
+            message,
+        });
+    }
+
+    /// The wills whose time has come.
+    pub fn due_wills(&mut self, now_s: u64) -> Vec<Message> {
+        let due = self.wills.extract_if(.., |will| will.at_s <= now_s);
+        due.map(|will| will.message).collect()
+    }
+
+    /// End sessions whose time is over; what nobody is subscribed to any more.
+    pub fn tick(&mut self, now_s: u64) -> Vec<Arc<str>> {
+        let over = |session: &Session| session.until_s.is_some_and(|until| until <= now_s);
+        let over: Vec<_> = self
+            .all
+            .iter()
+            .filter(|(_, session)| over(session))
+            .map(|(client, _)| Arc::clone(client))
+            .collect();
+        over.iter().flat_map(|client| self.drop(client)).collect()
+    }
+
+    /// How many subscriptions clients have, and how many different ones.
+    #[must_use]
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.counts.values().sum(), self.counts.len())
+    }
+
+    // -- what survives a restart -------------------------------------------------------------------
+
+    /// The sessions that outlive their connection, where something about them has changed: a line
+    /// with expiry and client, after it a line with a tab for each of its filters.
+    pub fn changes(&mut self) -> Option<String> {
+        if !std::mem::take(&mut self.changed) {
+            return None;
+        }
+        let mut text = String::new();
+        for (client, session) in &self.all {
+            if session.expiry_s == 0 || session.filters.is_empty() {
+                continue;
+            }
+            text.push_str(&format!("{} {}\n", session.expiry_s, escaped(client)));
+            for filter in &session.filters {
+                text.push_str(&format!("\t{}\n", escaped(filter)));
+            }
+        }
+        Some(text)
+    }
+
+    /// Read that again; what this site is subscribed to.
+    ///
+    /// # Errors
+    /// The line that is none of ours.
+    pub fn restore(&mut self, text: &str, now_s: u64) -> Result<Vec<Arc<str>>, usize> {
+        let mut new = Vec::new();
+        let mut client: Option<String> = None;
+        for (number, line) in (1_usize..).zip(text.lines()) {
+            if let Some(filter) = line.strip_prefix('\t') {
+                let client = client.as_deref().ok_or(number)?;
+                new.extend(self.subscribe(client, &[plain(filter).ok_or(number)?.into()]));
+                continue;
+            }
+            let (expiry_s, name) = line.split_once(' ').ok_or(number)?;
+            let expiry_s = expiry_s.parse().map_err(|_| number)?;
+            let name = plain(name).ok_or(number)?;
+            let until_s = (expiry_s != FOR_EVER).then(|| now_s + u64::from(expiry_s));
+            let session = self.all.entry(name.as_str().into()).or_default();
+            (session.expiry_s, session.until_s) = (expiry_s, until_s);
+            client = Some(name);
+        }
+        self.changed = false;
+        Ok(new)
+    }
+}
+
+/// A text of MQTT in one line.
+fn escaped(text: &str) -> String {
+    let text = text.replace('%', "%25");
+    text.replace('\n', "%0A").replace('\r', "%0D")
+}
+
+fn plain(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut plain = parts.next()?.to_owned();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        plain.push(match code {
+            "25" => '%',
+            "0A" => '\n',
+            "0D" => '\r',
+            _ => return None,
+        });
+        plain.push_str(rest);
+    }
+    Some(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn filters(all: &[&str]) -> Vec<Arc<str>> {
+        all.iter().map(|&one| one.into()).collect()
+    }
+
+    #[test]
+    fn only_the_first_and_the_last_client_of_a_filter_count_for_other_sites() {
+        let mut sessions = Sessions::default();
+        let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
+        sessions.connected(&one, 1, false, 0);
+        sessions.connected(&other, 2, false, 0);
+        assert_eq!(
+            sessions.subscribe("one", &filters(&["a", "$SYS/#"])),
+            filters(&["a"])
+        );
+        assert!(
+            sessions
+                .subscribe("other", &filters(&["$share/group/a"]))
+                .is_empty()
+        );
+        assert!(sessions.ended("one", 1, 0, 0).is_empty());
+        assert_eq!(sessions.ended("other", 2, 0, 0), filters(&["a"]));
+    }
+
+    #[test]
+    fn a_session_that_is_kept_stays_subscribed_until_it_expires_or_is_forgotten_by_the_broker() {
+        let mut sessions = Sessions::default();
+        let client: Arc<str> = "client".into();
+        sessions.connected(&client, 1, false, 10);
+        sessions.subscribe("client", &filters(&["a"]));
+        assert!(sessions.ended("client", 1, 10, 0).is_empty());
+        assert!(sessions.tick(9).is_empty());
+        assert_eq!(sessions.tick(10), filters(&["a"]));
+        sessions.connected(&client, 2, false, FOR_EVER);
+        sessions.subscribe("client", &filters(&["b"]));
+        sessions.ended("client", 2, FOR_EVER, 0);
+        assert!(sessions.connected(&client, 3, true, FOR_EVER).is_empty());
+        assert_eq!(sessions.connected(&client, 4, false, 0), filters(&["b"]));
+    }
+
+    #[test]
+    fn what_ends_late_does_not_end_the_session_of_the_connection_that_came_after_it() {
+        let mut sessions = Sessions::default();
+        let client: Arc<str> = "client".into();
+        sessions.connected(&client, 1, false, 0);
+        sessions.connected(&client, 2, false, 0);
+        sessions.subscribe("client", &filters(&["a"]));
+        assert!(sessions.ended("client", 1, 0, 0).is_empty());
+        assert_eq!(sessions.ended("client", 2, 0, 0), filters(&["a"]));
+    }
+
+    #[test]
+    fn kept_sessions_are_read_again_as_they_were_whatever_their_names() {
+        let mut sessions = Sessions::default();
+        for (token, name) in ["%0A", "a\nb", "c d", "\r"].into_iter().enumerate() {
+            let client: Arc<str> = name.into();
+            sessions.connected(&client, token as u64, false, FOR_EVER);
+            sessions.subscribe(name, &filters(&[name, "same"]));
+        }
+        sessions.connected(&"gone".into(), 9, false, 0);
+        sessions.subscribe("gone", &filters(&["of nobody"]));
+        let text = sessions.changes().unwrap();
+        assert_eq!(sessions.changes(), None);
+        let mut again = Sessions::default();
+        let mut new = again.restore(&text, 0).unwrap();
+        new.sort();
+        assert_eq!(new, filters(&["\r", "%0A", "a\nb", "c d", "same"]));
+        assert!(again.connected(&"a\nb".into(), 1, true, 0).is_empty());
+        assert_eq!(again.ended("a\nb", 1, 0, 0), filters(&["a\nb"]));
+        for wrong in ["\tfilter", "x client", "1 a%", "1 a%00"] {
+            assert!(Sessions::default().restore(wrong, 0).is_err(), "{wrong:?}");
+        }
+    }
+}

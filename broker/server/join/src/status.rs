@@ -1,0 +1,448 @@
+//! What the node says of itself: to people, to programs, to Prometheus, and once a second.
+
+use crate::manager::{Counts, Manager};
+use crate::node::Counters;
+use crate::topology::{NodeId, State};
+use mqtick_accelerate::status::quoted;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// All that is counted, by name, with what it means.
+#[must_use]
+pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
+    let Counts {
+        published,
+        received,
+        accepted,
+        refused,
+        dropped,
+        strangers,
+    } = manager.counts;
+    let Counters {
+        began,
+        arrived,
+        repeated,
+        delivered,
+        again,
+        away,
+    } = manager.site.node.counters;
+    let lanes = || manager.lanes.iter().map(|(lane, _)| lane);
+    let lost: u64 = lanes().map(|lane| lane.dropped).sum();
+    let unwanted: u64 = lanes().map(|lane| lane.refused).sum();
+    vec![
+        ("connections_accepted", "Connections accepted.", accepted),
+        (
+            "client_messages_received",
+            "Messages that clients published.",
+            published,
+        ),
+        (
+            "client_messages_sent",
+            "Messages that went to clients.",
+            received,
+        ),
+        (
+            "messages_began",
+            "Messages of clients that went to other sites.",
+            began,
+        ),
+        (
+            "messages_arrived",
+            "Messages that came from neighbours.",
+            arrived,
+        ),
+        (
+            "messages_repeated",
+            "Of these, those that had come before.",
+            repeated,
+        ),
+        (
+            "messages_delivered",
+            "Messages of other sites for this broker.",
+            delivered,
+        ),
+        ("messages_again", "Messages that were sent again.", again),
+        (
+            "dropped_neighbour",
+            "QoS 0, for which a neighbour had no room.",
+            dropped,
+        ),
+        (
+            "dropped_away",
+            "QoS 0, for a neighbour that was away.",
+            away,
+        ),
+        (
+            "dropped_broker",
+            "QoS 0, for which the broker had no room, or was away.",
+            lost,
+        ),
+        (
+            "denied_broker",
+            "Messages of other sites that the broker refused.",
+            unwanted,
+        ),
+        (
+            "denied_access",
+            "Messages that the access list kept from going on.",
+            manager.site.denied,
+        ),
+        (
+            "refused_packets",
+            "Connections that ended by a packet, or amid one.",
+            refused,
+        ),
+        (
+            "refused_neighbours",
+            "Neighbours that were turned away.",
+            strangers,
+        ),
+    ]
+}
+
+/// And what is now.
+#[must_use]
+pub fn gauges(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
+    let up = manager
+        .lanes
+        .iter()
+        .filter(|(lane, _)| lane.is_up())
+        .count();
+    let waiting: usize = manager.lanes.iter().map(|(lane, _)| lane.waiting()).sum();
+    let links = manager.wires.values().filter(|wires| wires.is_up).count();
+    let queued: usize = manager.wires.values().map(|wires| wires.waiting()).sum();
+    let (subscriptions, different) = manager.site.sessions.sizes();
+    let node = &manager.site.node;
+    let all = [
+        (
+            "clients",
+            "Clients that are connected.",
+            manager.pairs.len(),
+        ),
+        (
+            "broker_sessions",
+            "Sessions that the broker has taken, for other sites.",
+            up,
+        ),
+        (
+            "broker_waiting",
+            "Messages that wait for the broker.",
+            waiting,
+        ),
+        ("neighbours", "Neighbours that are connected.", links),
+        (
+            "neighbours_waiting",
+            "Messages that wait for neighbours.",
+            queued,
+        ),
+        (
+            "nodes",
+            "Nodes of the tree, this one included.",
+            node.tree.nodes.len(),
+        ),
+        ("subscriptions", "Subscriptions of clients.", subscriptions),
+        ("filters", "Different ones, of clients.", different),
+        (
+            "filters_known",
+            "Different ones, of clients or neighbours.",
+            node.filters(),
+        ),
+        (
+            "unconfirmed",
+            "Messages above QoS 0 that not all have yet.",
+            node.pending(),
+        ),
+    ];
+    all.map(|(name, help, value)| (name, help, value as u64))
+        .into()
+}
+
+/// For people.
+#[must_use]
+pub fn text(manager: &Manager) -> String {
+    let settings = &manager.settings;
+    let mut text = String::new();
+    let out = &mut text;
+    // To a String nothing fails.
+    let _ = writeln!(
+        out,
+        "node {} ({} flooding)",
+        settings.name,
+        settings.algorithm.name().trim_end_matches('s')
+    );
+    let up = manager.lanes.iter().any(|(lane, _)| lane.is_up());
+    let state = if up { "connected" } else { "away" };
+    let _ = writeln!(out, "broker {}: {state}", manager.broker);
+    for one in neighbours(manager) {
+        let _ = writeln!(
+            out,
+            "neighbour {} at {}: {}",
+            one.name,
+            one.place,
+            one.state()
+        );
+    }
+    for (name, _, value) in gauges(manager).into_iter().chain(counts(manager)) {
+        let _ = writeln!(out, "{name:25}{value:>12}");
+    }
+    text
+}
+
+struct Line {
+    name: String,
+    place: String,
+    is_up: bool,
+    is_used: bool,
+    told: usize,
+    sent: u64,
+    came: u64,
+    dropped: u64,
+    waiting: usize,
+    said: String,
+}
+
+impl Line {
+    fn state(&self) -> String {
+        match (self.is_up, self.is_used) {
+            (false, _) if self.said.is_empty() => "away".into(),
+            (false, _) => format!("away: {}", self.said),
+            (true, false) => "connected, not used: another way leads there".into(),
+            (true, true) => format!(
+                "connected, {} filters told, {} messages sent, {} came, {} wait, {} dropped",
+                self.told, self.sent, self.came, self.waiting, self.dropped
+            ),
+        }
+    }
+}
+
+fn neighbours(manager: &Manager) -> Vec<Line> {
+    let node = &manager.site.node;
+    let linked = manager.wires.iter().filter(|(_, wires)| wires.is_up);
+    let mut all: Vec<Line> = linked
+        .map(|(link, wires)| Line {
+            name: wires
+                .peer
+                .as_ref()
+                .map_or("?".into(), |(_, name)| name.clone()),
+            place: wires.place.clone(),
+            is_up: true,
+            is_used: node.is_used(*link),
+            told: node.told(*link),
+            sent: wires.sent,
+            came: wires.came,
+            dropped: wires.dropped,
+            waiting: wires.waiting(),
+            said: String::new(),
+        })
+        .collect();
+    let is_there = |link: &u64| manager.wires.get(link).is_some_and(|wires| wires.is_up);
+    let away = manager
+        .dials
+        .iter()
+        .filter(|dial| !dial.link.as_ref().is_some_and(is_there));
+    all.extend(away.map(|dial| Line {
+        name: "?".into(),
+        place: dial.address.to_string(),
+        is_up: false,
+        is_used: false,
+        told: 0,
+        sent: 0,
+        came: 0,
+        dropped: 0,
+        waiting: 0,
+        said: dial.said.clone(),
+    }));
+    all
+}
+
+/// For programs.
+#[must_use]
+pub fn json(manager: &Manager) -> String {
+    let numbers = |all: Vec<(&str, &str, u64)>| {
+        let all = all.into_iter();
+        let all: Vec<_> = all
+            .map(|(name, _, value)| format!("\"{name}\": {value}"))
+            .collect();
+        format!("{{{}}}", all.join(", "))
+    };
+    let neighbours = neighbours(manager);
+    let neighbours = neighbours.iter().map(|one| {
+        format!(
+            "{{\"name\": {}, \"place\": {}, \"connected\": {}, \"used\": {}, \"filters_told\": {}, \
+             \"sent\": {}, \"came\": {}, \"waiting\": {}, \"dropped\": {}, \"reason\": {}}}",
+            quoted(&one.name),
+            quoted(&one.place),
+            one.is_up,
+            one.is_used,
+            one.told,
+            one.sent,
+            one.came,
+            one.waiting,
+            one.dropped,
+            quoted(&one.said)
+        )
+    });
+    let neighbours: Vec<_> = neighbours.collect();
+    let up = manager.lanes.iter().all(|(lane, _)| lane.is_up());
+    format!(
+        "{{\"name\": {}, \"algorithm\": {}, \"broker\": {}, \"broker_connected\": {up}, \
+         \"now\": {}, \"counts\": {}, \"neighbours\": [{}]}}\n",
+        quoted(&manager.settings.name),
+        quoted(manager.settings.algorithm.name()),
+        quoted(&manager.broker.to_string()),
+        numbers(gauges(manager)),
+        numbers(counts(manager)),
+        neighbours.join(", ")
+    )
+}
+
+/// A drawing of the tree, from this node, and the links that it does not use.
+#[must_use]
+pub fn drawing(manager: &Manager) -> String {
+    let node = &manager.site.node;
+    let states: BTreeMap<NodeId, &State> = node
+        .topology
+        .states()
+        .map(|state| (state.node, state))
+        .collect();
+    let name = |id: NodeId| states.get(&id).map_or("?", |state| state.name.as_str());
+    let mut near: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
+    for (_, one, other) in &node.tree.links {
+        near.entry(*one).or_default().push(*other);
+        near.entry(*other).or_default().push(*one);
+    }
+    let mut text = String::new();
+    // Whom to draw: with what before its name, and before those below it.
+    let mut open = vec![(node.id(), None, String::new(), String::new())];
+    while let Some((id, from, before, below)) = open.pop() {
+        let own = if id == node.id() { " (this node)" } else { "" };
+        let _ = writeln!(text, "{before}{}{own}", name(id));
+        let mut next: Vec<NodeId> = near.get(&id).into_iter().flatten().copied().collect();
+        next.retain(|other| Some(*other) != from);
+        next.sort_by_key(|other| (name(*other), *other));
+        for (place, other) in next.iter().enumerate().rev() {
+            let (line, rest) = match place + 1 == next.len() {
+                true => ("`-- ", "    "),
+                false => ("|-- ", "|   "),
+            };
+            let (before, rest) = (format!("{below}{line}"), format!("{below}{rest}"));
+            open.push((*other, Some(id), before, rest));
+        }
+    }
+    let unused = unused(manager).into_iter().map(|(one, other)| {
+        let (one, other) = (name(one), name(other));
+        (one.min(other), one.max(other))
+    });
+    for (one, other) in unused.collect::<BTreeSet<_>>() {
+        let _ = writeln!(text, "not used: {one} - {other}");
+    }
+    for (name, until_s) in node.away() {
+        let left_s = until_s.saturating_sub(manager.site.now_s);
+        let _ = writeln!(text, "away: {name}, waited for {left_s} s more");
+    }
+    text
+}
+
+fn unused(manager: &Manager) -> BTreeSet<(NodeId, NodeId)> {
+    let node = &manager.site.node;
+    let mut all = BTreeSet::new();
+    for state in node
+        .topology
+        .states()
+        .filter(|one| node.tree.nodes.contains(&one.node))
+    {
+        for (peer, key) in &state.links {
+            let both = (state.node.min(*peer), state.node.max(*peer));
+            if !node.tree.links.contains(&(*key, both.0, both.1)) {
+                all.insert(both);
+            }
+        }
+    }
+    all
+}
+
+/// The same for programs.
+#[must_use]
+pub fn topology_json(manager: &Manager) -> String {
+    let node = &manager.site.node;
+    let id = |id: &NodeId| format!("\"{id:016x}\"");
+    let here = node
+        .topology
+        .states()
+        .filter(|one| node.tree.nodes.contains(&one.node));
+    let nodes: Vec<_> = here
+        .map(|one| {
+            format!(
+                "{{\"id\": {}, \"name\": {}}}",
+                id(&one.node),
+                quoted(&one.name)
+            )
+        })
+        .collect();
+    let pair = |one: &NodeId, other: &NodeId| format!("[{}, {}]", id(one), id(other));
+    let links: Vec<_> = node
+        .tree
+        .links
+        .iter()
+        .map(|(_, one, other)| pair(one, other))
+        .collect();
+    let unused: Vec<_> = unused(manager)
+        .iter()
+        .map(|(one, other)| pair(one, other))
+        .collect();
+    format!(
+        "{{\"this\": {}, \"nodes\": [{}], \"tree\": [{}], \"unused\": [{}]}}\n",
+        id(&node.id()),
+        nodes.join(", "),
+        links.join(", "),
+        unused.join(", ")
+    )
+}
+
+/// Prometheus' text exposition format 0.0.4.
+#[must_use]
+pub fn metrics(manager: &Manager) -> String {
+    let mut page = String::new();
+    let gauges = gauges(manager).into_iter().map(|one| (one, "gauge", ""));
+    let counts = counts(manager)
+        .into_iter()
+        .map(|one| (one, "counter", "_total"));
+    for ((name, help, value), kind, end) in gauges.chain(counts) {
+        let name = format!("mqtick_join_{name}{end}");
+        let _ = writeln!(
+            page,
+            "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
+        );
+    }
+    page
+}
+
+/// A line about the last second, where messages flowed in it; `before` is what was counted then.
+pub fn line(manager: &Manager, before: &mut BTreeMap<&'static str, u64>) -> Option<String> {
+    let now: BTreeMap<_, _> = counts(manager)
+        .into_iter()
+        .map(|(name, _, value)| (name, value))
+        .collect();
+    let grown = |name: &str| {
+        let value = now.get(name).copied().unwrap_or(0);
+        value - before.get(name).copied().unwrap_or(0)
+    };
+    let flows = [
+        "client_messages_received",
+        "client_messages_sent",
+        "messages_arrived",
+    ];
+    let lost = ["dropped_neighbour", "dropped_away", "dropped_broker"];
+    let lost: u64 = lost.into_iter().map(grown).sum();
+    let line = flows.into_iter().any(|name| grown(name) > 0).then(|| {
+        format!(
+            "{} from clients, {} to clients, {} to other sites, {} from there, {lost} dropped",
+            grown("client_messages_received"),
+            grown("client_messages_sent"),
+            grown("messages_began"),
+            grown("messages_arrived"),
+        )
+    });
+    *before = now;
+    line
+}

@@ -1,0 +1,337 @@
+//! What nodes say to each other, in MQTT 5.
+//!
+//! | word | packet |
+//! |---|---|
+//! | hello | CONNECT with the client identifier `mqtick-join/VERSION/NODE/KEY/INDEX/COUNT/ALGORITHM/NAME`; the answer's assigned client identifier is `mqtick-join/VERSION/NODE/NAME` |
+//! | links of a node | PUBLISH of QoS 0 to `$mqtick-join/topology`, see [`State::text`] |
+//! | what is wanted, or no longer | SUBSCRIBE, UNSUBSCRIBE, answered as always |
+//! | a message of QoS 0 | PUBLISH of QoS 0 |
+//! | one above | PUBLISH of QoS 1; PUBACK once all who want it have it, or with 0x80 if they have not |
+//!
+//! A message's first user property is `mqtick-join` and `NODE LANE NUMBER FLAGS`, in hexadecimal:
+//! flags are the QoS that it was published with, and 4 where it was sent before. The second one is
+//! the user and the client who published it.
+
+use crate::node::{Key, LANES, Message};
+use crate::topology::{LinkKey, NodeId, State, valid_name};
+use mqtick_packet::{
+    ConnackProperties, ConnectOut, Outgoing, Property, Publish, Qos, Version, connack, connect,
+    publish,
+};
+use std::fmt;
+
+/// Where links of nodes are told.
+pub const TOPOLOGY: &str = "$mqtick-join/topology";
+/// How a neighbour's client identifier begins.
+pub const MARK: &str = "mqtick-join/";
+/// The version of all this.
+pub const VERSION: u32 = 1;
+/// The most connections of one link.
+pub const MOST_CONNECTIONS: u8 = 16;
+const TAG: &str = "mqtick-join";
+const AGAIN: u8 = 4;
+
+/// How a node introduces itself on one connection of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Who.
+    pub node: NodeId,
+    /// Which link, chosen by who connects.
+    pub key: LinkKey,
+    /// Which connection of it, from 0.
+    pub index: u8,
+    /// Of how many.
+    pub count: u8,
+    /// The name of its algorithm.
+    pub algorithm: String,
+    /// What people call it.
+    pub name: String,
+}
+
+impl fmt::Display for Hello {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{MARK}{VERSION}/{:x}/{:x}/{}/{}/{}/{}",
+            self.node, self.key, self.index, self.count, self.algorithm, self.name
+        )
+    }
+}
+
+/// A number of another version.
+fn version<'t>(words: &mut impl Iterator<Item = &'t str>) -> Result<(), String> {
+    let found = words.next().unwrap_or_default();
+    let said: String = found.chars().filter(char::is_ascii_digit).take(9).collect();
+    match found == VERSION.to_string() {
+        true => Ok(()),
+        false => Err(format!(
+            "it speaks version {said:?} of mqtick-join's words, and this node version {VERSION}: \
+             bring both to the same release"
+        )),
+    }
+}
+
+impl Hello {
+    /// Read the client identifier of a CONNECT that begins with [`MARK`].
+    ///
+    /// # Errors
+    /// Why it is none of ours.
+    pub fn parse(client_id: &str) -> Result<Self, String> {
+        let mut words = client_id.strip_prefix(MARK).unwrap_or_default().split('/');
+        version(&mut words)?;
+        let hello = (|| {
+            let number = |text: &str| u64::from_str_radix(text, 16).ok();
+            let hello = Self {
+                node: number(words.next()?)?,
+                key: number(words.next()?)?,
+                index: words.next()?.parse().ok()?,
+                count: words.next()?.parse().ok()?,
+                algorithm: words.next()?.to_owned(),
+                name: words.next().filter(|name| valid_name(name))?.to_owned(),
+            };
+            let is_whole = words.next().is_none()
+                && (1..=MOST_CONNECTIONS).contains(&hello.count)
+                && hello.index < hello.count;
+            is_whole.then_some(hello)
+        })();
+        hello.ok_or_else(|| "its greeting is malformed".into())
+    }
+
+    /// Append the CONNECT.
+    pub fn encode(&self, out: &mut Vec<u8>, keep_alive: u16, secret: Option<&[u8]>) {
+        let with = ConnectOut {
+            clean_start: true,
+            keep_alive,
+            client_id: &self.to_string(),
+            username: secret.map(|_| TAG),
+            password: secret,
+            ..ConnectOut::default()
+        };
+        connect(out, Version::V5, &with);
+    }
+}
+
+/// Append the answer to a hello: who we are.
+pub fn welcome(out: &mut Vec<u8>, node: NodeId, name: &str) {
+    let who = format!("{MARK}{VERSION}/{node:x}/{name}");
+    let with = ConnackProperties {
+        assigned_client_id: Some(&who),
+        ..ConnackProperties::default()
+    };
+    connack(out, Version::V5, false, 0, &with);
+}
+
+/// Append a refusal.
+pub fn refuse(out: &mut Vec<u8>, reason: u8, why: &str) {
+    let with = ConnackProperties {
+        reason_string: Some(why),
+        ..ConnackProperties::default()
+    };
+    connack(out, Version::V5, false, reason, &with);
+}
+
+/// Read the assigned client identifier of an answer: who it is.
+///
+/// # Errors
+/// Why it is none of ours.
+pub fn parse_welcome(assigned: Option<&str>) -> Result<(NodeId, String), String> {
+    let Some(rest) = assigned.and_then(|assigned| assigned.strip_prefix(MARK)) else {
+        return Err("it is no mqtick-join, but a broker: give its node's address instead".into());
+    };
+    let mut words = rest.split('/');
+    version(&mut words)?;
+    let node = words
+        .next()
+        .and_then(|text| u64::from_str_radix(text, 16).ok());
+    let name = words.next().filter(|name| valid_name(name));
+    node.zip(name)
+        .map(|(node, name)| (node, name.to_owned()))
+        .ok_or_else(|| "its greeting is malformed".into())
+}
+
+/// Append which links a node has.
+pub fn topology(out: &mut Vec<u8>, state: &State) {
+    let text = state.text();
+    let message = Outgoing {
+        topic: TOPOLOGY,
+        payload: text.as_bytes(),
+        ..Outgoing::default()
+    };
+    publish(out, Version::V5, &message);
+}
+
+/// Append a message; `id` counts above QoS 0.
+pub fn message(out: &mut Vec<u8>, key: Key, again: bool, message: &Message, id: u16) {
+    let flags = message.qos as u8 + if again { AGAIN } else { 0 };
+    let tag = format!(
+        "{:x} {:x} {:x} {flags:x}",
+        key.origin, key.lane, key.sequence
+    );
+    let mut forwarded = Vec::with_capacity(96 + message.forwarded.len());
+    Property::UserProperty((TAG, &tag)).encode(&mut forwarded);
+    Property::UserProperty((&message.user, &message.client)).encode(&mut forwarded);
+    forwarded.extend_from_slice(&message.forwarded);
+    let outgoing = Outgoing {
+        qos: message.qos.min(Qos::AtLeastOnce),
+        retain: message.retain,
+        topic: &message.topic,
+        id,
+        expiry: message.expiry,
+        forwarded: &forwarded,
+        payload: &message.payload,
+        ..Outgoing::default()
+    };
+    publish(out, Version::V5, &outgoing);
+}
+
+/// Read a message: which, whether it was sent before, and what.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_message(from: &Publish<'_>) -> Result<(Key, bool, Message), &'static str> {
+    let mut message = Message {
+        topic: from.topic.into(),
+        payload: from.payload.into(),
+        retain: from.retain,
+        expiry: from.properties.message_expiry(),
+        ..Message::default()
+    };
+    let mut key = None;
+    let mut names = 0;
+    for property in from.properties {
+        match property {
+            Property::UserProperty((name, tag)) if names == 0 => {
+                names = 1;
+                key = Some(tag).filter(|_| name == TAG).and_then(parse_tag);
+            }
+            Property::UserProperty((user, client)) if names == 1 => {
+                names = 2;
+                (message.user, message.client) = (user.into(), client.into());
+            }
+            Property::PayloadFormat(_)
+            | Property::ContentType(_)
+            | Property::ResponseTopic(_)
+            | Property::CorrelationData(_)
+            | Property::UserProperty(_) => property.encode(&mut message.forwarded),
+            _ => {}
+        }
+    }
+    let (key, flags) = key.ok_or("a message without a key")?;
+    message.qos = Qos::try_from(flags & 3).map_err(|_| "a message with a QoS of 3")?;
+    if (message.qos == Qos::AtMostOnce) != (from.qos == Qos::AtMostOnce) {
+        return Err("a message with another QoS than its key says");
+    }
+    if names < 2 || !mqtick_topics::valid_topic(&message.topic) || message.topic.starts_with('$') {
+        return Err("a message without a publisher, or with a topic that is not for others");
+    }
+    Ok((key, flags & AGAIN != 0, message))
+}
+
+fn parse_tag(tag: &str) -> Option<(Key, u8)> {
+    let mut words = tag.split(' ');
+    let mut number = || u64::from_str_radix(words.next()?, 16).ok();
+    let key = Key {
+        origin: number()?,
+        lane: u8::try_from(number()?).ok().filter(|lane| *lane < LANES)?,
+        sequence: number()?,
+    };
+    let flags = u8::try_from(number()?).ok().filter(|flags| *flags < 8)?;
+    (words.next().is_none() && key.sequence < u64::MAX / 2).then_some((key, flags))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use super::*;
+    use mqtick_packet::{Packet, decode, frame};
+
+    fn read(octets: &[u8]) -> Publish<'_> {
+        let frame = frame(octets, 1 << 20).unwrap().unwrap();
+        match decode(&frame, Version::V5).unwrap() {
+            Packet::Publish(publish) => publish,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_message_is_what_it_was_after_it_went_to_a_neighbour() {
+        let mut forwarded = Vec::new();
+        Property::ContentType("text").encode(&mut forwarded);
+        Property::UserProperty(("a", "b")).encode(&mut forwarded);
+        let sent = Message {
+            topic: "a/b".into(),
+            payload: b"payload".to_vec(),
+            qos: Qos::ExactlyOnce,
+            retain: true,
+            expiry: Some(7),
+            forwarded,
+            user: "a user".into(),
+            client: "a client".into(),
+        };
+        let key = Key {
+            origin: u64::MAX,
+            lane: 15,
+            sequence: 77,
+        };
+        let mut octets = Vec::new();
+        message(&mut octets, key, true, &sent, 9);
+        let publish = read(&octets);
+        assert_eq!((publish.qos, publish.id), (Qos::AtLeastOnce, 9));
+        assert_eq!(parse_message(&publish), Ok((key, true, sent)));
+    }
+
+    #[test]
+    fn a_message_of_somebody_else_is_refused() {
+        for (name, tag) in [
+            ("mqtick-join", "1 10 1 0"),
+            ("mqtick-join", "1 1 1 8"),
+            ("mqtick-join", "1 1 1 3"),
+            ("mqtick-join", "1 1 1 1"),
+            ("mqtick-join", "1 1 1"),
+            ("mqtick-join", "1 1 1 0 0"),
+            ("mqtick-join", "1 1 ffffffffffffffff 0"),
+            ("mqtick-join", "x 1 1 0"),
+            ("other", "1 1 1 0"),
+        ] {
+            let mut forwarded = Vec::new();
+            Property::UserProperty((name, tag)).encode(&mut forwarded);
+            Property::UserProperty(("", "")).encode(&mut forwarded);
+            let mut octets = Vec::new();
+            let outgoing = Outgoing {
+                topic: "a",
+                forwarded: &forwarded,
+                ..Outgoing::default()
+            };
+            publish(&mut octets, Version::V5, &outgoing);
+            assert!(parse_message(&read(&octets)).is_err(), "{name} {tag}");
+        }
+    }
+
+    #[test]
+    fn a_greeting_is_read_as_it_was_said_and_one_of_another_version_is_told_apart() {
+        let hello = Hello {
+            node: 17,
+            key: 3,
+            index: 1,
+            count: 2,
+            algorithm: "subscriptions".into(),
+            name: "site-a".into(),
+        };
+        let text = hello.to_string();
+        assert_eq!(Hello::parse(&text), Ok(hello));
+        let other = Hello::parse("mqtick-join/2/11/3/1/2/subscriptions/site-a").unwrap_err();
+        assert!(other.contains("version \"2\""), "{other}");
+        for wrong in [
+            "mqtick-join/1",
+            "mqtick-join/1/11/3/2/2/subscriptions/site-a",
+            "mqtick-join/1/11/3/0/0/subscriptions/site-a",
+            "mqtick-join/1/11/3/0/17/subscriptions/site-a",
+            "mqtick-join/1/11/3/0/1/subscriptions/site a",
+            "mqtick-join/1/11/3/0/1/subscriptions/a/b",
+            "mqtick-join/1/x/3/0/1/subscriptions/a",
+        ] {
+            assert!(Hello::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

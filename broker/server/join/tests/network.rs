@@ -1,0 +1,565 @@
+//! Nodes in a simulated network: links that delay, lose what is on them and come back, nodes that
+//! start anew, clients that subscribe and publish all the while. When all that has ended, the nodes
+//! agree on one tree, each message goes exactly where it is wanted, and no message above QoS 0 was
+//! lost on the way to somebody who could be reached all the time.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
+
+use mqtick_join::cooperation::{Kind, Say, Source};
+use mqtick_join::node::{Action, Key, Link, Message, Node};
+use mqtick_join::topology::State;
+use mqtick_packet::Qos;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+enum Word {
+    State(State),
+    Say(bool, Arc<str>),
+    Message(Key, bool, Rc<Message>),
+    Confirm(Key, bool),
+}
+
+/// One direction of a link: control and lanes keep their order, each by itself.
+#[derive(Default)]
+struct Wire {
+    lanes: [VecDeque<Word>; 3],
+}
+
+struct Cable {
+    ends: [(usize, Link); 2],
+    wires: [Wire; 2],
+}
+
+struct Site {
+    node: Node,
+    filters: BTreeSet<&'static str>,
+    /// What its broker was given, and how often.
+    got: HashMap<Vec<u8>, usize>,
+    /// What its clients were told that all have.
+    released: BTreeSet<Key>,
+    links: HashMap<Link, u64>,
+}
+
+struct Network {
+    kind: Kind,
+    sites: Vec<Site>,
+    cables: BTreeMap<u64, Cable>,
+    next: u64,
+    ids: u64,
+    now_s: u64,
+    chance: u64,
+}
+
+const FILTERS: [&str; 8] = ["#", "a/#", "a/+", "a/b", "+/b", "b", "b/#", "+/+/c"];
+const TOPICS: [&str; 6] = ["a", "a/b", "b", "c/b", "a/b/c", "d"];
+
+fn message(topic: &str, payload: Vec<u8>, qos: Qos) -> Message {
+    Message {
+        topic: topic.into(),
+        payload,
+        qos,
+        ..Message::default()
+    }
+}
+
+impl Network {
+    fn new(kind: Kind, size: usize) -> Self {
+        let mut network = Self {
+            kind,
+            sites: Vec::new(),
+            cables: BTreeMap::new(),
+            next: 1,
+            ids: 0,
+            now_s: 0,
+            chance: 0x1234_5678_9ABC_DEF1,
+        };
+        for number in 0..size {
+            let site = network.start(number);
+            network.sites.push(site);
+        }
+        network
+    }
+
+    fn start(&mut self, number: usize) -> Site {
+        // Identifiers are random: the order of starts says nothing.
+        self.ids += 1;
+        let id = self.ids.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Site {
+            node: Node::new(id, &format!("node-{number}"), self.kind, 0),
+            filters: BTreeSet::new(),
+            got: HashMap::new(),
+            released: BTreeSet::new(),
+            links: HashMap::new(),
+        }
+    }
+
+    fn roll(&mut self, below: usize) -> usize {
+        self.chance ^= self.chance << 13;
+        self.chance ^= self.chance >> 7;
+        self.chance ^= self.chance << 17;
+        (self.chance % below.max(1) as u64) as usize
+    }
+
+    fn join(&mut self, one: usize, other: usize) {
+        if one == other {
+            return;
+        }
+        let cable = self.next;
+        self.next += 1;
+        let ends = [(one, 2 * cable), (other, 2 * cable + 1)];
+        for (here, there) in [(0, 1), (1, 0)] {
+            let peer = &self.sites[ends[there].0].node;
+            let (id, name) = (peer.id(), format!("node-{}", ends[there].0));
+            let (site, link) = ends[here];
+            self.sites[site].links.insert(link, cable);
+            self.sites[site].node.link_up(link, id, cable, &name);
+        }
+        let wires = Default::default();
+        self.cables.insert(cable, Cable { ends, wires });
+        self.collect(one);
+        self.collect(other);
+    }
+
+    /// What is on it is lost.
+    fn cut(&mut self, cable: u64) {
+        if let Some(cable) = self.cables.remove(&cable) {
+            for (site, link) in cable.ends {
+                self.sites[site].links.remove(&link);
+                self.sites[site].node.link_down(link, false);
+                self.collect(site);
+            }
+        }
+    }
+
+    fn restart(&mut self, site: usize) {
+        let of = |cable: &Cable| cable.ends.iter().any(|(one, _)| *one == site);
+        let cut: Vec<u64> = self
+            .cables
+            .iter()
+            .filter(|(_, one)| of(one))
+            .map(|(key, _)| *key)
+            .collect();
+        let ends: Vec<_> = cut.iter().map(|key| self.cables[key].ends).collect();
+        cut.into_iter().for_each(|key| self.cut(key));
+        let filters = std::mem::take(&mut self.sites[site].filters);
+        let got = std::mem::take(&mut self.sites[site].got);
+        self.sites[site] = self.start(site);
+        self.sites[site].got = got;
+        filters
+            .into_iter()
+            .for_each(|filter| self.subscribe(site, filter));
+        ends.into_iter()
+            .for_each(|[one, other]| self.join(one.0, other.0));
+    }
+
+    fn subscribe(&mut self, site: usize, filter: &'static str) {
+        if self.sites[site].filters.insert(filter) {
+            self.sites[site]
+                .node
+                .subscribed(Source::Local, &[filter.into()]);
+            self.collect(site);
+        }
+    }
+
+    fn unsubscribe(&mut self, site: usize, filter: &'static str) {
+        if self.sites[site].filters.remove(filter) {
+            self.sites[site]
+                .node
+                .unsubscribed(Source::Local, &[filter.into()]);
+            self.collect(site);
+        }
+    }
+
+    fn publish(&mut self, site: usize, topic: &str, payload: Vec<u8>, qos: Qos) -> Option<Key> {
+        let make = || message(topic, payload, qos);
+        let key = self.sites[site]
+            .node
+            .publish(topic, qos, false, "client", make);
+        self.collect(site);
+        key
+    }
+
+    /// Do what a node says, as far as it goes without a wire.
+    fn collect(&mut self, site: usize) {
+        while let Some(action) = self.sites[site].node.next_action() {
+            let (link, lane, word) = match action {
+                Action::State(link, state) => (link, 0, Word::State(state)),
+                Action::Say(Say::Subscribe(link, filter)) => (link, 0, Word::Say(true, filter)),
+                Action::Say(Say::Unsubscribe(link, filter)) => (link, 0, Word::Say(false, filter)),
+                Action::Send {
+                    link,
+                    key,
+                    again,
+                    message,
+                } => (
+                    link,
+                    1 + usize::from(key.lane % 2),
+                    Word::Message(key, again, message),
+                ),
+                Action::Confirm { link, key, done } => (
+                    link,
+                    1 + usize::from(key.lane % 2),
+                    Word::Confirm(key, done),
+                ),
+                Action::Deliver(key, message) => {
+                    *self.sites[site]
+                        .got
+                        .entry(message.payload.clone())
+                        .or_default() += 1;
+                    self.sites[site].node.delivered(key);
+                    continue;
+                }
+                Action::Release(key) => {
+                    self.sites[site].released.insert(key);
+                    continue;
+                }
+                Action::TreeChanged => continue,
+            };
+            let Some(cable) = self.sites[site].links.get(&link) else {
+                panic!("a word over a link that is gone: {word:?}");
+            };
+            let cable = self.cables.get_mut(cable).expect("a cable");
+            let way = usize::from(cable.ends[0] != (site, link));
+            cable.wires[way].lanes[lane].push_back(word);
+        }
+    }
+
+    /// Let one word arrive, whichever; whether there was one.
+    fn step(&mut self) -> bool {
+        let mut ready = Vec::new();
+        for (key, cable) in &self.cables {
+            for (way, wire) in cable.wires.iter().enumerate() {
+                for (lane, words) in wire.lanes.iter().enumerate() {
+                    if !words.is_empty() {
+                        ready.push((*key, way, lane));
+                    }
+                }
+            }
+        }
+        if ready.is_empty() {
+            return false;
+        }
+        let (key, way, lane) = ready[self.roll(ready.len())];
+        let cable = self.cables.get_mut(&key).unwrap();
+        let word = cable.wires[way].lanes[lane].pop_front().unwrap();
+        let (site, link) = cable.ends[1 - way];
+        let node = &mut self.sites[site].node;
+        let by = Source::Link(link);
+        match word {
+            Word::State(state) => {
+                let read = State::parse(state.text().as_bytes());
+                assert_eq!(read.as_ref(), Some(&state));
+                node.state(link, &state);
+            }
+            Word::Say(true, filter) => node.subscribed(by, &[filter]),
+            Word::Say(false, filter) => node.unsubscribed(by, &[filter]),
+            Word::Message(key, again, message) => {
+                node.arrived(link, key, again, (*message).clone())
+            }
+            Word::Confirm(key, done) => node.confirmed(link, key, done),
+        }
+        self.collect(site);
+        true
+    }
+
+    fn tick(&mut self) {
+        self.now_s += 1;
+        for site in 0..self.sites.len() {
+            let now_s = self.now_s;
+            self.sites[site].node.tick(now_s);
+            self.collect(site);
+        }
+    }
+
+    /// Until nothing is under way, and ticks bring nothing either.
+    fn settle(&mut self) {
+        for _ in 0..10 {
+            let mut left = 2_000_000;
+            while self.step() {
+                left -= 1;
+                assert!(left > 0, "it never comes to rest");
+            }
+            self.tick();
+        }
+        while self.step() {}
+    }
+
+    /// Which part of the network each site is in.
+    fn parts(&self) -> Vec<usize> {
+        let mut part: Vec<usize> = (0..self.sites.len()).collect();
+        for _ in 0..self.sites.len() {
+            for cable in self.cables.values() {
+                let [(one, _), (other, _)] = cable.ends;
+                let least = part[one].min(part[other]);
+                (part[one], part[other]) = (least, least);
+            }
+        }
+        part
+    }
+
+    fn wants(&self, site: usize, topic: &str) -> bool {
+        self.kind == Kind::Publications
+            || self.sites[site]
+                .filters
+                .iter()
+                .any(|filter| mqtick_topics::matches(filter, topic))
+    }
+
+    /// All that is said at the top.
+    fn check(&mut self) {
+        self.settle();
+        let part = self.parts();
+        for one in 0..self.sites.len() {
+            let size = part.iter().filter(|other| **other == part[one]).count();
+            let tree = &self.sites[one].node.tree;
+            assert_eq!(tree.nodes.len(), size, "node {one} knows its part");
+            assert_eq!(
+                tree.links.len(),
+                size - 1,
+                "the tree has no loop and reaches all"
+            );
+            for other in 0..self.sites.len() {
+                if part[other] == part[one] {
+                    assert_eq!(
+                        *tree, self.sites[other].node.tree,
+                        "nodes {one}, {other} agree"
+                    );
+                }
+            }
+            assert_eq!(
+                self.sites[one].node.pending(),
+                0,
+                "node {one} waits for nobody"
+            );
+        }
+        self.ids += 1;
+        let time = self.ids;
+        for topic in TOPICS {
+            for qos in [Qos::AtMostOnce, Qos::AtLeastOnce] {
+                for from in 0..self.sites.len() {
+                    let payload = format!("last {time} {topic} {qos:?} {from}").into_bytes();
+                    let key = self.publish(from, topic, payload.clone(), qos);
+                    while self.step() {}
+                    for to in 0..self.sites.len() {
+                        let got = self.sites[to].got.get(&payload).copied().unwrap_or(0);
+                        let wanted = to != from && part[to] == part[from] && self.wants(to, topic);
+                        assert_eq!(got, usize::from(wanted), "{topic} from {from} at {to}");
+                    }
+                    if let Some(key) = key {
+                        assert!(self.sites[from].released.contains(&key), "it is confirmed");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Join(usize, usize),
+    Cut(usize),
+    Restart(usize),
+    Subscribe(usize, usize),
+    Unsubscribe(usize, usize),
+    Publish(usize, usize, u8),
+    Steps(usize),
+    Tick,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let any = 0..1000_usize;
+    prop_oneof![
+        4 => (any.clone(), any.clone()).prop_map(|(one, other)| Event::Join(one, other)),
+        2 => any.clone().prop_map(Event::Cut),
+        1 => any.clone().prop_map(Event::Restart),
+        6 => (any.clone(), any.clone()).prop_map(|(at, which)| Event::Subscribe(at, which)),
+        4 => (any.clone(), any.clone()).prop_map(|(at, which)| Event::Unsubscribe(at, which)),
+        4 => (any.clone(), any.clone(), 0..3_u8).prop_map(|(at, which, qos)| Event::Publish(at, which, qos)),
+        8 => (0..60_usize).prop_map(Event::Steps),
+        1 => Just(Event::Tick),
+    ]
+}
+
+fn run(kind: Kind, size: usize, events: &[Event]) {
+    let mut network = Network::new(kind, size);
+    for one in 1..size {
+        let to = network.roll(one);
+        network.join(one, to);
+    }
+    for (number, event) in events.iter().enumerate() {
+        match *event {
+            Event::Join(one, other) => network.join(one % size, other % size),
+            Event::Cut(which) => {
+                let keys: Vec<u64> = network.cables.keys().copied().collect();
+                if let Some(key) = keys.get(which % keys.len().max(1)) {
+                    network.cut(*key);
+                }
+            }
+            Event::Restart(site) => network.restart(site % size),
+            Event::Subscribe(site, which) => network.subscribe(site % size, FILTERS[which % 8]),
+            Event::Unsubscribe(site, which) => network.unsubscribe(site % size, FILTERS[which % 8]),
+            Event::Publish(site, which, qos) => {
+                let payload = format!("event {number}").into_bytes();
+                let qos = Qos::try_from(qos).unwrap();
+                network.publish(site % size, TOPICS[which % 6], payload, qos);
+            }
+            Event::Steps(count) => (0..count).for_each(|_| {
+                network.step();
+            }),
+            Event::Tick => network.tick(),
+        }
+    }
+    network.check();
+    for (number, site) in network.sites.iter().enumerate() {
+        for (payload, count) in &site.got {
+            let text = String::from_utf8_lossy(payload);
+            let sure = text.starts_with("last")
+                || !events.iter().any(|one| matches!(one, Event::Restart(_)));
+            // A node that starts anew does not know what it had before.
+            assert!(
+                *count == 1 || !sure,
+                "{text} came {count} times to {number}"
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_few_nodes_agree_after_whatever_happened(
+        size in 2..7_usize,
+        events in prop::collection::vec(event(), 0..120),
+    ) {
+        run(Kind::Subscriptions, size, &events);
+        run(Kind::Publications, size, &events);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4, max_shrink_iters: 50, ..ProptestConfig::default() })]
+
+    #[test]
+    fn fifty_nodes_agree_after_whatever_happened(
+        events in prop::collection::vec(event(), 100..300),
+    ) {
+        run(Kind::Subscriptions, 50, &events);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+
+    /// As long as every node can be reached by some way, and news of a link is there within the
+    /// seconds that nodes allow for it.
+    #[test]
+    fn links_come_and_go_and_each_message_above_qos_0_arrives_once_wherever_it_is_wanted(
+        size in 2..8_usize,
+        filters in prop::collection::vec((0..8_usize, 0..8_usize), 0..12),
+        events in prop::collection::vec((0..4_u8, 0..1000_usize, 0..1000_usize), 0..80),
+    ) {
+        let mut network = Network::new(Kind::Subscriptions, size);
+        for one in 1..size {
+            let to = network.roll(one);
+            network.join(one, to);
+        }
+        for (site, which) in filters {
+            network.subscribe(site % size, FILTERS[which]);
+        }
+        network.settle();
+        let mut sent = Vec::new();
+        for (number, (what, one, other)) in events.into_iter().enumerate() {
+            match what {
+                0 => network.join(one % size, other % size),
+                1 => {
+                    let keys: Vec<u64> = network.cables.keys().copied().collect();
+                    let key = keys[one % keys.len()];
+                    let cable = network.cables.remove(&key).unwrap();
+                    let is_whole = network.parts().iter().all(|part| *part == 0);
+                    network.cables.insert(key, cable);
+                    if is_whole {
+                        network.cut(key);
+                    }
+                }
+                2 => {
+                    let payload = format!("event {number}").into_bytes();
+                    let (from, topic) = (one % size, TOPICS[other % 6]);
+                    let key = network.publish(from, topic, payload.clone(), Qos::AtLeastOnce);
+                    sent.push((from, topic, payload, key));
+                }
+                _ => {
+                    (0..other % 40).for_each(|_| { network.step(); });
+                }
+            }
+        }
+        network.settle();
+        for (from, topic, payload, key) in sent {
+            for to in 0..size {
+                let got = network.sites[to].got.get(&payload).copied().unwrap_or(0);
+                let wanted = to != from && network.wants(to, topic);
+                assert_eq!(got, usize::from(wanted), "{topic} from {from} at {to}");
+            }
+            assert!(key.is_none_or(|key| network.sites[from].released.contains(&key)));
+        }
+    }
+}
+
+#[test]
+fn a_loop_is_cut_at_its_newest_link_and_a_cut_link_is_gone_round() {
+    let mut network = Network::new(Kind::Subscriptions, 3);
+    network.join(0, 1);
+    network.join(1, 2);
+    network.join(2, 0);
+    network.subscribe(2, "a");
+    network.check();
+    let used: Vec<u64> = network.sites[0]
+        .node
+        .tree
+        .links
+        .iter()
+        .map(|(key, ..)| *key)
+        .collect();
+    assert_eq!(used, [1, 2]);
+    network.cut(2);
+    network.check();
+    network.cut(1);
+    network.check();
+}
+
+#[test]
+fn a_message_above_qos_0_that_was_on_a_link_when_it_was_cut_arrives_over_the_other_one() {
+    for qos in [Qos::AtLeastOnce, Qos::ExactlyOnce] {
+        let mut network = Network::new(Kind::Subscriptions, 4);
+        for (one, other) in [(0, 1), (1, 2), (2, 3), (3, 0)] {
+            network.join(one, other);
+        }
+        network.subscribe(2, "a/#");
+        network.settle();
+        let key = network.publish(0, "a/b", b"one".to_vec(), qos).unwrap();
+        network.cut(2);
+        network.settle();
+        assert_eq!(network.sites[2].got.get(b"one".as_slice()), Some(&1));
+        assert!(network.sites[0].released.contains(&key));
+    }
+}
+
+#[test]
+fn a_filter_that_only_two_neighbours_in_a_loop_told_each_other_is_not_kept_alive() {
+    let mut network = Network::new(Kind::Subscriptions, 3);
+    network.subscribe(0, "a");
+    for (one, other) in [(0, 1), (1, 2), (2, 0)] {
+        network.join(one, other);
+    }
+    (0..40).for_each(|_| {
+        network.step();
+    });
+    network.unsubscribe(0, "a");
+    network.settle();
+    for site in &network.sites {
+        assert_eq!(site.node.filters(), 0);
+    }
+}

@@ -1,0 +1,156 @@
+"""Sites for the tests of `mqtick-join`: a broker each, a node before it, clients at the node."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from broker.conformance.client import V5, Client
+from demo.local_broker import Mosquitto, free_port, wait_for_port
+
+JOIN = Path(__file__).resolve().parent.parent / "broker/server/target/debug/mqtick-join"
+PATIENCE_S = 60.0
+
+
+def until(holds: Callable[[], Any], what: str) -> None:
+    """Wait for an event."""
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+class Site:
+    """A node and the broker behind it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        broker: Mosquitto,
+        *,
+        neighbours: Sequence[str] = (),
+        lines: str = "",
+        tables: str = "",
+        listener: str = "",
+        url: str | None = None,
+    ) -> None:
+        self.folder, self.broker, self.port = folder, broker, free_port()
+        self.name = folder.name
+        self.log = folder / "node.log"
+        self.control = folder / "control"
+        self.config = folder / "join.toml"
+        urls = ", ".join(f'"{one}"' for one in neighbours)
+        listeners = f'[[listener]]\naddress = "127.0.0.1:{self.port}"\n{listener}'
+        if "[neighbours]" not in tables:
+            tables = f"[neighbours]\n{tables}"
+        tables = tables.replace("[neighbours]", f"[neighbours]\nurls = [{urls}]\nkeep_alive_s = 2")
+        self.config.write_text(
+            f'name = "{self.name}"\ncontrol = "{self.control}"\n{lines}\n{listeners}\n'
+            f'[broker]\nurl = "{url or broker.url}"\n{tables}\n'
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients and other nodes find the node."""
+        return f"mqtt://127.0.0.1:{self.port}"
+
+    def start(self, *, listens: bool = True) -> None:
+        """Start the node, which listens then."""
+        with self.log.open("ab") as log:
+            command = [str(JOIN), "--config", str(self.config)]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        if listens:
+            wait_for_port(self.port, self.process)
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it as systemd does; it must end well and must not have panicked."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            assert self.process.wait(PATIENCE_S) == 0
+        assert "panicked" not in self.log.read_text()
+
+    def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """What the program answers to `status` and the like."""
+        command = [str(JOIN), *words, "--control", str(self.control)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def status(self) -> dict[str, Any]:
+        """All that it says of itself."""
+        found = self.ask("status", "--json")
+        assert found.returncode == 0, found.stderr
+        return dict(json.loads(found.stdout))
+
+    def now(self, name: str) -> int:
+        """One of its numbers."""
+        status = self.status()
+        return int({**status["counts"], **status["now"]}[name])
+
+    def topology(self) -> dict[str, Any]:
+        """The tree."""
+        return dict(json.loads(self.ask("topology", "--json").stdout))
+
+    def says(self, what: str) -> None:
+        """Wait until its log has that."""
+        until(lambda: what in self.log.read_text(), f"no {what!r} in {self.log.read_text()}")
+
+    def client(self, name: str, version: int = V5, **options: Any) -> Client:
+        """A client of the node's, connected."""
+        client = Client(("127.0.0.1", self.port), version, name)
+        assert client.connect(**options).reason == 0
+        return client
+
+
+def settled(*sites: Site) -> None:
+    """Wait until all nodes know each other, have their brokers and have told what they want."""
+
+    for site in sites:
+        until(partial(_knows, site, len(sites)), f"{site.name}: {site.ask('status').stdout}")
+    wanted: list[Any] = []
+    while wanted[-3:] != [found := [site.now("filters_known") for site in sites]] * 3:
+        wanted.append(found)
+        time.sleep(0.05)
+
+
+def _knows(site: Site, nodes: int) -> bool:
+    status = site.status()
+    return bool(status["broker_connected"] and status["now"]["nodes"] == nodes)
+
+
+def wanted(site: Site, count: int) -> None:
+    """Wait until a node knows so many filters, of its clients or of others."""
+    until(lambda: site.now("filters_known") == count, f"not {count} filters at {site.name}")
+
+
+@contextlib.contextmanager
+def joined(
+    folder: Path, brokers: Sequence[type[Mosquitto]], lines: str = ""
+) -> Iterator[list[Site]]:
+    """Sites in a row, each with a broker of its kind."""
+    with contextlib.ExitStack() as open_ones:
+        sites: list[Site] = []
+        for number, kind in enumerate(brokers):
+            own = folder / f"site-{'abcdefgh'[number]}"
+            own.mkdir()
+            broker = kind(own)
+            broker.start()
+            open_ones.callback(broker.stop)
+            before = [sites[-1].url] if sites else []
+            site = Site(own, broker, neighbours=before, lines=lines)
+            site.start()
+            open_ones.callback(site.stop)
+            sites.append(site)
+        settled(*sites)
+        yield sites

@@ -1,0 +1,317 @@
+"""`mqtick-join`: clients of several sites see one broker, whatever happens to nodes and brokers."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from joined import JOIN, Site, joined, settled, until, wanted
+
+from broker.conformance.client import PUBACK, PUBLISH, V3, V5, Client, Will
+from demo.local_broker import Mosquitto, program
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
+    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
+]
+
+
+@pytest.fixture(params=["subscriptions", "publications"])
+def row(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Site]]:
+    """Three sites in a row, under both algorithms."""
+    with joined(tmp_path, [Mosquitto] * 3, f'algorithm = "{request.param}"') as sites:
+        yield sites
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[list[Site]]:
+    with joined(tmp_path, [Mosquitto] * 2) as sites:
+        yield sites
+
+
+def subscribed(*clients: tuple[Client, str], sites: list[Site]) -> None:
+    """Subscribe, and wait until all sites know."""
+    for client, topic in clients:
+        client.subscribe(topic)
+    settled(*sites)
+
+
+@pytest.mark.parametrize("version", [V3, V5])
+def test_a_message_of_any_qos_reaches_subscribers_of_all_sites_once(
+    row: list[Site], version: int
+) -> None:
+    readers = [site.client(f"reader-{site.name}", version) for site in row]
+    subscribed(*((reader, "t/#") for reader in readers), sites=row)
+    writer = row[0].client("writer", version)
+    for qos in (0, 1, 2):
+        writer.publish("t/x", b"%d" % qos, qos=qos)
+    writer.publish("t/x", b"last", qos=2)
+    for reader in readers:
+        found = [reader.message() for _ in range(4)]
+        assert sorted(one.payload for one in found) == [b"0", b"1", b"2", b"last"]
+        assert {one.payload: one.qos for one in found}[b"1"] == 1
+        assert reader.settle() == []
+
+
+def test_the_order_of_a_publisher_is_kept_over_all_sites(row: list[Site]) -> None:
+    reader = row[2].client("reader")
+    subscribed((reader, "t"), sites=row)
+    writer = row[0].client("writer")
+    for number in range(500):
+        writer.publish("t", b"%d" % number, qos=0)
+    assert [int(reader.message().payload) for _ in range(500)] == list(range(500))
+
+
+def test_properties_of_mqtt_5_and_aliases_reach_the_other_site(pair: list[Site]) -> None:
+    reader = pair[1].client("reader")
+    subscribed((reader, "t"), sites=pair)
+    writer = pair[0].client("writer")
+    kept = [("content_type", b"text"), ("user", (b"a", b"b")), ("response_topic", b"r")]
+    writer.publish("t", b"1", properties=[("topic_alias", 1), *kept])
+    writer.publish("", b"2", properties=[("topic_alias", 1)])
+    first, second = reader.message(), reader.message()
+    assert [first.get(name) for name, _ in kept] == [value for _, value in kept]
+    assert (second.payload, second.topic) == (b"2", b"t")
+
+
+def test_only_what_is_wanted_goes_to_the_other_site(pair: list[Site]) -> None:
+    reader = pair[1].client("reader")
+    subscribed((reader, "wanted/#"), sites=pair)
+    writer = pair[0].client("writer")
+    writer.publish("unwanted", b"", qos=1)
+    writer.publish("$other", b"", qos=1)
+    writer.publish("wanted", b"", qos=1)
+    assert reader.message().topic == b"wanted"
+    assert pair[0].now("messages_began") == 1
+    reader.unsubscribe("wanted/#")
+    wanted(pair[0], 0)
+    writer.publish("wanted", b"", qos=1)
+    assert pair[0].now("messages_began") == 1
+
+
+def test_a_filter_that_another_one_covers_is_not_told_and_is_told_once_that_one_goes(
+    pair: list[Site],
+) -> None:
+    reader = pair[1].client("reader")
+    subscribed((reader, "a/#"), (reader, "a/b"), (reader, "a/+"), sites=pair)
+    assert pair[0].now("filters_known") == 1
+    assert pair[1].status()["neighbours"][0]["filters_told"] == 1
+    reader.unsubscribe("a/#")
+    until(lambda: pair[1].status()["neighbours"][0]["filters_told"] == 1, "a/+ alone is told")
+    wanted(pair[0], 1)
+    pair[0].client("writer").publish("a/b", b"still", qos=1)
+    assert reader.message().payload == b"still"
+
+
+def test_a_retained_message_is_at_all_sites_for_later_subscribers(row: list[Site]) -> None:
+    row[0].client("writer").publish("kept", b"value", qos=1, retain=True)
+    for site in row:
+        _retained(site, [b"value"])
+    row[2].client("other").publish("kept", b"", qos=1, retain=True)
+    for site in row:
+        _retained(site, [])
+
+
+def _retained(site: Site, payloads: list[bytes]) -> None:
+    """Wait until a new subscriber of a site gets these."""
+
+    def has() -> bool:
+        reader = site.client("reader", clean=True)
+        reader.subscribe("kept")
+        found = [one.payload for one in reader.settle() if one.kind == PUBLISH]
+        reader.disconnect()
+        return found == payloads
+
+    until(has, f"{payloads} at {site.name}")
+
+
+def test_a_will_is_published_at_all_sites_when_a_connection_ends_badly_only(
+    row: list[Site],
+) -> None:
+    reader = row[2].client("reader")
+    subscribed((reader, "will"), sites=row)
+    for version in (V3, V5):
+        good = row[0].client("good", version, will=Will("will", b"good"))
+        good.disconnect()
+        bad = row[0].client("bad", version, will=Will("will", b"bad", qos=1))
+        bad.vanish()
+        assert reader.message().payload == b"bad"
+    delayed = Will("will", b"delayed", properties=[("will_delay", 1)])
+    row[0].client("late", will=delayed, properties=[("session_expiry", 60)]).vanish()
+    assert reader.message().payload == b"delayed"
+
+
+def test_a_session_that_is_kept_gets_what_was_published_elsewhere_while_it_was_away(
+    tmp_path: Path,
+) -> None:
+    with joined(tmp_path, [Mosquitto] * 2, f'state = "{tmp_path}/kept"') as (here, there):
+        reader = there.client("reader", V3, clean=False)
+        subscribed((reader, "t"), sites=[here, there])
+        reader.disconnect()
+        writer = here.client("writer")
+        writer.publish("t", b"while away", qos=1)
+        until((tmp_path / "kept").exists, "the session is on disk")
+        there.kill()
+        writer.publish("t", b"while the node was away", qos=1)
+        there.start()
+        settled(here, there)
+        writer.publish("t", b"after", qos=1)
+        until(lambda: here.now("unconfirmed") == 0, "all is confirmed")
+        again = there.client("reader", V3, clean=False)
+        assert again.connack.session_present
+        found = {again.message().payload for _ in range(3)}
+        assert found == {b"while away", b"while the node was away", b"after"}
+
+
+def test_a_broker_that_dies_and_returns_gets_what_was_published_elsewhere(
+    pair: list[Site],
+) -> None:
+    here, there = pair
+    reader = there.client("reader")
+    subscribed((reader, "t"), sites=pair)
+    there.broker.stop()
+    reader.ended()
+    until(lambda: not there.status()["broker_connected"], "it is noticed")
+    refused = Client(("127.0.0.1", there.port), V5, "too early")
+    assert refused.connect().reason == 0x88
+    there.broker.start()
+    settled(*pair)
+    reader = there.client("reader")
+    subscribed((reader, "t"), sites=pair)
+    here.client("writer").publish("t", b"again", qos=1)
+    assert reader.message().payload == b"again"
+
+
+def test_with_reliability_all_a_publisher_is_acknowledged_once_the_other_site_has_the_message(
+    tmp_path: Path,
+) -> None:
+    with joined(tmp_path, [Mosquitto] * 2, 'reliability = "all"') as (here, there):
+        reader = there.client("reader")
+        subscribed((reader, "t"), sites=[here, there])
+        writer = here.client("writer")
+        assert there.broker.process is not None
+        there.broker.process.send_signal(signal.SIGSTOP)
+        writer.send(writer.encode.publish("t", b"1", qos=1, packet_id=7))
+        until(lambda: here.now("unconfirmed") == 1, "it is on its way")
+        assert writer.settle() == []
+        there.broker.process.send_signal(signal.SIGCONT)
+        assert writer.expect(PUBACK).packet_id == 7
+        assert reader.message().payload == b"1"
+        assert writer.publish("t", b"2", qos=2) is not None
+        assert reader.message().payload == b"2"
+
+
+def test_a_node_that_dies_is_gone_round_and_loops_deliver_once(tmp_path: Path) -> None:
+    with joined(tmp_path, [Mosquitto] * 3) as row:
+        assert row[0].ask("add", row[2].url).returncode == 0
+        until(lambda: len(row[0].topology()["unused"]) == 1, "the loop is cut")
+        reader = row[2].client("reader")
+        subscribed((reader, "t"), sites=row)
+        writer = row[0].client("writer")
+        writer.publish("t", b"by the middle", qos=1)
+        assert [one.payload for one in reader.until(b"by the middle")] == []
+        assert "not used: site-a - site-c" in row[0].ask("topology").stdout
+        row[1].kill()
+        until(lambda: row[0].now("nodes") == 2, "the new way")
+        for number in range(20):
+            writer.publish("t", b"%d" % number, qos=1)
+        assert {reader.message().payload for _ in range(20)} == {b"%d" % n for n in range(20)}
+        row[1].start()
+        settled(*row)
+        assert reader.settle() == []
+
+
+def test_nodes_that_name_each_other_deliver_once_too(pair: list[Site]) -> None:
+    here, there = pair
+    assert here.ask("add", there.url).returncode == 0
+    until(lambda: here.now("neighbours") == 2, "there are two links")
+    reader = there.client("reader")
+    subscribed((reader, "t"), sites=pair)
+    here.client("writer").publish("t", b"once", qos=1)
+    assert [one.payload for one in reader.until(b"once")] == []
+    assert reader.settle() == []
+
+
+def test_no_broker_behind_states_the_residence_of_a_time_message_from_elsewhere(
+    pair: list[Site],
+) -> None:
+    reader = pair[1].client("reader")
+    subscribed((reader, "mqtick/#"), (reader, "t"), sites=pair)
+    writer = pair[0].client("writer")
+    time_message = bytes([0x20]) + bytes(40)
+    writer.publish("t", time_message)
+    assert reader.message().payload == time_message
+    writer.publish("mqtick/time", time_message)
+    assert reader.message().payload == time_message[:-16] + bytes(8) + b"\x80" + bytes(7)
+
+
+def test_neighbours_come_and_go_while_nodes_run(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as open_ones:
+        for name in ("one", "other"):
+            (tmp_path / name).mkdir()
+        (here,) = open_ones.enter_context(joined(tmp_path / "one", [Mosquitto]))
+        (there,) = open_ones.enter_context(joined(tmp_path / "other", [Mosquitto]))
+        reader = there.client("reader")
+        reader.subscribe("t")
+        said = here.ask("add", f"127.0.0.1:{there.port}")
+        assert (said.stdout, said.returncode) == ("done\n", 0)
+        assert here.ask("add", f"127.0.0.1:{there.port}").returncode == 1
+        settled(here, there)
+        writer = here.client("writer")
+        writer.publish("t", b"joined", qos=1)
+        assert reader.message().payload == b"joined"
+        assert here.ask("remove", f"127.0.0.1:{there.port}").returncode == 0
+        until(lambda: there.now("nodes") == 1 and here.now("filters_known") == 0, "they part")
+        assert here.ask("remove", "nobody").returncode == 1
+        assert here.ask("nonsense").returncode == 2
+
+
+def test_metrics_are_served_and_a_line_a_second_is_printed(tmp_path: Path) -> None:
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    tables = '[metrics]\naddress = "127.0.0.1:0"'
+    folder = tmp_path / "site"
+    folder.mkdir()
+    site = Site(folder, broker, tables=f"[neighbours]\n{tables}")
+    command = [str(JOIN), "--config", str(site.config), "--lines"]
+    with site.log.open("ab") as log:
+        site.process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        site.says("metrics are at ")
+        settled(site)
+        client = site.client("both")
+        client.subscribe("t")
+        client.publish("t", b"", qos=1)
+        site.says(" from clients, ")
+        where = site.log.read_text().partition("metrics are at ")[2].split()[0]
+        page = urllib.request.urlopen(where).read().decode()
+        assert "mqtick_join_client_messages_received_total 1\n" in page
+    finally:
+        site.stop()
+        broker.stop()
+
+
+def test_a_client_that_publishes_and_leaves_at_once_has_published(pair: list[Site]) -> None:
+    here, there = pair
+    reader = there.client("reader")
+    local = here.client("local")
+    subscribed((reader, "t"), (local, "t"), sites=pair)
+    for number in range(50):
+        client = Client(("127.0.0.1", here.port), V3, f"quick-{number}")
+        encode = client.encode
+        # All at once: it does not wait for the CONNACK.
+        client.send(
+            encode.connect(client.id), encode.publish("t", b"%d" % number), encode.disconnect()
+        )
+        client.socket.shutdown(socket.SHUT_WR)
+        client.ended()
+        client.close()
+        for one in (reader, local):
+            assert one.message().payload == b"%d" % number

@@ -1,0 +1,440 @@
+"""`mqtick-join` and whoever means it no good: clients, brokers, neighbours, crowds."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from joined import JOIN, Site, joined, settled, until, wanted
+from rig import Authority, needs_openssl
+
+from broker.conformance.client import PUBACK, PUBLISH, V3, V5, Client, Encoder
+from demo.local_broker import Mosquitto, free_port, program
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
+    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
+]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[list[Site]]:
+    with joined(tmp_path, [Mosquitto] * 2) as sites:
+        yield sites
+
+
+def works(here: Site, there: Site) -> None:
+    """Messages still go from one site to the other."""
+    name = f"probe{random.random()}"
+    reader = there.client(name)
+    reader.subscribe(name)
+    settled(here, there)
+    writer = here.client(f"{name}-writer")
+    writer.publish(name, b"works", qos=1)
+    assert reader.message().payload == b"works"
+    writer.disconnect()
+    reader.disconnect()
+
+
+def hello(node: str = "abc", *, version: int = 1, index: str = "0/1", rest: str = "x") -> str:
+    """The client identifier of a node."""
+    return f"mqtick-join/{version}/{node}/5/{index}/{rest}"
+
+
+def test_octets_that_are_no_mqtt_end_their_connection_and_nothing_else(pair: list[Site]) -> None:
+    chance = random.Random(15)
+    encode = Encoder(V5)
+    begin = [b"", encode.connect("hostile"), encode.connect(hello(rest="subscriptions/bad"))]
+    valid = encode.publish("t", b"x", qos=1, packet_id=1) + encode.subscribe(2, ("a/#", 1))
+    for turn in range(150):
+        with socket.create_connection(("127.0.0.1", pair[0].port)) as one:
+            one.settimeout(5)
+            octets = bytearray(valid if turn % 2 else chance.randbytes(60))
+            octets[chance.randrange(len(octets))] ^= 1 << chance.randrange(8)
+            with contextlib.suppress(OSError):
+                one.sendall(begin[turn % 3] + octets)
+                one.shutdown(socket.SHUT_WR)
+                while one.recv(4096):
+                    pass
+    works(*pair)
+    until(lambda: pair[0].now("clients") == 0, "all are gone")
+
+
+@pytest.mark.parametrize(
+    ("client_id", "reason", "why"),
+    [
+        (hello(version=2, rest="subscriptions/bad"), 0x84, "version"),
+        (hello(rest="publications/bad"), 0x87, "algorithm"),
+        (hello(node="xyz"), 0x84, "malformed"),
+        (hello(index="3/2", rest="subscriptions/bad"), 0x84, "malformed"),
+        ("mqtick-join/1", 0x84, "malformed"),
+    ],
+)
+def test_a_neighbour_that_cannot_be_one_is_told_why(
+    pair: list[Site], client_id: str, reason: int, why: str
+) -> None:
+    stranger = Client(("127.0.0.1", pair[0].port), V5, client_id)
+    answer = stranger.connect()
+    assert answer.reason == reason
+    assert why in answer.get("reason_string").decode()
+    stranger.ended()
+    assert pair[0].now("refused_neighbours") == 1
+    works(*pair)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        Encoder(V5).publish("$mqtick-join/topology", b"nonsense"),
+        Encoder(V5).publish("$mqtick-join/topology", b"1 2 name 3"),
+        Encoder(V5).publish("t", b"without a key"),
+        Encoder(V5).publish("$SYS/x", b"", properties=[("user", (b"mqtick-join", b"1 1 1 0"))]),
+        Encoder(V5).subscribe(1, ("$SYS/#", 1)),
+        Encoder(V5).subscribe(1, ("a/#/b", 1)),
+        Encoder(V5).connect("again"),
+    ],
+)
+def test_a_neighbour_that_talks_nonsense_is_parted_with(pair: list[Site], word: bytes) -> None:
+    stranger = Client(("127.0.0.1", pair[0].port), V5, hello(rest="subscriptions/bad"))
+    assert stranger.connect().reason == 0
+    until(lambda: pair[0].now("neighbours") == 2, "it is taken for one")
+    stranger.send(word)
+    until(lambda: pair[0].now("neighbours") == 1, "and no longer")
+    works(*pair)
+
+
+def test_a_neighbour_that_makes_up_nodes_and_news_of_us_changes_nothing_for_others(
+    pair: list[Site],
+) -> None:
+    stranger = Client(("127.0.0.1", pair[0].port), V5, hello(rest="subscriptions/bad"))
+    assert stranger.connect().reason == 0
+    own = pair[0].topology()["this"]
+    for number in range(3000):
+        state = b"%x 1 made-up-%d" % (number + 5000, number)
+        stranger.send(stranger.encode.publish("$mqtick-join/topology", state))
+    lie = f"{own} fffffff0 liar".encode()
+    stranger.send(stranger.encode.publish("$mqtick-join/topology", lie))
+    stranger.close()
+    until(lambda: pair[0].now("neighbours") == 1, "it is gone")
+    works(*pair)
+
+
+def test_who_does_not_know_the_secret_is_no_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("of all nodes\n")
+    (tmp_path / "other").write_text("another one\n")
+    with contextlib.ExitStack() as open_ones:
+        sites: list[Site] = []
+        for name, secret in (("a", "secret"), ("b", "secret"), ("c", "other")):
+            folder = tmp_path / name
+            folder.mkdir()
+            broker = Mosquitto(folder)
+            broker.start()
+            open_ones.callback(broker.stop)
+            tables = f'[neighbours]\nsecret_file = "{tmp_path / secret}"'
+            urls = [sites[0].url] if sites else []
+            sites.append(Site(folder, broker, neighbours=urls, tables=tables))
+            sites[-1].start()
+            open_ones.callback(sites[-1].stop)
+        settled(*sites[:2])
+        sites[2].says("it shows neither the certificate nor the secret")
+        assert sites[2].now("nodes") == 1
+        works(sites[0], sites[1])
+
+
+@needs_openssl
+def test_nodes_with_certificates_take_each_other_and_nobody_else_for_neighbours(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    port = free_port()
+    with contextlib.ExitStack() as open_ones:
+        sites: list[Site] = []
+        for name in ("node-a", "node-b", "stranger"):
+            folder = tmp_path / name
+            folder.mkdir()
+            broker = Mosquitto(folder)
+            broker.start()
+            open_ones.callback(broker.stop)
+            certificate, key = authority.issue(name)
+            own = f'certificate = "{certificate}"\nkey = "{key}"\n'
+            listener = (
+                f'[[listener]]\naddress = "127.0.0.1:{free_port() if sites else port}"\n'
+                f'[listener.tls]\n{own}client_ca = "{authority.certificate}"\n'
+            )
+            tables = (
+                f'[neighbours]\nca_file = "{authority.certificate}"\n{own}'
+                'certificate_names = ["node-a", "node-b"]\n'
+            )
+            urls = [f"mqtts://127.0.0.1:{port}"] if sites else []
+            site = Site(folder, broker, neighbours=urls, tables=tables, listener=listener)
+            site.start()
+            open_ones.callback(site.stop)
+            sites.append(site)
+        settled(*sites[:2])
+        works(*sites[:2])
+        sites[2].says("it shows neither the certificate nor the secret")
+        # Nor over a port without TLS.
+        said = Client(
+            ("127.0.0.1", sites[0].port), V5, hello(rest="subscriptions/node-b")
+        ).connect()
+        assert said.reason == 0x87
+
+
+def test_a_broker_with_tls_is_spoken_to_in_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    port = free_port()
+    broker = Mosquitto(tmp_path, authority.listener(port))
+    broker.start()
+    folder = tmp_path / "site"
+    folder.mkdir()
+    site = Site(folder, broker, url=f"mqtts://127.0.0.1:{port}")
+    text = site.config.read_text()
+    ca = f'[broker]\nca_file = "{authority.certificate}"'
+    site.config.write_text(text.replace("[broker]", ca, 1))
+    site.start()
+    try:
+        settled(site)
+        client = site.client("both")
+        client.subscribe("t")
+        client.publish("t", b"x" * 100_000, qos=2)
+        assert client.message().payload == b"x" * 100_000
+    finally:
+        site.stop()
+        broker.stop()
+
+
+def test_a_node_checks_what_comes_from_elsewhere_by_who_published_it(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as open_ones:
+        sites: list[Site] = []
+        for name in ("open", "closed"):
+            folder = tmp_path / name
+            folder.mkdir()
+            broker = Mosquitto(folder)
+            broker.start()
+            open_ones.callback(broker.stop)
+            rules = folder / "rules"
+            rules.write_text("user alice\ntopic readwrite #\n")
+            tables = f'[access]\nacl_file = "{rules}"\n' if name == "closed" else ""
+            urls = [sites[0].url] if sites else []
+            sites.append(Site(folder, broker, neighbours=urls, tables="[neighbours]\n" + tables))
+            sites[-1].start()
+            open_ones.callback(sites[-1].stop)
+        settled(*sites)
+        reader = sites[1].client("reader")
+        reader.subscribe("t")
+        settled(*sites)
+        for user, text in (("mallory", b"no"), (None, b"no"), ("alice", b"yes")):
+            sites[0].client(f"writer-{user}", username=user).publish("t", text, qos=1)
+        assert reader.message().payload == b"yes"
+        assert sites[1].now("denied_access") == 2
+        # And what its own clients may say to others.
+        other = sites[0].client("other")
+        other.subscribe("u")
+        settled(*sites)
+        for user, text in (("mallory", b"no"), ("alice", b"yes")):
+            sites[1].client(f"own-{user}", username=user).publish("u", text, qos=1)
+        assert other.message().payload == b"yes"
+
+
+def test_a_node_that_is_told_to_join_itself_or_nobody_says_so_and_works(tmp_path: Path) -> None:
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    folder = tmp_path / "site"
+    folder.mkdir()
+    nobody = free_port()
+    site = Site(folder, broker)
+    text = site.config.read_text()
+    urls = [site.url, f"mqtt://127.0.0.1:{nobody}", "mqtt://no.such.invalid", broker.url]
+    site.config.write_text(text.replace("urls = []", f"urls = {urls}"))
+    site.start()
+    try:
+        site.says("that is this node itself")
+        site.says(f"mqtt://127.0.0.1:{nobody}: away")
+        site.says("no.such.invalid")
+        site.says("it is no mqtick-join, but a broker")
+        client = site.client("both")
+        client.subscribe("t")
+        client.publish("t", b"", qos=1)
+        assert client.message().topic == b"t"
+        assert site.now("nodes") == 1
+    finally:
+        site.stop()
+        broker.stop()
+
+
+def test_two_nodes_with_one_name_are_told_so_and_work(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as open_ones:
+        sites: list[Site] = []
+        for number in (0, 1):
+            folder = tmp_path / str(number) / "same"
+            folder.mkdir(parents=True)
+            broker = Mosquitto(folder)
+            broker.start()
+            open_ones.callback(broker.stop)
+            sites.append(Site(folder, broker, neighbours=[sites[0].url] if sites else []))
+            sites[-1].start()
+            open_ones.callback(sites[-1].stop)
+        settled(*sites)
+        sites[1].says('is called "same", too')
+        works(*sites)
+
+
+class Fake(Mosquitto):
+    """A broker that takes connections and answers each of them with the same octets."""
+
+    answer = b""
+
+    def start(self) -> None:
+        """Listen."""
+        self.socket = socket.create_server(("127.0.0.1", self.port))
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    one, _ = self.socket.accept()
+                    with one, contextlib.suppress(OSError):
+                        one.recv(4096)
+                        one.sendall(self.answer)
+                        one.shutdown(socket.SHUT_WR)
+                        one.settimeout(1)
+                        one.recv(4096)
+
+        threading.Thread(target=serve, daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop."""
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\x20",
+        b"\x20\x7f" + b"\0" * 127,
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"\x20\x03\0\0\0\xff\xff\xff\xff\x7f",
+    ],
+)
+def test_a_broker_that_talks_nonsense_ends_its_clients_connections_only(
+    tmp_path: Path, answer: bytes
+) -> None:
+    broker = Fake(tmp_path)
+    broker.answer = answer
+    broker.start()
+    folder = tmp_path / "site"
+    folder.mkdir()
+    site = Site(folder, broker)
+    site.start()
+    try:
+        for version in (V3, V5):
+            client = Client(("127.0.0.1", site.port), version, "client")
+            client.send(client.encode.connect("client"))
+            client.socket.settimeout(30)
+            while client.socket.recv(4096):
+                pass
+        until(lambda: site.now("clients") == 0, "they are gone")
+    finally:
+        site.stop()
+        broker.stop()
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_subscriptions_are_told_and_withdrawn(pair: list[Site]) -> None:
+    here, there = pair
+    reader = there.client("reader")
+    total, each = 100_000, 500
+    for first in range(0, total, each):
+        filters = [(f"some/{number}/+", 0) for number in range(first, first + each)]
+        reader.subscribe(*filters)
+    until(lambda: here.now("filters_known") == total, "all are told")
+    writer = here.client("writer")
+    writer.publish("some/99999/x", b"found", qos=1)
+    assert reader.message().payload == b"found"
+    reader.subscribe(("some/#", 0))
+    wanted(here, total + 1)
+    reader.subscribe(("some/new/+", 0))
+    reader.close()
+    wanted(here, 0)
+    works(*pair)
+
+
+@pytest.mark.slow
+def test_clients_that_connect_a_thousand_times_a_second_are_served_and_leave_nothing(
+    pair: list[Site],
+) -> None:
+    here, there = pair
+    encode = Encoder(V3)
+
+    def crowd(number: int) -> None:
+        for turn in range(500):
+            with socket.create_connection(("127.0.0.1", here.port)) as one:
+                words = encode.connect(f"c{number}") + encode.subscribe(
+                    1, (f"c/{number}/{turn}", 0)
+                )
+                one.sendall(words if turn % 2 else words + encode.disconnect())
+
+    threads = [threading.Thread(target=crowd, args=(number,)) for number in range(8)]
+    begin = time.monotonic()
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    rate = 4000 / (time.monotonic() - begin)
+    until(lambda: here.now("clients") == 0, "all are gone")
+    wanted(here, 0)
+    wanted(there, 0)
+    works(*pair)
+    print(f"{rate:.0f} connections a second")
+
+
+def test_a_neighbour_that_hangs_costs_messages_of_qos_0_and_holds_back_publishers_above(
+    tmp_path: Path,
+) -> None:
+    lines = 'reliability = "broker"'
+    with joined(tmp_path, [Mosquitto] * 2, lines) as (here, there):
+        here.stop()
+        text = here.config.read_text()
+        here.config.write_text(text.replace("keep_alive_s = 2", "keep_alive_s = 60"))
+        here.config.write_text(here.config.read_text() + "[limits]\nqueue = 1000000\n")
+        here.start()
+        settled(here, there)
+        reader = there.client("reader")
+        reader.subscribe("t")
+        settled(here, there)
+        assert there.process is not None
+        there.process.send_signal(signal.SIGSTOP)
+        try:
+            writer = here.client("writer")
+            for _ in range(200):
+                writer.send(writer.encode.publish("t", bytes(100_000)))
+            writer.settle()
+            until(lambda: here.now("dropped_neighbour") > 0, "some are dropped")
+            surely = here.client("surely")
+            sent = 0
+            surely.socket.settimeout(3)
+            with contextlib.suppress(TimeoutError):
+                while sent < 20000:
+                    octets = surely.encode.publish("t", bytes(2000), qos=1, packet_id=sent + 1)
+                    surely.socket.sendall(octets)
+                    sent += 1
+            assert sent < 20000, "it was held back"
+            assert here.now("unconfirmed") <= 4097
+            local = here.client("local")
+            local.subscribe("local")
+            local.publish("local", b"", qos=1)
+            assert local.message().kind == PUBLISH
+        finally:
+            there.process.send_signal(signal.SIGCONT)
+        surely.socket.settimeout(30)
+        assert {surely.receive().kind for _ in range(sent)} == {PUBACK}, "it goes on"
+        until(lambda: here.now("unconfirmed") == 0, "all is confirmed")
