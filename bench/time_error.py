@@ -163,8 +163,11 @@ def _summarise(
             [(value - shift) / _US for value in record["errors"][method]] for record in records
         ]
         pooled = [abs(value) for values in per_client for value in values]
+        if not pooled:
+            continue
         found[method] = report.add(f"{what}: |time error|", "us", who, pooled)
-        constants = [statistics.fmean(values) for values in per_client if values]
+        per_client = [values for values in per_client if values]  # not all have heard an echo
+        constants = [statistics.fmean(values) for values in per_client]
         worst = max(constants, key=abs)
         spread = [v - c for values, c in zip(per_client, constants, strict=True) for v in values]
         line = f"{what}, {who}: worst client's constant part {worst:+.1f} us, "
