@@ -147,7 +147,7 @@ bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware bench-one-way: model-rtl
-bench-brokers bench-residence bench-restart bench-accelerate: broker-programs
+bench-brokers bench-residence bench-restart bench-join bench-accelerate: broker-programs
 bench-accelerate: accelerate
 bench-udp-core: setup-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
