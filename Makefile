@@ -11,7 +11,7 @@ ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
   broker/conformance/*.py broker/bpf/*.py)))
 BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
-  report-speed mtie chrony-lines fleet
+  report-speed look mtie chrony-lines fleet scale
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
 BROKER_UNDER_TEST ?= mosquitto
@@ -147,14 +147,17 @@ bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware bench-one-way: model-rtl
-bench-brokers bench-residence bench-restart bench-join bench-accelerate: broker-programs
+bench-brokers bench-residence bench-restart bench-join bench-accelerate bench-load bench-nats-cluster: broker-programs
 bench-accelerate: accelerate
+bench-load: setup-test setup-broker
+	cd broker/server && cargo build --locked --release -p mqtick-clients
+	$(PYTHON_BIN) -m bench.load $(ARGS)
 bench-udp-core: setup-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
 # ---- the broker ---------------------------------------------------------------------------------
-.PHONY: broker-programs broker-package test-broker-package accelerate test-accelerate
+.PHONY: broker-programs broker-package test-broker-package accelerate test-accelerate test-accelerate-kernels
 ACCELERATE_OBJECT := $(CURDIR)/build/bpf/accelerate.o
 # Without the multiarch folder, the kernel's headers lack asm/.
 BPF_FLAGS = -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/$(shell $(CC) -print-multiarch)
@@ -171,7 +174,9 @@ test-accelerate: setup-test $(ACCELERATE_OBJECT) ## the data plane in the kernel
 	  -p mqtick-accelerate --features kernel --example kernel_rules --bin mqtick-accelerate
 	cd broker/server && cargo build --locked -p mqtick-broker
 	$(PYTEST) -q $(addprefix tests/test_accelerate_,rules.py kernel.py ways.py)
-	$(PYTEST) -q tests/test_accelerate.py tests/test_accelerate_feed.py -k "kernel or bridge"
+	$(PYTEST) -q $(addprefix tests/test_accelerate,.py _feed.py _udp.py) -k "kernel or bridge"
+test-accelerate-kernels: broker-programs accelerate ## the same programs on the kernels of Debian 12 and 13, under qemu (a minute; root)
+	scripts/accelerate-kernels.sh
 broker-programs: setup-broker ## mqtick-broker, mqtick-join and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release -p mqtick-broker -p mqtick-join -p mqtick-load
 broker-package: ## a Debian package of the two, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)

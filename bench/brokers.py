@@ -9,6 +9,7 @@ name. Those of mqtick-broker, Mosquitto, rumqttd and nats-server are measured th
     python -m bench.brokers --short              1 round, short blocks, smaller crowd: 2 minutes
     python -m bench.brokers --broker mosquitto   only this one (may be given more than once)
     python -m bench.brokers --scenario 1:100     only those with this in their name (the same)
+    python -m bench.brokers --add ...            keep what the results file has of others
 """
 
 from __future__ import annotations
@@ -347,6 +348,7 @@ def main() -> None:
         idle=10_000,
         broker=list[str](),
         scenario=list[str](),
+        add=False,
     )
     if not (_BUILT / "mqtick-load").exists():
         sys.exit("mqtick-load is not built: make bench-brokers builds it.")
@@ -375,6 +377,9 @@ def main() -> None:
     plan = [one for one in whole if any(part in one.name for part in wanted)]
     figures = measure(kinds, plan, args.rounds)
     report = tell(figures, plan, args.crowd)
+    if args.add:
+        measured = {row.quantity for row in report.rows} | {one.quantity for one in report.ratios}
+        report.keep(lambda quantity: quantity not in measured)
     report.finish()
     print(f"\n{markdown(report, figures)}")
 

@@ -9,7 +9,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -145,6 +145,13 @@ class Report:
     def compare(self, quantity: str, ours: float, peer: float, goal: float | None = None) -> None:
         """Add a ratio; ValueError where the peer's is zero."""
         self.ratios.append(Ratio.of(quantity, ours, peer, goal))
+
+    def keep(self, wanted: Callable[[str], bool]) -> None:
+        """Begin with what the results file has of the quantities that are wanted."""
+        file = RESULTS / f"{self.name}.json"
+        found = json.loads(file.read_text()) if file.exists() else {"rows": [], "ratios": []}
+        self.rows[:0] = [Row(**one) for one in found["rows"] if wanted(one["quantity"])]
+        self.ratios[:0] = [Ratio(**one) for one in found["ratios"] if wanted(one["quantity"])]
 
     def finish(self) -> None:
         """Print the table and write the file."""

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
 
 _TOPIC = "load/paho"
 
@@ -28,7 +29,7 @@ def main() -> None:
     def subscribed(*_: Any) -> None:
         ready.set()
 
-    subscriber, publisher = (mqtt.Client(mqtt.CallbackAPIVersion.VERSION2) for _ in range(2))
+    subscriber, publisher = (mqtt.Client(CallbackAPIVersion.VERSION2) for _ in range(2))
     subscriber.on_message, subscriber.on_subscribe = count, subscribed
     for client in (subscriber, publisher):
         client.connect("127.0.0.1", port)

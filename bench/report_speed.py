@@ -5,7 +5,8 @@ in as many as the command has. The peers read the same files in one process: a p
 loads each shot and takes the first sample beyond the middle; one that only reads and decompresses;
 and one that only reads the octets, which is the disk's share. Before each pass the files are
 dropped from the page cache. The time and memory of the whole command, with page and tables, are
-measured once, where it finds no browser to print the PDF: a browser's memory is its own.
+measured once, where it finds no browser to print the PDF: a browser's memory is its own. At last
+the tables alone are made of what was found before.
 
     python -m bench.report_speed            1,000 shots, 5 rounds
     python -m bench.report_speed --short    64 shots, 3 rounds
@@ -102,7 +103,8 @@ def write_run(folder: Path, shots: int) -> list[list[float]]:
 
 
 def forget(folder: Path) -> list[Path]:
-    """Drop the shots from the page cache, so that the next pass reads the disk."""
+    """Drop the shots from the page cache, and what was found in them: the next pass reads all."""
+    (folder / "reduced.json").unlink(missing_ok=True)
     paths = sorted((folder / "shots").iterdir())
     for path in paths:
         file = os.open(path, os.O_RDONLY)
@@ -176,6 +178,17 @@ def peak_mb(folder: Path, then: str) -> tuple[float, float]:
     return round(before / 1024, 1), round(after / 1024, 1)
 
 
+def tables_only(folder: Path) -> float:
+    """Return how many s `mqtick-report RUN --tables-only` takes, of what was found before."""
+    began = time.perf_counter()
+    words = (str(folder), "--quiet", "--no-limits", "--tables-only")
+    subprocess.run([sys.executable, "-m", "mqtick.analysis.cli", *words], check=True)
+    taken_s = time.perf_counter() - began
+    if (folder / "report" / "report.html").exists():
+        raise SystemExit("a page was written: the measurement is useless.")
+    return taken_s
+
+
 def whole_command(folder: Path) -> tuple[float, float]:
     """Return how many s and MB `mqtick-report RUN --quiet --no-limits` takes."""
     forget(folder)
@@ -222,6 +235,7 @@ def measure(shots: int, rounds: int) -> Report:
         memory = peak_mb(folder, reading)
         progress("the whole command")
         taken_s, command_mb = whole_command(folder)
+        tables_s = [tables_only(folder) for _ in range(rounds)]
     true_us = np.array([late[2] - late[1] for late in truth])
     errors_ns = {who: np.abs(np.array(skews[who]) - true_us) * 1e3 for who in (ONE, ALL, PLAIN)}
     for who, values in taken.items():
@@ -233,6 +247,7 @@ def measure(shots: int, rounds: int) -> Report:
     report.add("peak memory", "MB", ALL, [memory[1]])
     report.add("whole command: page, tables", "s", ALL, [taken_s])
     report.add("whole command: peak", "MB", ALL, [command_mb])
+    report.add("tables only, shots found before", "s", ALL, tables_s, digits=2)
     median = {row.who: row.median for row in report.rows if row.unit == "ms"}
     report.compare("a shot, 1 process / plain numpy loop", median[ONE], median[PLAIN], 2.0)
     report.compare("a shot, all processes / plain numpy loop", median[ALL], median[PLAIN], 1.5)
@@ -240,6 +255,7 @@ def measure(shots: int, rounds: int) -> Report:
     report.compare("a shot / the disk's octets", median[ALL], median[DISK])
     report.compare("peak memory / 400 MB", memory[1], MOST_MB, 1.0)
     report.compare("whole command: peak memory / 400 MB", command_mb, MOST_MB, 1.0)
+    report.compare("tables only / 2 s", float(np.median(tables_s)), 2.0, 1.0)
     return report
 
 

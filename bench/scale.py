@@ -50,8 +50,14 @@ def plan_rows(report: Report) -> None:
     costs = Costs.measured()
     for hosts in _SIZES:
         share = load(Fleet(hosts), costs).server
-        name = f"{hosts:,} hosts at one broker: time server"
-        report.add(name, "processors", "mqtick-timeserver", [share], digits=3)
+        name = f"{hosts:,} hosts at one broker"
+        report.add(f"{name}: time server", "processors", "mqtick-timeserver", [share], digits=3)
+        fleet = Fleet(hosts)
+        report.add(f"{name}: messages to it", "1/s", "formula", [fleet.ingress], digits=0)
+        report.add(f"{name}: copies from it", "1/s", "formula", [fleet.egress], digits=0)
+        report.add(
+            f"{name}: a node before it", "processors", "floor", [load(fleet, costs).node], digits=3
+        )
     for name, value in (
         ("a broker, a copy", costs.broker_us),
         ("a time server, an exchange", costs.server_us),
@@ -114,7 +120,9 @@ def clock_rows(report: Report, sites: int, seconds: int) -> dict[bool, tuple[lis
         name = f"sites {_FAR_US / 1e3:g} ms away, ways unequal by {_FAR_SHARE:.0%}: {text}"
         report.add(f"{name}: |time error|", "us", "residence on", _us(looks))
         report.add(f"{name}: bound", "us", "residence on", _us(looks, "bound"))
-    nodes = {}
+        outside = 100 * sum(look.outside for look in looks) / len(looks)
+        report.add(f"{name}: outside its bound", "%", "residence on", [outside], digits=4)
+    nodes: dict[bool, tuple[list[Node], ...]] = {}
     for residence in (False, True):
         progress(f"clocks, residence {'on' if residence else 'off'}")
         servers, clients = strata(plan, centre, traffic, residence=residence, seed=_SEED)

@@ -194,13 +194,16 @@ class Node:
         t2, t3 = at[1] + error_2, at[2] + error_3
         self._sequence += 1
         origin = Origin(sequence=self._sequence, root_distance_ns=distance, stratum=1)
-        kernel = [Reading(instant, StampSource.KERNEL) for instant in (t1, t2, t3, t4)]
+
+        def kernel(instant_ns: int) -> Reading:
+            return Reading(instant_ns, StampSource.KERNEL)
+
         settings = self.estimator.settings
-        sample = two_way(origin, *kernel, settings)
+        sample = two_way(origin, kernel(t1), kernel(t2), kernel(t3), kernel(t4), settings)
         self.estimator.add(sample)
         if self.residence:
-            inside = [Reading(ns, StampSource.KERNEL) for ns in (request_ns, reply_ns)]
-            self.estimator.add(without_broker(sample, *inside, settings))
+            inside = kernel(request_ns), kernel(reply_ns)
+            self.estimator.add(without_broker(sample, inside[0], inside[1], settings))
 
     def time(self, true_ns: int) -> tuple[int, int] | None:
         """Return its error, and the most that it may be, at a true instant; None without any."""

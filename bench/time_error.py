@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.harness import RESULTS, Ratio, Report, Row, options, wait
+from bench.harness import Report, Row, options, wait
 from bench.ntp_pair import errors_us, ntp_client
 from demo.local_broker import Mosquitto, MqtickBroker, running
 from demo.local_programs import started, time_server
@@ -105,7 +105,7 @@ def _share_copied(one: Accelerator) -> float:
     """Return how many of 100 time messages were copied past the broker."""
     time_messages = one.topic("mqtick/t/0")
     fast, slow = time_messages.get("fast", 0), time_messages.get("slow", 0)
-    return 100 * fast / max(1, fast + slow)
+    return float(100 * fast / max(1, fast + slow))
 
 
 def measure(
@@ -204,18 +204,6 @@ def _summarise(
         report.compare(quantity, found["best"].median, asking[0].median + 2, 1)
 
 
-def _keep_others(report: Report, sizes: list[int]) -> None:
-    """Start with what an earlier run found for other numbers of clients."""
-    file = RESULTS / f"{report.name}.json"
-    found = json.loads(file.read_text()) if file.exists() else {"rows": [], "ratios": []}
-
-    def is_other(quantity: str) -> bool:
-        return not any(re.search(rf"\b{size} clients", quantity) for size in sizes)
-
-    report.rows += [Row(**row) for row in found["rows"] if is_other(row["quantity"])]
-    report.ratios += [Ratio(**row) for row in found["ratios"] if is_other(row["quantity"])]
-
-
 def main() -> None:
     """Run the benchmark. `--add` keeps the results file's rows for other numbers of clients."""
     args = options(
@@ -245,7 +233,8 @@ def main() -> None:
     report = Report(name, simulated=True)
     sizes = [int(size) for size in args.clients.split(",")]
     if args.add:
-        _keep_others(report, sizes)
+        of_these = re.compile(rf"\b({'|'.join(map(str, sizes))}) clients")
+        report.keep(lambda quantity: not of_these.search(quantity))
     for clients in sizes:
         records, ntp_us, share = measure(clients, args)
         _summarise(report, clients, records, ntp_us, tag)

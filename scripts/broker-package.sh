@@ -69,7 +69,7 @@ has_cross_tools() {
 }
 
 with_own_tools() {
-  echo "here with tools of your own ('rustup target add $1'; Debian's gcc-${2//_/-}): the same command again."
+  echo "install tools here ('rustup target add $1' and Debian's gcc-${2//_/-}) and run the same command again."
 }
 
 # make_tree ARCHITECTURE TARGET GNU-NAME

@@ -328,6 +328,22 @@ def test_answers_that_do_not_come_from_the_broker_make_no_rules(kernel: Launch) 
         (["--broker", "127.0.0.1", "--interface", "a", "--settle", "0"], "--settle"),
         (["--broker", "127.0.0.1", "--interface", "a", "--settle", "9", "--fresh"], "exclude"),
         (["--broker", "127.0.0.1", "--interface", "a", "--rules", "-1"], "--rules"),
+        (["--broker", "mqtt+udp://127.0.0.1", "--interface", "a"], "with --feed only"),
+        (["--broker", "mqtt+udp://127.0.0.1", "--interface", "a", "--only", "#"], "--feed only"),
+        (["--broker", "mqtts://127.0.0.1", "--interface", "a"], "neither mqtt-sn:// nor"),
+        (["--broker", "mqtt+udp://", "--interface", "a", "--feed", "x"], "--broker"),
+        (["--broker", "127.0.0.1", "--broker", "127.0.0.1:2", "--interface", "a"], "more than one"),
+        (
+            [*("--broker", "127.0.0.1", "--broker", "mqtt+udp://127.0.0.2"), "--interface", "a"],
+            "at one address",
+        ),
+        (
+            [
+                *("--broker", "127.0.0.1:1", "--broker", "mqtt+udp://127.0.0.1:2"),
+                *("--proxy", "127.0.0.1:3", "--feed", "x"),
+            ],
+            "before one",
+        ),
         (["--vlan"], "vlan"),
         (["--no-such"], "no-such"),
         (["what"], "what"),

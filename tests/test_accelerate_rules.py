@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker.bpf.compiled import Library
-from broker.bpf.vectors import FILE, cases, outcome, vectors, written
+from broker.bpf.compiled import Library, place
+from broker.bpf.vectors import FILE, V4, V6, cases, outcome, sn_publish, udp_frame, vectors, written
 
 USER = Path("broker/bpf/user")
 VECTORS = vectors()
@@ -39,6 +39,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 def said(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if value}
+
+
+def copied(family: str) -> dict[str, Any]:
+    """Return a vector whose frame is copied to three subscribers."""
+    name = f"three subscribers with ids of their own, {family}"
+    return next(vector for vector in VECTORS if vector["name"] == name)
 
 
 def test_the_vectors_are_what_the_model_says() -> None:
@@ -79,6 +85,59 @@ def test_the_c_code_and_the_model_agree_about_frames_with_wrong_octets(library: 
             assert said(answer) == said(expect), changed.hex()
             copied += len(answer["copies"])
     assert copied > 500
+
+
+@needs_compiler
+@pytest.mark.parametrize(("family", "hosts"), [("IPv4", V4), ("IPv6", V6)])
+def test_a_checksum_that_comes_out_as_0_is_written_as_all_ones(
+    library: Library, family: str, hosts: tuple[str, str]
+) -> None:
+    case = copied(family)
+
+    def copy_of(word: int) -> bytes:
+        payload = b"x" + word.to_bytes(2, "big") + b"rest"
+        frame = udp_frame(*hosts, sn_publish("0007", payload))
+        library.load(case)
+        answer = library.arrives(frame, 0, 0)
+        assert said(answer) == said(outcome({**case, "frame": frame.hex()}))
+        return bytes.fromhex(answer["copies"][0]["frame"])
+
+    # What is missing to all ones, added to the payload, makes the sum all ones.
+    at = (34 if family == "IPv4" else 54) + 6
+    missing = int.from_bytes(copy_of(0)[at : at + 2], "big")
+    assert copy_of(missing)[at : at + 2] == b"\xff\xff"
+
+
+@needs_compiler
+def test_what_is_left_of_a_longer_message_is_not_in_the_checksum_of_the_next(
+    library: Library,
+) -> None:
+    library.load(copied("IPv4"))
+    for payload in (b"\xff" * 90, b"odd"):
+        for length in range(len(payload) - 3, len(payload) + 1):
+            message = sn_publish("0007", payload[:length])
+            answer = library.arrives(udp_frame(*V4, message), 0, 0)
+            assert len(answer["copies"]) == 3, (length, answer["counters"])
+
+
+@needs_compiler
+def test_nothing_is_copied_by_a_rule_that_is_being_written(library: Library) -> None:
+    case = copied("IPv4")
+    library.load(case)
+    library._set("all_seen", (2).to_bytes(4, "little"), (1).to_bytes(8, "little"))
+    answer = library.arrives(bytes.fromhex(case["frame"]), 0, 0)
+    assert (answer["verdict"], answer["copies"]) == ("pass", [])
+    assert answer["counters"] == {"waiting": 1}
+    assert answer["closed"]
+
+
+@needs_compiler
+def test_one_answer_is_kept_back_for_each_that_is_not_asked_for(library: Library) -> None:
+    library.load(copied("IPv4"))
+    library._set("clients", place(f"{V4[0]}:5000"), bytes(16) + (1).to_bytes(8, "little"))
+    answer = udp_frame(V4[1], V4[0], b"\x02\x17", ports=(1883, 5000))
+    verdicts = [library.arrives(answer, 0, 0)["verdict"] for _ in range(3)]
+    assert verdicts == ["drop", "pass", "pass"]
 
 
 @needs_compiler

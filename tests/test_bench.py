@@ -110,6 +110,17 @@ def test_a_report_is_a_file_and_a_table(
     )
 
 
+def test_what_is_kept_of_the_results_file_comes_first(report: Report) -> None:
+    again = Report(report.name)
+    again.add("memory", "MB", "ours", [8.5])
+    again.keep(lambda quantity: quantity != "memory")
+    assert [(one.quantity, one.median) for one in again.rows] == [
+        ("delay | one way", 2),
+        ("memory", 8.5),
+    ]
+    assert again.ratios == report.ratios
+
+
 def test_the_page_says_what_was_simulated_and_gives_few_values_no_spread(
     report: Report, tmp_path: Path
 ) -> None:

@@ -25,7 +25,15 @@ from test_broker_gateway import (
     publish,
     upstream,
 )
-from test_broker_sn import GOOD_BYE, PING, Sensor, sn
+from test_broker_sn import (
+    GOOD_BYE,
+    PING,
+    Sensor,
+    bears_65535_topics,
+    bears_a_flood_of_subscribes,
+    bears_every_lie_about_lengths,
+    sn,
+)
 
 from broker.conformance.client import (
     CONNACK,
@@ -44,7 +52,7 @@ from broker.conformance.client import (
     Encoder,
     packet,
 )
-from demo.local_broker import Mosquitto, running
+from demo.local_broker import Mosquitto, MqtickBroker, running
 
 pytestmark = pytest.mark.broker
 PATIENCE_S = 60.0
@@ -281,6 +289,25 @@ def test_no_sensor_can_call_itself_as_the_gateway_does(
     assert "away" not in gateway.log.read_text()
 
 
+@pytest.mark.parametrize("kind", [Mosquitto, MqtickBroker], ids=["Mosquitto", "mqtick-broker"])
+def test_lies_and_floods_of_sensors_are_borne_before_each_upstream(
+    kind: type[Mosquitto], launch: Launch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "upstream"
+    folder.mkdir()
+    with running(kind(folder)) as upstream:
+        gateway = launch(upstream.url, '[[sn.topic]]\nid = 7\nname = "plant/temperature"\n')
+        bears_every_lie_about_lengths(gateway)
+        bears_a_flood_of_subscribes(gateway)
+        assert "away" not in gateway.log.read_text()
+
+
+@pytest.mark.slow
+@only_aggregating
+def test_65535_topics_are_registered_with_a_gateway(upstream: Mosquitto, launch: Launch) -> None:
+    bears_65535_topics(launch(upstream.url))
+
+
 # -- subscriptions ---------------------------------------------------------------------------------
 
 
@@ -385,7 +412,9 @@ def test_what_is_retained_comes_before_what_is_newer_also_if_the_connection_brea
         asked = link.expect(SUBSCRIBE, b"other")
         link.publish("in/1", b"retained", identifier, retain=True, qos=1, packet_id=1)
         link.publish("in/1", b"newer", identifier)
+        link.publish("in/2", b"passes", identifier)
         link.expect(PUBACK)
+        assert first.message()[1] == b"passes"
         if ends:
             link.end()
         else:

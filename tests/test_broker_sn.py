@@ -220,6 +220,25 @@ def test_the_conversation_goes_as_the_specification_says(
         one.is_served()
 
 
+def test_each_message_of_1_2_and_each_kind_of_topic_has_a_conversation() -> None:
+    kinds, topics = set(), set()
+    for conversation in ALL:
+        for step in conversation["steps"]:
+            for text in (step.get("send", ""), *(one["send"] for one in step["expect"])):
+                octets = bytes.fromhex(re.sub(r"\{\w+\}", "8001", text))
+                if octets[1:2] == b"\xfe":
+                    octets = octets[octets[0] :]
+                if len(octets) < 2 or octets[0] != len(octets):
+                    continue  # with a length that lies
+                kinds.add(octets[1])
+                if octets[1] in (0x0C, 0x12, 0x14):  # PUBLISH, SUBSCRIBE, UNSUBSCRIBE
+                    topics.add((octets[1], octets[2] & 3))
+    messages = {*range(0x1E)} - {0x03, 0x11, 0x19}
+    assert len(messages) == 27
+    assert kinds >= messages
+    assert topics >= {(kind, topic) for kind in (0x0C, 0x12, 0x14) for topic in range(3)}
+
+
 # -- one tree --------------------------------------------------------------------------------------
 
 
@@ -559,6 +578,115 @@ def test_a_flood_of_clients_fills_what_it_may_and_those_who_are_there_stay(launc
     assert sensor.told(PING) == PONG
 
 
+def whole_messages() -> list[bytes]:
+    """One message of each type, as scapy or the specification has it."""
+    topic = {"tid": 7, "tid_type": 1}
+    kinds = [
+        sn.MQTTSNAdvertise(),
+        sn.MQTTSNSearchGW(),
+        sn.MQTTSNGwInfo(gw_id=1, gw_addr="addr"),
+        sn.MQTTSNConnect(client_id="other", will=1, duration=60),
+        sn.MQTTSNConnack(),
+        sn.MQTTSNWillTopic(will_topic="gone"),
+        sn.MQTTSNWillMsg(will_msg="x"),
+        sn.MQTTSNRegister(mid=1, topic_name="room/1"),
+        sn.MQTTSNRegack(),
+        sn.MQTTSNPublish(qos=1, mid=1, data=b"x", **topic),
+        sn.MQTTSNPuback(),
+        sn.MQTTSNPubcomp(),
+        sn.MQTTSNPubrec(),
+        sn.MQTTSNPubrel(),
+        sn.MQTTSNSubscribe(mid=1, topic_name="room/#"),
+        sn.MQTTSNSuback(),
+        sn.MQTTSNUnsubscribe(mid=1, topic_name="room/#"),
+        sn.MQTTSNUnsuback(),
+        sn.MQTTSNPingReq(client_id="other"),
+        sn.MQTTSNWillTopicUpd(will_topic="gone"),
+        sn.MQTTSNWillTopicResp(),
+        sn.MQTTSNWillMsgUpd(will_msg="x"),
+        sn.MQTTSNWillMsgResp(),
+    ]
+    return [message(one) for one in kinds] + [WILLTOPICREQ, WILLMSGREQ, PONG, b"\4\x18\0\x3c"]
+
+
+def lies(whole: bytes) -> Iterator[bytes]:
+    """Every truncation of a message, with its length and with that of what is left, and every
+    other length."""
+    for length in range(len(whole)):
+        yield whole[:length]
+        yield bytes([length]) + whole[1:length]
+    for length in {*range(256)} - {len(whole)}:
+        yield bytes([length]) + whole[1:]
+        yield b"\1" + length.to_bytes(2) + whole[1:]
+        yield b"\1" + (256 * length).to_bytes(2) + whole[1:]
+        yield bytes([length, 0xFE, 0]) + whole
+
+
+def bears_every_lie_about_lengths(broker: MqtickBroker) -> None:
+    """Who is connected is served as before, and all that is answered can be read."""
+    steady, bad = Sensor(broker).connect("steady"), Sensor(broker).connect("bad")
+    messages = whole_messages()
+    assert len({one[1] for one in messages}) == 27
+    for whole in messages:
+        for number, one in enumerate(lies(whole)):
+            if one:
+                bad.say(one)
+            if number % 64 == 63:
+                assert steady.told(PING) == PONG
+                while select.select([bad.socket], [], [], 0)[0]:
+                    bad.hear()
+    for answer in bad.heard:
+        assert not sn.MQTTSN(answer).haslayer("Raw"), answer.hex()
+
+
+def bears_a_flood_of_subscribes(broker: MqtickBroker, most: int = 256) -> None:
+    """One sensor gets as many as it may, however many it asks for; another is served meanwhile."""
+    steady, bad = Sensor(broker).connect("steady"), Sensor(broker).connect("bad")
+    codes = []
+    for number in range(2000):
+        subscribe = sn.MQTTSNSubscribe(mid=1 + number, topic_name=f"flood/{number}/+")
+        codes.append(bad.ask(subscribe).return_code)
+        if number % 100 == 99:
+            assert steady.told(PING) == PONG
+    assert codes == [0] * most + [1] * (2000 - most)
+    for number in range(5000):  # the same again and again
+        bad.ask(sn.MQTTSNSubscribe(mid=1 + number, topic_name="flood/1/+"))
+    assert steady.told(PING) == PONG
+
+
+def bears_65535_topics(broker: MqtickBroker) -> None:
+    """64 sensors behind a forwarder fill their tables of names; all ids differ for each of them."""
+    forwarder = Sensor(broker)
+    for node in range(64):
+        name = bytes([node])
+        forwarder.say(message(sn.MQTTSNConnect(client_id=f"n{node}", duration=600), node=name))
+        assert forwarder.hear()[4:] == bytes.fromhex("030500")
+        ids = set()
+        for first in range(0, 1056, 32):
+            for number in range(first, first + 32):
+                register = sn.MQTTSNRegister(mid=1 + number, topic_name=f"topic/{node}/{number}")
+                forwarder.say(message(register, node=name))
+            answers = [sn.MQTTSN(forwarder.hear()[4:]).payload for _ in range(32)]
+            ids |= {one.tid for one in answers if one.return_code == 0}
+            assert {one.return_code for one in answers} == ({0} if first < 1024 else {1})
+        assert len(ids) == 1024
+        assert not ids & {0, 0xFFFF}
+    Sensor(broker).connect("steady").register("one more")
+
+
+def test_every_truncation_and_every_length_that_lies_is_borne(broker: Broker) -> None:
+    bears_every_lie_about_lengths(broker)
+
+
+def test_a_flood_of_subscribes_fills_what_one_client_may(broker: Broker) -> None:
+    bears_a_flood_of_subscribes(broker)
+
+
+@pytest.mark.slow
+def test_65535_topics_are_registered_and_then_another_one(broker: Broker) -> None:
+    bears_65535_topics(broker)
+
+
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
 def test_an_address_that_does_not_answer_gets_no_more_than_thrice_what_it_sent(
     launch: Launch, ip: str
@@ -653,13 +781,32 @@ def test_scapy_and_tshark_read_whatever_it_sends(broker: Broker, tmp_path: Path)
     kinds = {sn.MQTTSN(octets).type for octets in sent}
     expected = bytes.fromhex("02 05 06 08 0a 0b 0c 0d 0e 0f 10 13 15 17 18 1b 1d")
     assert kinds == {*expected}
+    others_read(sent, tmp_path)
+
+
+def test_scapy_and_tshark_read_what_the_conversations_have(tmp_path: Path) -> None:
+    said = [
+        bytes.fromhex(re.sub(r"\{\w+\}", "8001", one["send"]))
+        for conversation in ALL
+        for step in conversation["steps"]
+        for one in step["expect"]
+    ]
+    topics = {one[2] & 3 for one in said if one[1] == 0x0C}
+    assert topics == {0, 1, 2}
+    others_read(said, tmp_path)
+
+
+def others_read(sent: list[bytes], folder: Path) -> None:
+    """What is sent, without what is for a forwarder, is read whole by scapy, and by tshark where
+    that is installed."""
+    sent = [one[one[0] :] if one[1] == 0xFE else one for one in sent]
     for octets in sent:
         found = sn.MQTTSN(octets)
         assert not found.haslayer("Raw"), found.summary()
         assert found.len == len(octets)
     if (tshark := shutil.which("tshark")) is None:
         pytest.skip("tshark is not installed; scapy has read it all")
-    capture = tmp_path / "sent.pcap"
+    capture = folder / "sent.pcap"
     packets = [inet.IP() / inet.UDP(sport=1883, dport=5000) / one for one in sent]
     utils.wrpcap(str(capture), packets)
     fields = ["-e", "mqttsn.msg.type", "-e", "mqttsn.msg.len", "-e", "_ws.malformed"]

@@ -13,6 +13,8 @@ from mqtick.analysis import load
 from mqtick.analysis.clocks import chrony_logs, linuxptp_lines
 from mqtick.analysis.clocks.log_files import kind_of
 from mqtick.analysis.clocks.offset_text import reader_below
+from mqtick.analysis.report.figures import pictures_of
+from mqtick.analysis.report.paper_tables import paper_tables
 from mqtick.analysis.results.analyse import analyse
 
 FILES = Path(__file__).parent / "files/logs"
@@ -114,6 +116,7 @@ def test_offsets_of_linuxptp_are_negated(
         ("# t_s offset_us", "1.5 2.5e-1", 250),
         ("time (s);local-reference (us)", "1,5;0,25", -250),
         ("seconds\ttime error [ms]", "1,5\t1e-3", 1000),
+        ("Zeit [s];Offset [ns]", "1,5;2,5", 2.5),
         ('"Time [s]","Reference minus local [s]"', "1.5,1e-9", 1),
     ],
 )
@@ -215,3 +218,19 @@ def test_kind_of_never_raises(tmp_path: Path) -> None:
         assert kind_of(path) is None
     assert kind_of(tmp_path) is None
     assert kind_of(tmp_path / "missing") is None
+
+
+def test_clocks_of_two_folders_are_compared_by_the_folders_names(tmp_path: Path) -> None:
+    for folder, offset_s in (("ntp", 3e-6), ("mqtick", 1e-6)):
+        (tmp_path / folder).mkdir()
+        lines = (tracking_at(t, offset_s * (1 + t % 3)) for t in range(0, 600, 4))
+        written(tmp_path / folder / "tracking.log", *lines)
+    results = [analyse(load(tmp_path / folder)) for folder in ("ntp", "mqtick")]
+    assert [result.measurement.title for result in results] == ["ntp", "mqtick"]
+    (_, clocks) = paper_tables(results).values()
+    assert [row[0].text for row in clocks.rows] == ["ntp: tracking", "mqtick: tracking"]
+    stability = {picture.name: picture for picture in pictures_of(results)}["compare-stability"]
+    figure = stability.draw(7.0)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["", "TDEV in ns"]
+    lines = [line.get_label() for line in figure.axes[0].get_lines()]
+    assert lines[:2] == ["ntp", "mqtick"]

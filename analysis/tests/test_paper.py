@@ -233,3 +233,14 @@ def test_what_cannot_be_is_said(
         code = end.code
     assert code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["--tables-only", "--junit=j.xml", "--figure=skew"])
+def test_a_listing_is_not_taken_for_what_a_pipeline_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{n}e-6,{3 * (n > 50)},{3 * (n > 60)}" for n in range(100)]
+    Path("a.csv").write_text("\n".join(["time [s],CH1,CH2", *rows]) + "\n")
+    assert main(["a.csv", word]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]

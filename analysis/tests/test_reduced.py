@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -107,3 +108,25 @@ def test_where_nothing_may_be_written_the_run_is_read_all_the_same(
     monkeypatch.setattr("mqtick.analysis.runs.reduced.replace_file", refuse)
     assert len(folder.read().shots) == 4
     assert not (folder.path / "reduced.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b",true,", b',"true",'),
+        (b'"captured"', b"7"),
+        (b'"far":[', b'"far":[7,'),
+    ],
+)
+def test_what_somebody_forged_is_not_used_where_it_does_not_fit(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, old: bytes, new: bytes
+) -> None:
+    first = folder.read()
+    kept = folder.path / "reduced.json"
+    body = kept.read_bytes().splitlines()[1]
+    assert old in body
+    body = body.replace(old, new)
+    kept.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body + b"\n")
+    again, looked = judged(folder, monkeypatch)
+    assert repr(again.shots) == repr(first.shots)
+    assert looked > 0

@@ -14,6 +14,10 @@
 
 #define NEXT TC_ACT_UNSPEC /* what other programs and the stack think of it */
 #define CHUNK 512	   /* most that bpf_csum_diff takes at once */
+/* The compiler is to change nothing of how a bound is found. The verifier of Linux 6.1 learns no least
+ * value from a comparison with 0, so lengths are compared with more.
+ */
+#define LEAVE_AS_IT_IS(value) asm volatile("" : "+r"(value))
 
 #ifdef __bpf__
 static __u64 (*mqtick_ktime_get_tai_ns)(void) = (void *)208; /* Linux 6.1 */
@@ -68,12 +72,14 @@ INLINE void add(__u32 counter, __u64 n)
 /* Read the message, and its checksum. */
 INLINE int load_message(struct __sk_buff *skb, struct frame *frame)
 {
-	__u32 length = frame->length;
+	__u32 length = frame->length - 1;
 	__s64 sum = 0;
 
-	asm volatile("" : "+r"(length));
-	if (!length || length > MAX_MESSAGE)
+	LEAVE_AS_IT_IS(length);
+	if (length >= MAX_MESSAGE)
 		return 0;
+	length++;
+	LEAVE_AS_IT_IS(length);
 	if (bpf_skb_load_bytes(skb, 14 + frame->l3 + 8, frame->message, length))
 		return 0;
 	__builtin_memset(frame->message + length, 0, 8);
@@ -85,7 +91,7 @@ INLINE int load_message(struct __sk_buff *skb, struct frame *frame)
 			break;
 		if (chunk > CHUNK)
 			chunk = CHUNK;
-		asm volatile("" : "+r"(chunk));
+		LEAVE_AS_IT_IS(chunk);
 		if (chunk > CHUNK)
 			break;
 		sum = bpf_csum_diff(0, 0, (__be32 *)(frame->message + at), chunk, sum);
@@ -237,12 +243,12 @@ INLINE int tell(struct __sk_buff *skb, const struct frame *frame, const struct w
 	event->flags = flags;
 	event->message = frame->reason == MESSAGE || frame->reason == UNKNOWN_TOPIC
 			       ? 14 + frame->l3 + 8 : 0;
-	asm volatile("" : "+r"(length));
+	LEAVE_AS_IT_IS(length);
 	if (length > MAX_FRAME)
 		length = MAX_FRAME;
 	event->length = length;
 	add(EVENTS, 1);
-	if (!length || bpf_skb_load_bytes(skb, 0, event->frame, length) ||
+	if (length < ETH_HLEN || bpf_skb_load_bytes(skb, 0, event->frame, length) ||
 	    bpf_ringbuf_output(&events, event, sizeof(*event) - MAX_FRAME + length, 0)) {
 		if (flags & RAISES)
 			count_up(&all_seen, UNTOLD);
@@ -256,8 +262,8 @@ INLINE void write_back(struct __sk_buff *skb, struct frame *frame)
 {
 	__u32 length = 14 + frame->l3 + 8 + (frame->topic ? frame->topic + 5 : 2);
 
-	asm volatile("" : "+r"(length));
-	if (!length || length > MAX_HEAD - ETHERNET)
+	LEAVE_AS_IT_IS(length);
+	if (length < ETH_HLEN || length > MAX_HEAD - ETHERNET)
 		return;
 	bpf_skb_store_bytes(skb, 0, frame->head + ETHERNET, length, BPF_F_RECOMPUTE_CSUM);
 	if (frame->prior)

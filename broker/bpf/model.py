@@ -13,6 +13,7 @@ KINDS = ("registered", "predefined", "short", "name")
 NOT_STATED = bytes(8) + b"\x80" + bytes(7)
 UDP = 17
 MARK, QOS_3 = 8, 6
+MAX_MQTT_UDP = 1472
 MAX_FRAME = 1536
 Endpoint = tuple[bytes, int, int]
 
@@ -233,7 +234,8 @@ class Plane:
         remaining, at = message[1], 2
         if remaining & 0x80:
             remaining, at = remaining & 0x7F | message[2] << 7, 3
-        if len(frame.message) != at + remaining or (at == 3 and not 0 < message[2] < 128):
+        is_whole = len(frame.message) == at + remaining <= MAX_MQTT_UDP
+        if not is_whole or (at == 3 and not 0 < message[2] < 128):
             raise UnreadError("message", "length")
         kind = message[0] >> 4
         if 3 <= kind <= 7:

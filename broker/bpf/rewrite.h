@@ -22,6 +22,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "write be16 for this h
 #define MAX_TOPIC 9 /* octets of a message up to the end of its topic id */
 #define MAX_HEAD (IP + 40 + 8 + MAX_TOPIC)
 #define MAX_MESSAGE (MAX_FRAME - 14 - 20 - 8)
+#define MAX_MQTT_UDP 1472
 #define TRAILER 16
 #define MAX_RESIDENCE_NS 100000000
 #define KERNEL_STAMPS 2
@@ -313,7 +314,8 @@ INLINE enum verdict parse_mqtt_udp(struct frame *frame)
 		remaining = (remaining & 0x7f) | (__u32)m[2] << 7;
 		at = 3;
 	}
-	if (frame->length != at + remaining || (at == 3 && (m[2] > 127 || !m[2])))
+	if (frame->length != at + remaining || frame->length > MAX_MQTT_UDP ||
+	    (at == 3 && (m[2] > 127 || !m[2])))
 		return unread(frame, MESSAGE, LENGTH);
 	if (m[0] >> 4 != 3) {
 		frame->reason = MESSAGE;

@@ -287,7 +287,8 @@ def cases() -> list[dict[str, Any]]:  # noqa: PLR0915 - a list
             "mqtt-udp, a publisher without a rule", udp_publish(b"hall/1", b"x"), ports=(5002, 1884)
         )
         add("mqtt-udp, the longest message", udp_publish(b"hall/1", bytes(1461)), ports=udp)
-        add("mqtt-udp, longer than that", udp_publish(b"hall/1", bytes(1600)), ports=udp)
+        add("mqtt-udp, longer than that", udp_publish(b"hall/1", bytes(1462)), ports=udp)
+        add("mqtt-udp, longer than what is read", udp_publish(b"hall/1", bytes(1600)), ports=udp)
         add("mqtt-udp, no payload", udp_publish(b"hall/1", b""), ports=udp)
         add(
             "mqtt-udp, a name that differs in its last octet",
@@ -304,8 +305,8 @@ def cases() -> list[dict[str, Any]]:  # noqa: PLR0915 - a list
         add("mqtt-udp, marked, a trailer", udp_publish(b"hall/3", PRECISE + bytes(16)), ports=udp)
         add("mqtt-udp, a closed rule", udp_publish(b"hall/4", b"x"), ports=udp)
         for first in (0x38, 0x39, 0x3A, 0x3C, 0x3E):
-            add(f"mqtt-udp, the mark of a switch in {first:02x}", udp_publish(b"hall/2", b"x", first),
-                ports=udp)  # fmt: skip
+            marked = udp_publish(b"hall/2", b"x", first)
+            add(f"mqtt-udp, the mark of a switch in {first:02x}", marked, ports=udp)
         add("mqtt-udp, the mark of a switch, without a rule", udp_publish(b"none", b"xy", 0x38),
             ports=udp)  # fmt: skip
         add("mqtt-udp, QoS 3", udp_publish(b"hall/1", b"x", 0x36), ports=udp)

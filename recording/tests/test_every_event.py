@@ -110,6 +110,13 @@ def test_a_doubled_answer_counts_by_its_first_edge() -> None:
     assert {each.edges["first"].found for each in shots} == {2}
 
 
+def test_an_early_answer_that_is_doubled_counts_by_its_first_edge_too() -> None:
+    events = [number * PERIOD for number in range(10)]
+    answers = [at + late * US for at in events for late in (-2, 0)]
+    shots, _ = paired(layout(), seen(events, answers))
+    assert latencies_us(shots) == [-2] * 10
+
+
 def test_a_late_answer_makes_the_next_event_ambiguous_and_not_quick() -> None:
     events = [number * PERIOD for number in range(10)]
     late = [100] * 4 + [1020] + [100] * 5

@@ -76,7 +76,8 @@ def load(
             "covers one or the other: use two commands."
         )
     _refuse(options, _OF_LOGS, f"{logs[0]} is {_name(kinds[logs[0]])}, which")
-    return _of_logs(kinds, options, progress)
+    folder = named[0].resolve().name if len(named) == 1 and named[0].is_dir() else ""
+    return _of_logs(kinds, replace(options, title=options.title or folder), progress)
 
 
 def run_folder_of(paths: Sequence[Path]) -> Path | None:

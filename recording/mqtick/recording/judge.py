@@ -250,6 +250,8 @@ def _chosen(record: _Record, event: _Event, origins_fs: Mapping[str, int]) -> di
             edge = source
         elif layout.symmetric:
             edge = _nearest(like, event_fs + moved_fs)
+        elif record.origin is Origin.EVERY:
+            edge = next(iter(like), None)  # an early one may be doubled after the event
         else:
             edge = _answer(like, moved_fs)
         if edge is None:

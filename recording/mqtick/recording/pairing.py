@@ -112,12 +112,14 @@ def _whole(
     ends = [(its.begin_fs, its.end_fs) for its in seen.values() if its.interval_fs]
     if not ends:
         return shots
+    needed = layout.needed()
     first_fs, last_fs = max(begin for begin, _ in ends), min(end for _, end in ends)
     rows = zip(shots, windows.begin_fs.tolist(), windows.end_fs.tolist(), strict=True)
     kept = [
         shot
         for shot, begin_fs, end_fs in rows
         if shot.outcome == CAPTURED
+        or needed <= set(shot.edges)  # it has its answers, and is of no use for another reason
         or (end_fs <= last_fs and (begin_fs >= first_fs or not layout.symmetric))
     ]
     if len(kept) < len(shots) and kept:

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from mqtick.analysis.captures.options import CaptureOptions, matches
+from mqtick.analysis.instants import instant_text
 from mqtick.analysis.measurement import Shot
-from mqtick.analysis.runs.provenance import instant_text
 from mqtick.analysis.statistics.dependence import autocorrelation_time, effective_number
 from mqtick.recording.capture import CaptureFile
 from mqtick.recording.layout import Layout

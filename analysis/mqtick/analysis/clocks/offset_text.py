@@ -22,7 +22,7 @@ _UNITS: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1
 _UNIT: Final = r"(?:[ _]?[\[(]?(?P<{}>ms|[uµ]s|ns|ps|s)[\])]?)"
 _HEADING: Final = re.compile(
     r"[#%\s\"]*"
-    rf"(?:(?:time|timestamp|elapsed|t){_UNIT.format('time')}|seconds|epoch)"
+    rf"(?:(?:time|timestamp|elapsed|zeit|t){_UNIT.format('time')}|seconds|epoch)"
     r"\"?(?P<between>\s*[,;\t]\s*|\s+)\"?"
     r"(?:(?P<local>local(?: minus |-)ref(?:erence)?)"
     r"|offset|time[ _]error|error|te|ref(?:erence)?(?: minus |-)local)"

@@ -25,6 +25,7 @@ _EPILOG = """\
 examples:
   mqtick-report compare runs/software runs/hardware
   mqtick-report compare runs/brokers/* --out comparison --limit skew.mean<52us
+  mqtick-report compare ntp/ mqtick/ --figure stability --width 88mm
 
 exit codes: 0 every limit holds in every run, 1 it failed, 2 wrong use, 4 a limit is not met or
 not proven"""
@@ -40,7 +41,11 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "paths", nargs="+", type=Path, metavar="PATH", help="two or more run folders or sample logs"
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="PATH",
+        help="two or more run folders, logs, or folders of logs",
     )
     add_output_flags(parser)
     parser.set_defaults(call=_call)

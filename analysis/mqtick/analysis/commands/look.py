@@ -12,7 +12,7 @@ from mqtick.analysis.captures.naming import UnknownChannelError
 from mqtick.analysis.commands.capture_flags import add_capture_flags, capture_options
 from mqtick.analysis.commands.common import WrongUseError
 from mqtick.analysis.load import files_in, refuse_for_run, run_folder_of
-from mqtick.analysis.runs.look_at_run import look_at_run
+from mqtick.analysis.look_at_run import look_at_run
 from mqtick.recording.by_hand import ByHandError
 from mqtick.service.commandline import Exit, fail
 

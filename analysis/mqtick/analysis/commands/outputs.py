@@ -11,7 +11,7 @@ from typing import Final
 from mqtick.analysis.results.result import Result
 from mqtick.recording.shot import replace_file
 
-__all__ = ["PaperError", "add_paper_flags", "write_for_others"]
+__all__ = ["PaperError", "add_paper_flags", "asks_for_files", "write_for_others"]
 
 _INCHES: Final = {"mm": 1 / 25.4, "cm": 1 / 2.54, "in": 1.0, "pt": 1 / 72.27}
 """Of LaTeX's units; its pt is a little smaller than others'."""
@@ -108,6 +108,12 @@ def _width(text: str) -> float:
             f"{text!r} is not a width from 51mm to 508mm, such as 88mm, 3.5in or 252pt"
         )
     return inches
+
+
+def asks_for_files(args: argparse.Namespace) -> bool:
+    """Return whether files for a paper or a pipeline are asked for, maybe by a script."""
+    asked = (args.figure, args.tables, args.junit, args.markdown, args.tables_only)
+    return any(bool(each) for each in asked)
 
 
 def write_for_others(args: argparse.Namespace, results: Sequence[Result], out: Path) -> list[Path]:

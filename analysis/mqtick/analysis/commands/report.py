@@ -26,6 +26,7 @@ from mqtick.analysis.commands.common import (
     watch,
 )
 from mqtick.analysis.commands.look import draw
+from mqtick.analysis.commands.outputs import asks_for_files
 from mqtick.analysis.load import load, run_folder_of
 from mqtick.analysis.readers.registry import FORMATS
 from mqtick.recording.by_hand import forget, keep
@@ -41,9 +42,15 @@ examples:
   mqtick-report scope/*.csv --channels publisher=1,first=2 --limit 'latency.p95<500us'
   mqtick-report pps.sr --kind clock --channels reference=D0,pi4=D1,pi5=D2
   mqtick-report samples.jsonl
+  mqtick-report /var/log/chrony/tracking.log
+  mqtick-report runs/today --figure skew --width 88mm --format pdf,pgf --tables latex
+  mqtick-report runs/today --tables-only --junit skew.xml --markdown skew.md
 
 Without --channels it draws what is in the files (as `look` does), and says which command to run
-(exit code 0; 2 if --limit, --json or --out ask for a report).
+(exit code 0; 2 if --limit, --json, --out or files for a paper or a pipeline ask for a report).
+
+Logs of clocks: a client's sample log, chrony's tracking.log, measurements.log, statistics.log,
+lines of ptp4l and phc2sys, two columns of text (`time [s],offset [ns]`).
 
 files that are recognised by their content (untested: no file from such an instrument was
 available): {formats}
@@ -55,9 +62,9 @@ def add(commands: Any) -> None:
     """Add the parser of `report`."""
     parser = commands.add_parser(
         "report",
-        help="make a report of a run folder, of captures, or of a sample log (may be left out)",
+        help="make a report of a run folder, of captures, or of logs (may be left out)",
         description="Make a report of a run folder, of captures of an oscilloscope or logic "
-        "analyser, or of a client's sample log.",
+        "analyser, or of logs of clocks.",
         epilog=_EPILOG.format(formats="\n".join(f"  {line}" for line in _formats())),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -149,7 +156,7 @@ def _call(args: argparse.Namespace) -> int:
         if options.by_hand and run is not None:
             keep(run, options.by_hand)
     except ListingError as error:
-        if args.limit or args.json or args.out:
+        if args.limit or args.json or args.out or asks_for_files(args):
             raise  # a report was asked for, maybe by a script: it must not mistake this for one
         return draw(error.look, Path())
     except WrongUseError as error:

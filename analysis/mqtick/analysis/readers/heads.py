@@ -55,7 +55,7 @@ _ROUNDED_PPM: Final = 1e-6
 """What floats make of a whole number of femtoseconds."""
 _HEAD: Final = (
     "Put a line of names in front, with a time and its unit, for example: `time [s],publisher,"
-    "first,last`."
+    "first,last`, or `time [s],offset [ns]` for a clock's errors."
 )
 
 

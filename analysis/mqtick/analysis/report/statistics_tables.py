@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mqtick.analysis.measurement import CLOCK, SKEW
 from mqtick.analysis.report.blocks import Block, Cell, Paragraph, Table, estimate_cell
+from mqtick.analysis.report.clock_tables import clocks_table
 from mqtick.analysis.report.numbers import (
     NOTHING,
     Unit,
@@ -172,7 +174,7 @@ def pairs_blocks(pairs: Pairs) -> list[Block]:
 
 
 def side_by_side(results: Sequence[Result]) -> list[Block]:
-    """Return each quantity that the results have, with a column for each result."""
+    """Return each quantity that several results have, with a column for each; and all clocks."""
     keys = dict.fromkeys((q.quantity, q.node) for result in results for q in result.quantities)
     blocks: list[Block] = []
     for quantity, node in keys:
@@ -180,10 +182,17 @@ def side_by_side(results: Sequence[Result]) -> list[Block]:
             next((q for q in result.quantities if (q.quantity, q.node) == (quantity, node)), None)
             for result in results
         ]
+        if node and sum(q is not None for q in found) < 2:
+            continue  # the clocks of one run are not those of the other
         blocks.append(_beside(results, [q for q in found if q], found, level(results[0])))
         if any(q is not None and q.growth is not None for q in found):
             blocks.append(_growth_beside(results, found, quantity))
-    return blocks
+    clocks = [
+        replace(clock, errors=replace(clock.errors, name=f"{name}: {clock.errors.name}"))
+        for name, result in zip(names_of(results), results, strict=True)
+        for clock in result.clocks
+    ]
+    return [*blocks, clocks_table(clocks, level(results[0]))] if clocks else blocks
 
 
 def _beside(

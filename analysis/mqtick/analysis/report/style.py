@@ -235,13 +235,17 @@ def shortened(name: str, width: float) -> str:
     return f"{name[: letters // 2]}…{name[len(name) - (letters - 1) // 2 :]}"
 
 
-def figure_of(width: float, height: float, title: str, *, simulated: bool) -> Figure:
+def figure_of(
+    width: float, height: float, title: str, *, simulated: bool, laid_out: bool = True
+) -> Figure:
     """Return a figure, in inches, that says what is shown, and SIMULATED where it is.
 
-    Matplotlib lays out what is put into it.
+    Matplotlib lays out what is put into it, for which it draws everything twice, unless not
+    `laid_out`.
     """
     height = max(height * _ON.get().height, min(height, _LOW))
-    figure = Figure(figsize=(width, height), dpi=100, facecolor=PAPER.light, layout="constrained")
+    layout: Any = "constrained" if laid_out else None
+    figure = Figure(figsize=(width, height), dpi=100, facecolor=PAPER.light, layout=layout)
     FigureCanvasAgg(figure)
     room = width - 2 * _MARGIN
     if simulated:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
-__all__ = ["instant_text", "provenance_of"]
+from mqtick.analysis.instants import LATEST_NS, instant_text
+
+__all__ = ["provenance_of"]
 
 _NS_PER_S: Final = 10**9
-_LATEST_NS: Final = 1 << 63
 
 
 def provenance_of(record: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -35,20 +35,12 @@ def provenance_of(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(label, text) for label, text in lines if text]
 
 
-def instant_text(instant_ns: object) -> str:
-    """Return an instant of the Unix epoch in UTC to the second, "" for what is not one."""
-    if type(instant_ns) is not int or not 0 < instant_ns < _LATEST_NS:
-        return ""
-    moment = datetime.fromtimestamp(instant_ns // _NS_PER_S, UTC)
-    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def _when(record: Mapping[str, Any], sessions: list[Mapping[str, Any]]) -> list[tuple[str, str]]:
     ended = _table(record.get("ended"))
     begin_ns = sessions[0].get("started_ns") if sessions else None
     end_ns = ended.get("at_ns")
     lines = [("Begun", instant_text(begin_ns))]
-    if type(begin_ns) is int and type(end_ns) is int and 0 < begin_ns < end_ns < _LATEST_NS:
+    if type(begin_ns) is int and type(end_ns) is int and 0 < begin_ns < end_ns < LATEST_NS:
         seconds = round((end_ns - begin_ns) / _NS_PER_S)
         minutes, seconds = divmod(seconds, 60)
         hours, minutes = divmod(minutes, 60)

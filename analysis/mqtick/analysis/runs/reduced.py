@@ -26,6 +26,15 @@ _NAME: Final = "reduced.json"
 _MOST_OCTETS: Final = 1 << 30
 _SHOT: Final = tuple(each.name for each in fields(Shot) if each.name != "source")
 _EDGE: Final = tuple(each.name for each in fields(Edge))
+_NOTHING: Final = type(None)
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    **dict.fromkeys(("number", "subscribers", "round"), (int,)),
+    **dict.fromkeys(("started_ns", "latency_fs", "skew_fs"), (int, _NOTHING)),
+    **dict.fromkeys(("edges", "clock_fs", "edges_found", "nodes", "outliers"), (dict,)),
+    "reason": (str,),
+    "simulated": (bool,),
+}
+_EDGE_KINDS: Final = ((int,), (bool,), (int,), (str,), (float, int), (bool,), (int,))
 
 Known = tuple[Shot | None, Shot | None]
 """A shot as the bench kept it, and as it was judged again (None: no waveforms)."""
@@ -43,9 +52,12 @@ class Reduced:
     def get(self, path: Path) -> Known | None:
         """Return what is known of a shot's file, None where it has to be looked at."""
         row = self._rows.get(path.name)
-        if row is None or row[0] != _state(path):
-            return None
-        return _shot(row[1], path), _shot(row[2], path)
+        try:
+            if row is None or row[0] != _state(path):
+                return None
+            return _shot(row[1], path), _shot(row[2], path)
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError):
+            return None  # somebody wrote it who knows how to make a digest
 
     def put(self, path: Path, known: Known) -> None:
         """Keep what was found."""
@@ -113,6 +125,16 @@ def _shot(row: list[Any] | None, path: Path) -> Shot | None:
     if row is None:
         return None
     known = dict(zip(_SHOT, row, strict=True))
-    known["edges"] = {node: Edge(*values) for node, values in known["edges"].items()}
+    for name, kinds in _KINDS.items():
+        if type(known[name]) not in kinds:
+            raise TypeError(f"{name} is no {kinds[0].__name__}")
+    known["edges"] = {node: _edge(values) for node, values in known["edges"].items()}
     known["origins_fs"] = tuple(known["origins_fs"])
     return Shot(**known, source=str(path))
+
+
+def _edge(values: list[Any]) -> Edge:
+    for value, kinds in zip(values, _EDGE_KINDS, strict=True):
+        if type(value) not in kinds:
+            raise TypeError(f"{value!r:.20} is no {kinds[0].__name__}")
+    return Edge(*values)

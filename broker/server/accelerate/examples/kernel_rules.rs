@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mqtick_accelerate::kernel::{Attach, Kernel};
 use mqtick_accelerate::neighbours::Neighbours;
-use mqtick_accelerate::rules::{Broker, Flags, Hop, Key, Protocol, Subscriber, Topic};
+use mqtick_accelerate::rules::{Broker, Flags, Hop, Key, Name, Protocol, Subscriber, Topic};
 
 type Answer = Result<String, Box<dyn std::error::Error>>;
 
@@ -42,7 +42,7 @@ fn topic(word: Option<&str>) -> Result<Topic, Box<dyn std::error::Error>> {
         "registered" => Topic::Registered(rest.parse()?),
         "predefined" => Topic::Predefined(rest.parse()?),
         "short" => Topic::Short(octets(Some(rest))?),
-        _ => Topic::Name(hex(rest)?),
+        _ => Topic::Name(Name::new(&hex(rest)?).ok_or("1 to 64 octets")?),
     })
 }
 

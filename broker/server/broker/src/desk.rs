@@ -85,6 +85,8 @@ pub enum Place {
     Others,
     /// There, with the topic called so.
     At(SocketAddr, Called),
+    /// The same, but we have to know of each message.
+    Watched(SocketAddr, Called),
     /// Not always: we serve all.
     Unclear,
 }
@@ -256,23 +258,26 @@ impl Desk {
             return;
         };
         let (mut copies, mut sessions) = (Vec::new(), vec![publisher]);
+        let mut is_watched = false;
         for one in &*fanout.subscriptions {
             match place(&one.session) {
-                Place::Others => {}
-                Place::At(to, called) if copies.len() < MOST_COPIES => {
+                Place::Others => continue,
+                Place::Unclear => return,
+                Place::At(to, called) => copies.push((to, called)),
+                Place::Watched(to, called) => {
                     copies.push((to, called));
-                    sessions.push(one.session.number);
+                    is_watched = true;
                 }
-                Place::At(..) | Place::Unclear => return,
             }
+            sessions.push(one.session.number);
         }
-        if copies.is_empty() {
+        if copies.is_empty() || copies.len() > MOST_COPIES {
             return;
         }
         let rule = Rule {
             key,
             name: topic,
-            marked: copies.len() < fanout.subscriptions.len(),
+            marked: is_watched || copies.len() < fanout.subscriptions.len(),
             copies,
             sessions,
             residence: fanout.way.residence,

@@ -122,8 +122,8 @@ impl Hands<'_> {
         let (from, called) = (key.publisher, key.topic.clone());
         let place = |session: &Session| match &session.peer {
             None => Place::Others,
-            // What sends back what it gets would go round past us.
-            Some(peer) if peer.address == from => Place::Unclear,
+            // What sends back what it gets must not go round without us: see `Server::test`.
+            Some(peer) if peer.address == from => Place::Watched(from, called.clone()),
             Some(peer) => Place::At(peer.address, called.clone()),
         };
         self.desk.offer(key, NO_SESSION, topic, UNUSED_S, place);
@@ -166,6 +166,10 @@ impl Engine for Hands<'_> {
 
     fn end(&mut self, who: Arc<Session>, filters: HashSet<Box<str>>) {
         self.renew(&who, 0);
+        if let Some(peer) = &who.peer {
+            // Nothing may be heard of it any more.
+            drop(self.desk.shared.feed.close_publisher(peer.address));
+        }
         if !filters.is_empty() {
             let ended = filters.iter().map(|filter| &**filter);
             self.desk.shared.change(ended, |tree| {

@@ -326,6 +326,11 @@ impl Feed {
         self.close(|_, rule| concerns(&rule.name))
     }
 
+    /// The same for rules by which this address publishes.
+    pub fn close_publisher(&self, address: SocketAddr) -> Closed<'_> {
+        self.close(|key, _| key.publisher == address)
+    }
+
     /// The same for rules in which a session is publisher or gets copies.
     pub fn close_session(&self, number: u64) -> Closed<'_> {
         self.close(|_, rule| rule.sessions.contains(&number))

@@ -3,35 +3,28 @@
 //! Any worker delivers to its clients: what one of them has to be sent next is under a lock of its
 //! own.
 
+mod hands;
+
 use crate::batch::{Batch, Peer};
-use crate::desk::{Desk, Place, Served};
+use crate::desk::Desk;
 use crate::door::LOWEST_PORT;
-use crate::exchange::MOST_RETAINED;
-use crate::feed::{Called, Key};
 use crate::inlet::Serve;
 use crate::ledger::Span;
 use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};
-use crate::session::{Courier, Session, Subscription};
+use crate::session::{Courier, Session};
 use crate::settings::Sn;
 use crate::shared::Shared;
 use crate::udp::{Outlet, ROOM};
 use crate::upstream::{Done, Upstream};
-use mqtick_access::Action;
+use hands::Hands;
 use mqtick_packet::Qos;
-use mqtick_sn::{
-    Answer, Came, Code, Datagrams, Delivered, Engine, Entrance, Gateway, Keep, Publication, Seat,
-    Settings, Topic, lock,
-};
-use mqtick_topics::{valid_filter, valid_topic};
+use mqtick_sn::{Answer, Code, Datagrams, Delivered, Gateway, Keep, Seat, Settings, lock};
 use nix::sys::epoll::EpollFlags;
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// No client's identifier in an access list: a `/` fits no pattern.
-const NOBODY: &str = "sn/";
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// What a worker has at hand to deliver with over MQTT-SN.
@@ -383,273 +376,12 @@ impl Serve for Door {
     }
 }
 
-fn key(came: &Came) -> Key {
-    Key {
-        publisher: came.from,
-        topic: Called::Id(came.topic),
-    }
-}
-
-/// What the gateway reaches the rest of the broker with.
-struct Hands<'a> {
-    desk: &'a mut Desk,
-    alone: bool,
-    looked: &'a mut usize,
-    held: &'a mut VecDeque<Held>,
-    upstream: Option<&'a mut Upstream>,
-}
-
-impl Hands<'_> {
-    fn may(&self, client: &str, action: Action, topic: &str) -> bool {
-        let access = self.desk.shared.access.load();
-        access.rules.may(None, client, action, topic)
-    }
-
-    fn offer(&mut self, came: &Came, publisher: &Session, topic: &str) {
-        let place = |session: &Session| {
-            let Some(seat) = &session.sensor else {
-                return Place::Others;
-            };
-            // Whoever has no id of its own for a name gets one with a copy: a second way to send it.
-            let has_two_ways = !matches!(came.topic, Topic::Registered(_));
-            if has_two_ways && session.number == publisher.number {
-                return Place::Unclear;
-            }
-            match lock(seat).direct(topic) {
-                Some((to, called)) => Place::At(to, Called::Id(called)),
-                None => Place::Unclear,
-            }
-        };
-        let (number, keep_alive_s) = (publisher.number, came.keep_alive_s);
-        self.desk
-            .offer(key(came), number, topic, keep_alive_s, place);
-    }
-
-    /// Answer now, or once the disk has what changed.
-    fn acknowledge(&mut self, answer: Answer) {
-        match self.desk.courier.span.take() {
-            Some(span) => self.held.push_back(Held { span, answer }),
-            None => self.send(answer.to, &answer.good),
-        }
-    }
-}
-
-impl Engine for Hands<'_> {
-    type Message = Kept;
-    type Subscriber = Arc<Session>;
-
-    fn random(&mut self) -> u32 {
-        RandomState::new().build_hasher().finish() as u32
-    }
-
-    fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
-        if self.desk.courier.sensors.batch.is_full() {
-            self.desk.send_batch();
-        }
-        self.desk.courier.sensors.batch.answer(to, datagram);
-    }
-
-    fn flush(&mut self) {
-        self.desk.send_batch();
-    }
-
-    fn admit(&mut self, entrance: &Entrance<'_>) -> Option<Code> {
-        match &mut self.upstream {
-            Some(upstream) => upstream.admit(entrance),
-            None => Some(Code::ACCEPTED),
-        }
-    }
-
-    fn left(&mut self, client: &str, is_lost: bool) {
-        if let Some(upstream) = &mut self.upstream {
-            upstream.left(client, is_lost);
-        }
-    }
-
-    fn will(&mut self, who: &Arc<Session>, will: &Publication<'_>) {
-        self.desk.came = None; // it came long ago
-        let transparent = &self.desk.shared.settings.upstream;
-        if !transparent.is_transparent() {
-            let _ = self.publish(Some(who), will, None); // nobody is told
-        }
-    }
-
-    fn is_held(&self, client: &str, message_id: u16) -> bool {
-        let mut held = self.held.iter().map(|one| &one.answer);
-        held.any(|one| *one.client == *client && one.message_id == message_id)
-            || self
-                .upstream
-                .as_ref()
-                .is_some_and(|upstream| upstream.is_held(client, message_id))
-    }
-
-    fn begin(&mut self, client: &str, seat: &Seat<Kept>) -> Option<Arc<Session>> {
-        let has_room = memory::free() > 0;
-        let who = has_room.then(|| self.desk.shared.new_sensor(client, Arc::clone(seat)))?;
-        if let Some(upstream) = &mut self.upstream {
-            upstream.begin(&who);
-        }
-        Some(who)
-    }
-
-    fn moves(&mut self, who: &Arc<Session>) {
-        drop(self.desk.shared.feed.close_session(who.number));
-    }
-
-    fn end(&mut self, who: &Arc<Session>) {
-        self.moves(who);
-        if let Some(upstream) = &mut self.upstream {
-            return upstream.end(who, who.lock().take_filters());
-        }
-        let shared = Arc::clone(&self.desk.shared);
-        shared.end_session(who, &mut who.lock(), &mut self.desk.courier);
-    }
-
-    fn subscribe(
-        &mut self,
-        who: &Arc<Session>,
-        message_id: u16,
-        filter: &str,
-        qos: mqtick_sn::Qos,
-    ) -> Option<Code> {
-        let is_shared = filter.starts_with("$share/");
-        if !valid_filter(filter) || is_shared || !self.may(&who.client, Action::Subscribe, filter) {
-            return Some(Code::NOT_SUPPORTED);
-        }
-        let mut state = who.lock();
-        if !state.filters().contains(filter) && !state.may_add(filter) {
-            return Some(Code::CONGESTION);
-        }
-        if let Some(upstream) = &mut self.upstream {
-            let refused = upstream.subscribe(who, message_id, filter, qos_of(qos));
-            if refused.is_none() {
-                state.add_filter(filter);
-            }
-            return refused;
-        }
-        state.add_filter(filter);
-        let subscription = Subscription {
-            session: Arc::clone(who),
-            qos: qos_of(qos),
-            no_local: false,
-            retain_as_published: false,
-            identifier: 0,
-        };
-        let change = |tree: &mut crate::shared::Subscriptions| {
-            tree.subscribe(filter, who.number, subscription);
-        };
-        self.desk.shared.change([filter], change);
-        Some(Code::ACCEPTED)
-    }
-
-    fn unsubscribe(&mut self, who: &Arc<Session>, filter: &str) {
-        who.lock().remove_filter(filter);
-        if let Some(upstream) = &mut self.upstream {
-            return upstream.unsubscribe(who, filter);
-        }
-        self.desk.shared.change([filter], |tree| {
-            tree.unsubscribe(filter, &who.number);
-        });
-    }
-
-    fn retained(&mut self, who: &Arc<Session>, filter: &str, qos: mqtick_sn::Qos) {
-        let Some(seat) = &who.sensor else { return };
-        if self.upstream.is_some() {
-            return; // they come of themselves
-        }
-        if *self.looked > MOST_RETAINED {
-            return;
-        }
-        let now_s = self.desk.courier.now_s;
-        let shared = Arc::clone(&self.desk.shared);
-        let most = self.desk.courier.bounds.messages;
-        let (kept, steps) = shared.retained_first(filter, most, |message| {
-            message.expires_s.is_none_or(|expires_s| expires_s > now_s)
-                && self.may(&who.client, Action::Read, message.topic)
-        });
-        *self.looked += steps;
-        self.desk.courier.arrived = None;
-        for kept in &kept {
-            // It leaves before whoever retains a newer one may send that.
-            shared.if_retained(kept, || {
-                let (message, mut again) = (kept.message(), Some(Arc::clone(kept)));
-                let courier = &mut self.desk.courier;
-                courier.send_to_sensor(&message, &mut again, qos_of(qos), true, seat);
-                self.desk.send_batch();
-            });
-        }
-    }
-
-    fn publish(
-        &mut self,
-        who: Option<&Arc<Session>>,
-        publication: &Publication<'_>,
-        answer: Option<Answer>,
-    ) -> Result<(), Code> {
-        let topic = publication.topic;
-        let client = who.map_or(NOBODY, |who| &who.client);
-        let is_ours = topic.starts_with("$SYS/");
-        if is_ours || !valid_topic(topic) || !self.may(client, Action::Write, topic) {
-            return Err(Code::NOT_SUPPORTED);
-        }
-        self.desk.received += 1;
-        let message = Message {
-            whole: None,
-            topic,
-            payload: publication.payload,
-            qos: qos_of(publication.qos),
-            retain: publication.retain,
-            forwarded: &[],
-            expires_s: None,
-        };
-        if let Some(upstream) = &mut self.upstream {
-            let client = who.map(|who| &*who.client);
-            return upstream.publish(client, &message, answer);
-        }
-        let is_kept = message.retain && !message.payload.is_empty();
-        let ledger = self.desk.courier.ledger.clone();
-        let is_full = ledger.as_ref().is_some_and(|ledger| ledger.is_full());
-        let has_memory = || memory::may_hold(message.octets()) && !(is_kept && memory::is_tight());
-        let has_room = message.qos == Qos::AtMostOnce || !is_full && has_memory();
-        if !has_room {
-            self.desk.courier.dropped += 1;
-            return Err(Code::CONGESTION);
-        }
-        // All changes of a message of QoS 2 are in one batch.
-        let ledger = ledger.filter(|_| message.qos == Qos::ExactlyOnce);
-        let whole = ledger.as_ref().map(|ledger| ledger.whole());
-        self.desk.courier.span = None;
-        let publisher = who.map(|who| &**who);
-        let came = publication.came.zip(publisher);
-        let can_be = message.qos == Qos::AtMostOnce && !message.retain;
-        let is_served = can_be
-            && came.is_some_and(|(came, publisher)| {
-                let feed = &self.desk.shared.feed;
-                came.marked && feed.believes(&key(&came), publisher.number)
-            });
-        if is_served {
-            self.desk.served = Served::Sensors;
-        }
-        self.desk.publish(publisher, &message, self.alone);
-        self.desk.served = Served::Nobody;
-        match came {
-            Some((came, publisher)) if can_be => self.offer(&came, publisher, topic),
-            Some((came, _)) => self.desk.shared.feed.take_back(&key(&came)),
-            None => {}
-        }
-        drop(whole);
-        if let Some(answer) = answer {
-            self.acknowledge(answer);
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use mqtick_sn::Engine;
 
     #[test]
     fn an_answer_is_held_for_one_message_of_one_client() {

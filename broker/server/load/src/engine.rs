@@ -4,71 +4,52 @@
 //! count from there, so that a broker that stops for a while does not hide it (no coordinated
 //! omission). What the broker does not take in time is sent later, and late.
 
-use mqtick_packet::{AckKind, Packet, Qos, ack};
-use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::prctl::set_timerslack;
-use nix::sys::socket::{MsgFlags, getsockopt, recv, send, sockopt};
+use nix::sys::socket::{getsockopt, sockopt};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::os::fd::AsRawFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Target};
 use crate::contest::{Meter, Run};
 use crate::machine::Machine;
-use crate::options::{address, broker_of};
 use crate::process::Process;
+use crate::receive::Listener;
 use crate::scenario::{Group, Kind, Scenario};
 use crate::sender::{Schedule, Sender};
-use crate::sequence::{Place, Sequence};
-use crate::stamps::{Reader, enable, now_ns};
+use crate::sequence::Sequence;
+use crate::stamps::{Reader, ahead_ns, enable, now_ns};
 use crate::stop::Stop;
 use crate::tally::{Tally, record};
-use crate::wire::{self, Template};
-use crate::{Failure, Outcome, resent, system};
+use crate::values::{address, broker_of};
+use crate::wire::Template;
+use crate::{Outcome, resent, system};
 
-const READ: usize = 1 << 18;
+/// Octets that are read at once.
+pub(crate) const READ: usize = 1 << 18;
 /// How long it sleeps at least, in ns: what is due meanwhile goes out together.
 const NAP_NS: u64 = 50_000;
 /// And at most.
 const LONGEST_NAP_NS: u64 = 500_000;
-/// Copies that are read of one subscriber, each by a call of its own, before the others' turn.
-const TURN: usize = 64;
 /// Time from the decision to begin until the first message is due, in ns.
 const AHEAD_NS: u64 = 2_000_000;
 
-/// A subscriber.
-struct Listener {
-    connection: Connection,
-    template: Template,
-    latency: bool,
-    /// Streams of its topic: the first, and how many.
-    first: usize,
-    publishers: usize,
-    /// Where its sequences begin, and whether others have the same.
-    sequences: usize,
-    shared: bool,
-    /// Answers that the socket has not taken yet.
-    answers: Vec<u8>,
-    room: usize,
-}
-
 /// All clients of a scenario, connected.
 pub struct Engine {
-    senders: Vec<Sender>,
+    pub(crate) senders: Vec<Sender>,
     groups: Vec<(Group, Vec<String>)>,
-    listeners: Vec<Listener>,
-    sequences: Vec<Sequence>,
-    epoll: Epoll,
-    reader: Reader,
-    piece: Vec<u8>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) sequences: Vec<Sequence>,
+    pub(crate) epoll: Epoll,
+    pub(crate) reader: Reader,
+    pub(crate) piece: Vec<u8>,
     process: Option<Process>,
     /// Group of each sender.
     of_group: Vec<usize>,
     stamped: bool,
-    retained: u64,
+    pub(crate) retained: u64,
 }
 
 impl Engine {
@@ -255,12 +236,13 @@ impl Engine {
         }
         let without = self.reader.without;
         let (machine, resent) = (Machine::read(), self.resent());
-        let meter = Meter::start(self.process)?;
+        let (meter, ahead) = (Meter::start(self.process)?, ahead_ns());
         let began = Instant::now();
         let result = self.traffic(stop, due, patience, tally);
         let seconds = began.elapsed().as_secs_f64();
         let (cost, own) = meter.read()?;
-        tally.cost = cost.map(|used| (used, seconds));
+        tally.cost = cost;
+        tally.step_ns = ahead_ns() - ahead;
         tally.own_share = own as f64 / 1e9 / seconds;
         tally.idle_share = Machine::read().idle_since(&machine);
         tally.resent = self.resent().saturating_sub(resent);
@@ -340,6 +322,11 @@ impl Engine {
         tally.copies += added * sender.copies as u64;
         if tally.holds(now) {
             tally.ingress += added;
+            if sender.schedule.interval == 0.0 {
+                // A flood has no schedule: what was sent is what was offered.
+                tally.offered += added;
+                tally.owed += added * sender.copies as u64;
+            }
         }
         if let Some(due) = due.filter(|_| added > 0 && had_room) {
             record(&mut tally.late, now.saturating_sub(due));
@@ -358,254 +345,24 @@ impl Engine {
         })
     }
 
-    /// Reads all that has come; returns from how many sockets.
-    fn drain(&mut self, tally: &mut Tally) -> Outcome<usize> {
-        let mut events = [EpollEvent::empty(); 1024];
-        let count = match self.epoll.wait(&mut events, 0_u8) {
-            Ok(count) => count,
-            Err(Errno::EINTR) => 0,
-            Err(error) => return Err(system("epoll")(error)),
-        };
-        let now = now_ns();
-        let mut piece = std::mem::take(&mut self.piece);
-        let mut result = Ok(());
-        for event in events.iter().take(count) {
-            let (place, is_sender) = ((event.data() / 2) as usize, event.data() % 2 == 1);
-            result = if is_sender {
-                self.senders.get_mut(place).map_or(Ok(()), |one| {
-                    one.read_stamps();
-                    one.read_answers(&mut piece)
-                })
-            } else if self.listeners.get(place).is_some_and(|one| one.latency) {
-                self.read_stamped(place, &mut piece, tally)
-            } else {
-                self.read_many(place, now, &mut piece, tally)
-            };
-            if result.is_err() {
-                break;
-            }
-        }
-        self.piece = piece;
-        result.map(|()| count)
-    }
-
-    /// Reads what a subscriber of the load has, in one piece.
-    fn read_many(
-        &mut self,
-        place: usize,
-        now: u64,
-        piece: &mut [u8],
-        tally: &mut Tally,
-    ) -> Outcome<()> {
-        let Some(one) = self.listeners.get_mut(place) else {
-            return Ok(());
-        };
-        let held = one.connection.rest.len();
-        let mut longer = Vec::new();
-        // A packet above the usual size needs more room than there is.
-        let space = if held < piece.len() / 2 {
-            piece
-        } else {
-            longer.resize(held + READ, 0);
-            &mut longer
-        };
-        let (front, back) = space.split_at_mut_checked(held).unwrap_or_default();
-        front.copy_from_slice(&one.connection.rest);
-        let fd = one.connection.stream.as_raw_fd();
-        let count = match recv(fd, back, MsgFlags::MSG_DONTWAIT) {
-            Ok(0) => return Err(one.connection.lost(None)),
-            Ok(count) => count,
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
-            Err(errno) => return Err(one.connection.lost(Some(errno))),
-        };
-        tally.fullest = tally.fullest.max(count as f64 / one.room as f64);
-        let octets = space.get(..held + count).unwrap_or_default();
-        let used = self.take(place, octets, now, tally)?;
-        let Some(one) = self.listeners.get_mut(place) else {
-            return Ok(());
-        };
-        one.connection.rest.clear();
-        one.connection
-            .rest
-            .extend_from_slice(octets.get(used..).unwrap_or_default());
-        one.answer()
-    }
-
-    /// Reads the copies of a subscriber one by one, so that each stamp is that of its last octet.
-    fn read_stamped(&mut self, place: usize, piece: &mut [u8], tally: &mut Tally) -> Outcome<()> {
-        for _ in 0..TURN {
-            let Some(one) = self.listeners.get_mut(place) else {
-                return Ok(());
-            };
-            let wanted = wire::missing(&one.connection.rest, one.template.length());
-            let into = piece.get_mut(..wanted.min(READ)).unwrap_or_default();
-            let (count, stamp) = match self.reader.read(&one.connection.stream, into) {
-                Ok((0, _)) => return Err(one.connection.lost(None)),
-                Ok(read) => read,
-                Err(Errno::EAGAIN | Errno::EINTR) => break,
-                Err(errno) => return Err(one.connection.lost(Some(errno))),
-            };
-            let mut octets = std::mem::take(&mut one.connection.rest);
-            octets.extend_from_slice(into.get(..count).unwrap_or_default());
-            let used = self.take(place, &octets, stamp, tally)?;
-            octets.drain(..used);
-            if let Some(one) = self.listeners.get_mut(place) {
-                one.connection.rest = octets;
-            }
-        }
-        self.listeners
-            .get_mut(place)
-            .map_or(Ok(()), Listener::answer)
-    }
-
-    /// Takes the whole packets at the beginning of what a subscriber got; returns their octets.
-    fn take(
-        &mut self,
-        place: usize,
-        octets: &[u8],
-        stamp: u64,
-        tally: &mut Tally,
-    ) -> Outcome<usize> {
-        let mut used = 0;
-        loop {
-            let rest = octets.get(used..).unwrap_or_default();
-            let Some(one) = self.listeners.get_mut(place) else {
-                return Ok(used);
-            };
-            if let Some((stream, number, id)) = one.template.recognise_any(rest) {
-                used += one.template.length();
-                let qos = one.template.qos();
-                one.acknowledge(qos, id);
-                self.copy(place, stream, number, stamp, tally)?;
-                continue;
-            }
-            let version = one.connection.version;
-            let found = wire::packet(rest, version).map_err(|error| one.connection.named(error))?;
-            let Some((packet, length)) = found else {
-                return Ok(used);
-            };
-            used += length;
-            match packet {
-                Packet::Publish(message) => {
-                    one.acknowledge(message.qos, message.id);
-                    if message.retain {
-                        self.retained += 1;
-                        continue;
-                    }
-                    let stranger = || one.connection.stranger(&message);
-                    let (stream, number) = one.template.read_any(&message).ok_or_else(stranger)?;
-                    self.copy(place, stream, number, stamp, tally)?;
-                }
-                Packet::Ack(release) if release.kind == AckKind::Pubrel => {
-                    ack(&mut one.answers, version, AckKind::Pubcomp, release.id, 0);
-                }
-                other => return Err(one.connection.unexpected(&other)),
-            }
-        }
-    }
-
-    /// Counts a copy.
-    #[inline]
-    fn copy(
-        &mut self,
-        place: usize,
-        stream: u32,
-        number: u64,
-        stamp: u64,
-        tally: &mut Tally,
-    ) -> Outcome<()> {
-        let stream = stream as usize;
-        let Some(one) = self.listeners.get(place) else {
-            return Ok(());
-        };
-        let own = stream
-            .checked_sub(one.first)
-            .filter(|own| *own < one.publishers);
-        let sender = self
-            .senders
-            .get_mut(stream)
-            .filter(|sender| number < sender.next);
-        let (Some(own), Some(sender)) = (own, sender) else {
-            return Err(one.connection.named(Failure::Failed(format!(
-                "a copy of message {number} of publisher {stream} came, which was not sent there."
-            ))));
-        };
-        let Some(sequence) = self.sequences.get_mut(one.sequences + own) else {
-            return Ok(());
-        };
-        let is_new = match sequence.take(number) {
-            Place::After(_) => true,
-            // Of several who share, one may read before another.
-            Place::Late => {
-                tally.disorder += u64::from(!one.shared && number >= sender.first);
-                true
-            }
-            Place::Again => {
-                tally.duplicates += 1;
-                false
-            }
-        };
-        let Some(message) = number.checked_sub(sender.first) else {
-            tally.belated += 1;
-            return Ok(());
-        };
-        if !is_new {
-            return Ok(());
-        }
-        tally.delivered += 1;
-        tally.egress += u64::from(tally.holds(stamp));
-        if !sender.latency {
-            return Ok(());
-        }
-        sender.read_stamps();
-        let Some(sent) = sender.sent.get_mut(message as usize) else {
-            return Ok(());
-        };
-        sent.came += 1;
-        sent.first = if sent.came == 1 {
-            stamp
-        } else {
-            sent.first.min(stamp)
-        };
-        sent.last = sent.last.max(stamp);
-        let delay = stamp.saturating_sub(sent.left);
-        if tally.holds(sent.due) {
-            record(&mut tally.delay, stamp.saturating_sub(sent.due));
-            record(&mut tally.wire, delay);
-            if sent.came == sender.copies && sender.copies > 1 {
-                record(&mut tally.skew, sent.last - sent.first);
-            }
-        }
-        match tally.csv.as_mut() {
-            Some(csv) => csv.received(place, stamp, delay),
-            None => Ok(()),
-        }
-    }
-
     /// Ends a trial: counts what was due, and gives up what has not come.
     fn close(&mut self, tally: &mut Tally) {
         let (from, to) = tally.window;
+        let mut is_over = true;
         for sender in &mut self.senders {
-            let due = if sender.schedule.interval == 0.0 {
-                None
-            } else {
-                tally.refused += sender
-                    .schedule
-                    .count(0, u64::MAX)
-                    .saturating_sub(sender.count());
-                Some(sender.schedule.count(from, to))
-            };
-            if let Some(due) = due {
+            if sender.schedule.interval > 0.0 {
+                let due = sender.schedule.count(from, to);
                 tally.offered += due;
                 tally.owed += due * sender.copies as u64;
+                let all = sender.schedule.count(0, u64::MAX);
+                tally.refused += all.saturating_sub(sender.count());
             }
+            is_over &= sender.count() == sender.schedule.most;
             sender.give_up();
         }
-        if tally.offered == 0 {
-            // A flood has no schedule: what was sent is what was offered.
-            tally.offered = tally.ingress;
-            tally.owed = tally.copies;
-            tally.egress = tally.delivered;
+        if is_over {
+            // The messages were fewer than the time would have allowed.
+            tally.window.1 = tally.last_ns.clamp(from + 1, to);
         }
         for one in &self.listeners {
             for own in 0..one.publishers {
@@ -650,29 +407,4 @@ fn targets(target: &Target, brokers: &[String]) -> Outcome<Vec<Target>> {
         })
     };
     brokers.iter().map(named).collect()
-}
-
-impl Listener {
-    #[inline]
-    fn acknowledge(&mut self, qos: Qos, id: u16) {
-        let kind = match qos {
-            Qos::AtMostOnce => return,
-            Qos::AtLeastOnce => AckKind::Puback,
-            Qos::ExactlyOnce => AckKind::Pubrec,
-        };
-        ack(&mut self.answers, self.connection.version, kind, id, 0);
-    }
-
-    fn answer(&mut self) -> Outcome<()> {
-        if self.answers.is_empty() {
-            return Ok(());
-        }
-        let fd = self.connection.stream.as_raw_fd();
-        match send(fd, &self.answers, MsgFlags::MSG_NOSIGNAL) {
-            Ok(count) => drop(self.answers.drain(..count)),
-            Err(Errno::EAGAIN | Errno::EINTR) => {}
-            Err(errno) => return Err(self.connection.lost(Some(errno))),
-        }
-        Ok(())
-    }
 }

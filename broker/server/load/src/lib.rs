@@ -4,12 +4,14 @@
 use std::fmt;
 
 pub mod arrivals;
+pub mod command;
 pub mod connection;
 pub mod contest;
 pub mod datagrams;
 pub mod engine;
 pub mod fanout;
 pub mod floor;
+pub mod help;
 pub mod idle;
 pub mod limit;
 pub mod limits;
@@ -20,6 +22,7 @@ pub mod page;
 pub mod pairs;
 pub mod places;
 pub mod process;
+mod receive;
 pub mod report;
 pub mod resent;
 pub mod scenario;
@@ -31,6 +34,7 @@ pub mod sequence;
 pub mod stamps;
 pub mod stop;
 pub mod tally;
+pub mod values;
 pub mod wire;
 
 /// Why a measurement ended early.

@@ -62,6 +62,9 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     let options = run.options;
     let target = options.target()?;
     let scenario = plan(run)?;
+    if let Some(path) = &options.page {
+        page::may_write(path)?;
+    }
     let mut engine = Engine::open(run, &target, &scenario)?;
     let mut shown: Vec<Shown> = Vec::new();
     let mut points = Vec::new();
@@ -115,7 +118,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         run.stop.check()?;
         percentiles_of(run, name, &tally);
         run.report.add(LOST, name, tally.lost() as f64);
-        if let Some((used, _)) = tally.cost {
+        if let Some(used) = tally.cost {
             let each = used.total_ns as f64 / tally.delivered.max(1) as f64;
             run.report.add(COST, name, each);
         }

@@ -1,7 +1,9 @@
 //! The program `mqtick-load`.
 
+use mqtick_load::command::Command;
 use mqtick_load::contest::Run;
-use mqtick_load::options::{Command, HELP, Options};
+use mqtick_load::help::HELP;
+use mqtick_load::options::Options;
 use mqtick_load::report::Report;
 use mqtick_load::stop::Stop;
 use mqtick_load::{Failure, Outcome, datagrams, fanout, floor, idle, limit, pairs, scenario_run};

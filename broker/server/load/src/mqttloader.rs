@@ -125,11 +125,11 @@ pub fn parse(text: &str) -> Outcome<Configuration> {
             "topic" => value.clone_into(&mut group.topic),
             "payload" => group.payload = count(8, 1 << 20)? as usize,
             "num_messages" => group.messages = Some(count(1, u64::from(u32::MAX))?),
-            "ramp_up" => made.scenario.ramp_up_s = count(0, 86_400)? as f64,
-            "ramp_down" => made.scenario.ramp_down_s = count(0, 86_400)? as f64,
+            "ramp_up" => made.scenario.ramp_up_s = count(0, 3600)? as f64,
+            "ramp_down" => made.scenario.ramp_down_s = count(0, 3600)? as f64,
             "interval" => group.interval_us = count(0, 3_600_000_000)? as f64,
             "subscriber_timeout" => made.patience_s = count(1, 3600)? as f64,
-            "exec_time" => made.scenario.seconds = count(1, 86_400)? as f64,
+            "exec_time" => made.scenario.seconds = count(1, 3600)? as f64,
             "log_level" => {}
             "ntp" => made.notes.push(
                 "ntp: no server is asked; both ends are stamped by the clock of this machine."

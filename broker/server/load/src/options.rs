@@ -2,115 +2,16 @@
 
 use lexopt::prelude::*;
 use mqtick_packet::{Qos, Version};
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::command::Command;
 use crate::connection::Target;
+use crate::values::{address, broker_of, number, one_of, seconds};
 use crate::{Failure, Outcome};
-
-/// What `--help` prints.
-pub const HELP: &str = "\
-mqtick-load: measure an MQTT broker over TCP, over UDP (broker/spec/mqtt-udp.md), or over MQTT-SN
-
-  mqtick-load limit  mqtt://HOST[:PORT] [OPTION]...   how much the broker carries, and how surely
-  mqtick-load run    FILE [OPTION]...   a scenario (.toml), or a mqttloader.conf, as it is
-  mqtick-load pairs  [OPTION]...   1:1 topics: messages a second, processor time a message
-  mqtick-load fanout [OPTION]...   one publisher: delay, first-to-last skew, processor time a copy
-  mqtick-load idle   [OPTION]...   memory of a connection that does nothing
-  mqtick-load floor  [OPTION]...   only serve, by bare system calls, until standard input ends
-
-limit publishes by an open-loop schedule, and finds the shortest interval at which at least 99 % of
-the copies come as fast as messages are published: 5 topics, each with 10 publishers and 10
-subscribers, 32 octets, QoS 0; latency and skew by a publisher and 5 subscribers beside them.
-
-One thread, one epoll. Delays are by the kernel's receive stamps (SO_TIMESTAMPNS); while messages
-are on their way the generator sleeps, so that the broker's sends wake nobody.
-
-All but floor:
-  --broker HOST[:PORT]   where the broker listens (127.0.0.1:1883)
-  --broker-pid PID       its process: its processor time and memory are printed, too
-  --mqtt 3.1.1|5         which MQTT to speak (3.1.1)
-  --username NAME, --password-file FILE   log in
-  --prefix TOPIC         what topics begin with, of nobody else (mqtick-load-NUMBER)
-  --patience SECONDS     how long an answer or a copy may take (5)
-  --json                 print JSON instead of a table
-limit:
-  --search fast|published  fast: bisection of short trials, repeated, whose spread gives the
-                         uncertainty; published: 80 s a trial, doubling and 20 steps, 5 % (fast)
-  --trial SECONDS        of the fast search (3)
-  --resolution PERCENT   of the fast search (2)
-  --repeats N            of the bisection, at least 2 (5)
-  --scenario FILE        another scenario; its groups of kind load are varied
-  --page FILE            write a page (HTML), too
-run:
-  --csv FILE             write each message and copy as MQTTLoader does
-  --repeats N            (1)
-pairs and fanout:
-  --qos 0|1              (0)
-  --size OCTETS          of the payload, at least 8 (64)
-  --repeats N            blocks that are measured, after one that is not (5)
-  --floor                measure bare system calls, too, block by block in turn with the broker
-  --threads N            threads of the floor: as many as the broker has (1)
-pairs:
-  --pairs N              publishers, each with a topic and a subscriber of its own (1)
-  --window N             messages of a pair that may be on their way (4096)
-  --burst N              messages a write (32)
-  --seconds S            a block (2)
-  --persistent           the broker keeps the subscribers' sessions, so that a QoS 1 message is
-                         durable before it is acknowledged; they are removed at the end
-fanout:
-  --subscribers N        (100)
-  --messages N           a block (200)
-  --gap MS               pause between a message's last copy and the next message (1)
-  --rate N               messages a second instead, sent when they are due whatever came back;
-                         delays count from when each was due
-  --burst N              messages at once, instead of one after the copies of another (1)
-  --stamps kernel|clock  clock: read after each receive, where the kernel has no stamps (kernel)
-  --udp                  over UDP, the floor is one sendmmsg(); MQTT 3.1.1, QoS 0, no --rate
-  --sn                   over MQTT-SN, QoS 0; the same floor
-  --until-eof            warm up with a message each 20 ms until standard input ends
-idle:
-  --connections N        (1000)
-floor:
-  --address IP           where to serve (127.0.0.1)
-  --port N               (any; it is printed)
-  --udp                  over UDP
-
-Examples:
-  mqtick-load limit mqtt://localhost --page limit.html
-  mqtick-load run scenario.toml --broker localhost --json
-  mqtick-load run mqttloader.conf --csv out.csv
-  mqtick-load pairs --broker-pid $(pidof mosquitto) --floor
-  mqtick-load fanout --subscribers 600 --broker-pid $(pidof mosquitto) --floor --json
-  mqtick-load fanout --subscribers 10 --rate 1000 --messages 2000
-  mqtick-load idle --connections 10000 --broker-pid $(pidof mosquitto)
-
-Exit codes: 0 measured, 1 failed, 2 wrong use, 130 stopped by Ctrl-C (what was measured is printed).
-";
 
 /// Octets of a payload beside which a datagram has room for the topic.
 const LONGEST_OVER_UDP: usize = 1400;
-
-/// What to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
-    /// How much a broker carries.
-    Limit,
-    /// A scenario.
-    Run,
-    /// Print [`HELP`].
-    Help,
-    /// Print the version.
-    Version,
-    /// 1:1 topics.
-    Pairs,
-    /// One publisher, many subscribers.
-    Fanout,
-    /// Connections that do nothing.
-    Idle,
-    /// Serve as a peer.
-    Floor,
-}
 
 /// How the limit is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,68 +108,6 @@ impl Default for Options {
             resolution: 0.02,
             page: None,
             csv: None,
-        }
-    }
-}
-
-const COMMON: [&str; 8] = [
-    "broker",
-    "broker-pid",
-    "mqtt",
-    "username",
-    "password-file",
-    "prefix",
-    "patience",
-    "json",
-];
-const BOTH: [&str; 5] = ["qos", "size", "repeats", "floor", "threads"];
-
-impl Command {
-    fn takes(self, option: &str) -> bool {
-        let own: &[&str] = match self {
-            Self::Pairs => &["pairs", "window", "burst", "seconds", "persistent"],
-            Self::Fanout => &[
-                "subscribers",
-                "messages",
-                "gap",
-                "rate",
-                "burst",
-                "stamps",
-                "udp",
-                "sn",
-                "until-eof",
-            ],
-            Self::Limit => &[
-                "search",
-                "trial",
-                "resolution",
-                "repeats",
-                "scenario",
-                "page",
-            ],
-            Self::Run => &["csv", "repeats"],
-            Self::Idle => &["connections"],
-            Self::Floor => &["address", "port", "threads", "until-eof", "udp"],
-            Self::Help | Self::Version => &[],
-        };
-        own.contains(&option)
-            || (!matches!(self, Self::Floor | Self::Help | Self::Version)
-                && COMMON.contains(&option))
-            || (matches!(self, Self::Pairs | Self::Fanout) && BOTH.contains(&option))
-    }
-
-    /// Returns its name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Limit => "limit",
-            Self::Run => "run",
-            Self::Pairs => "pairs",
-            Self::Fanout => "fanout",
-            Self::Idle => "idle",
-            Self::Floor => "floor",
-            Self::Help => "--help",
-            Self::Version => "--version",
         }
     }
 }
@@ -530,70 +369,6 @@ impl Options {
     }
 }
 
-/// Returns host and port of an address such as `mqtt://HOST:PORT`, or of that without a scheme.
-pub fn broker_of(address: &str) -> Outcome<String> {
-    match address.split_once("://") {
-        None | Some(("mqtt", _)) => {
-            let name = address.trim_start_matches("mqtt://").trim_end_matches('/');
-            Ok(name.to_owned())
-        }
-        Some((scheme, _)) => Err(Failure::Use(format!(
-            "{address}: mqtick-load speaks mqtt, not {scheme}: give mqtt://HOST[:PORT]."
-        ))),
-    }
-}
-
-/// Finds the address of a broker; its port is the usual one where it is not said.
-///
-/// # Errors
-/// Where its name has none.
-pub fn address(broker: &str) -> Outcome<SocketAddr> {
-    let unknown = |why: &str| Failure::Use(format!("--broker {broker}: {why}."));
-    let has_port = match broker.rsplit_once(':') {
-        Some((host, _)) => !host.contains(':') || host.ends_with(']'),
-        None => false,
-    };
-    let name = if has_port {
-        broker.to_owned()
-    } else {
-        format!("{broker}:1883")
-    };
-    let found = name
-        .to_socket_addrs()
-        .map_err(|error| unknown(&error.to_string()))?
-        .next();
-    found.ok_or_else(|| unknown("this name has no address"))
-}
-
-fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display>(
-    name: &str,
-    value: &str,
-    least: T,
-    most: T,
-) -> Outcome<T> {
-    match value.parse::<T>() {
-        Ok(found) if found >= least && found <= most => Ok(found),
-        _ => Err(Failure::Use(format!(
-            "--{name} {value}: give a number from {least} to {most}."
-        ))),
-    }
-}
-
-fn seconds(name: &str, value: &str, least: f64, most: f64) -> Outcome<Duration> {
-    number(name, value, least, most).map(Duration::from_secs_f64)
-}
-
-fn one_of<T: Copy>(name: &str, value: &str, known: &[(&str, T)]) -> Outcome<T> {
-    let found = known
-        .iter()
-        .find(|(word, _)| *word == value)
-        .map(|(_, meaning)| *meaning);
-    found.ok_or_else(|| {
-        let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
-        Failure::Use(format!("--{name} {value}: give {}.", words.join(" or ")))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -661,18 +436,5 @@ mod tests {
                 "{line}: {error}"
             );
         }
-    }
-
-    #[test]
-    fn a_broker_has_a_port_or_the_usual_one() {
-        for (name, expected) in [
-            ("127.0.0.1", "127.0.0.1:1883"),
-            ("127.0.0.1:99", "127.0.0.1:99"),
-            ("[::1]", "[::1]:1883"),
-            ("[::1]:99", "[::1]:99"),
-        ] {
-            assert_eq!(address(name).unwrap().to_string(), expected);
-        }
-        assert!(address("127.0.0.1:x").is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 use std::fmt::Write;
+use std::fs::File;
 
 use crate::report::Report;
 use crate::{Failure, Outcome};
@@ -58,6 +59,17 @@ const STYLE: &str = "body{font:16px/1.45 sans-serif;max-width:46em;margin:2em au
 color:#222}h1{font-size:1.5em}.big{font-size:2em}svg{width:100%;height:auto}pre{overflow-x:auto;\
 background:#f5f5f5;padding:1em;font-size:12px}text{font:12px sans-serif;fill:#333}\
 .axis{stroke:#888;fill:none}.grid{stroke:#ddd}";
+
+/// Looks whether a page can be written, before minutes are spent on it.
+///
+/// # Errors
+/// Where it cannot.
+pub fn may_write(path: &str) -> Outcome<()> {
+    let opened = File::options().create(true).append(true).open(path);
+    opened
+        .map(drop)
+        .map_err(|error| Failure::Use(format!("{path}: {error}.")))
+}
 
 /// Writes a page.
 ///
@@ -125,15 +137,16 @@ impl Axis {
         self.from + share * (self.to - self.from)
     }
 
-    /// Round numbers in it: few of each power of ten.
+    /// Round numbers in it, as many as there is room for.
     fn ticks(&self) -> impl Iterator<Item = f64> {
-        let (low, high) = (
-            self.least.log10().floor() as i32,
-            self.most.log10().ceil() as i32,
-        );
         let (least, most) = (self.least, self.most);
-        let all = (low..=high)
-            .flat_map(|power| [1.0, 1.5, 2.0, 3.0, 5.0, 7.0].map(|n| n * 10_f64.powi(power)));
+        let each: &[f64] = match most / least {
+            ratio if ratio < 10.0 => &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
+            ratio if ratio < 200.0 => &[1.0, 2.0, 5.0],
+            _ => &[1.0, 3.0],
+        };
+        let (low, high) = (least.log10().floor() as i32, most.log10().ceil() as i32);
+        let all = (low..=high).flat_map(|power| each.iter().map(move |n| n * 10_f64.powi(power)));
         all.filter(move |tick| *tick >= least && *tick <= most)
     }
 }

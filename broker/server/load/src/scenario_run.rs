@@ -33,14 +33,8 @@ names! {
     FULLEST "fullest" "fullest receive queue of a subscriber" "%";
 }
 
-/// Percentiles that are told: of what, key and words of each.
-const TOLD: [(&str, f64); 5] = [
-    ("p50", 0.5),
-    ("p90", 0.9),
-    ("p99", 0.99),
-    ("p99.9", 0.999),
-    ("max", 1.0),
-];
+/// Percentiles that are told.
+const TOLD: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
 macro_rules! percentiles {
     ($key:literal, $text:literal) => {
@@ -138,7 +132,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
 }
 
 /// Adds a trial's figures.
-pub fn tell(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally) {
+fn tell(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally) {
     let seconds = tally.seconds().max(1e-9);
     for (name, value) in [
         (OFFERED, tally.offered as f64 / seconds),
@@ -153,7 +147,7 @@ pub fn tell(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally) {
     ] {
         run.report.add(name, WHO, value);
     }
-    if let Some((used, _)) = tally.cost {
+    if let Some(used) = tally.cost {
         let each = used.total_ns as f64 / tally.delivered.max(1) as f64;
         run.report.add(COST, WHO, each);
     }
@@ -194,7 +188,7 @@ fn tell_percentiles(run: &mut Run<'_>, names: [Name; 5], who: &'static str, of: 
     if of.is_empty() {
         return;
     }
-    for (name, (_, share)) in names.into_iter().zip(TOLD) {
+    for (name, share) in names.into_iter().zip(TOLD) {
         run.report
             .add(name, who, of.value_at_quantile(share) as f64 / 1e3);
     }

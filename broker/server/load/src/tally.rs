@@ -9,6 +9,9 @@ use crate::{Failure, Outcome};
 /// Longest delay that a histogram tells apart from longer ones, in ns: an hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
+/// What a clock that is only steered does not gain in a trial.
+const STEP_NS: u64 = 10_000_000;
+
 /// The share of the copies owed that has to come for a broker to be under its limit.
 pub const ENOUGH: f64 = 0.99;
 
@@ -49,8 +52,8 @@ pub struct Tally {
     pub skew: Histogram<u64>,
     /// Our own processor time, as a share of one processor.
     pub own_share: f64,
-    /// What the broker's process used, and in how many s.
-    pub cost: Option<(Used, f64)>,
+    /// What the broker's process used.
+    pub cost: Option<Used>,
     /// What of the machine's processors did nothing, 0 to 1.
     pub idle_share: f64,
     /// Segments that TCP sent again, from our ends.
@@ -59,6 +62,10 @@ pub struct Tally {
     pub fullest: f64,
     /// Copies or messages without a stamp of the kernel.
     pub unstamped: u64,
+    /// When the last copy came, in ns.
+    pub last_ns: u64,
+    /// By how much the clock was stepped meanwhile, in ns.
+    pub step_ns: i64,
     /// Whether somebody stopped it.
     pub stopped: bool,
     /// Where each message is written down.
@@ -96,6 +103,8 @@ impl Tally {
             resent: 0,
             fullest: 0.0,
             unstamped: 0,
+            last_ns: 0,
+            step_ns: 0,
             stopped: false,
             csv: None,
         })
@@ -136,6 +145,10 @@ impl Tally {
     #[must_use]
     pub fn bottlenecks(&self) -> Vec<String> {
         let mut found = Vec::new();
+        if self.step_ns.unsigned_abs() > STEP_NS {
+            let ms = self.step_ns / 1_000_000;
+            found.push(format!("the clock was stepped by {ms} ms"));
+        }
         if self.own_share > 0.85 {
             found.push(format!(
                 "mqtick-load used {:.0} % of its processor",
@@ -179,18 +192,22 @@ mod tests {
         let mut tally = Tally::new().unwrap();
         (tally.window, tally.sent) = ((0, 1_000_000_000), 1000);
         assert!(tally.bottlenecks().is_empty());
+        tally.step_ns = -20_000_000;
         tally.own_share = 0.9;
         tally.fullest = 0.6;
         tally.resent = 11;
         record(&mut tally.late, 11_000_000);
         let told = tally.bottlenecks();
-        for (text, expected) in
-            told.iter()
-                .zip(["90 % of its", "p99 11.0 ms", "60 % full", "11 seg"])
-        {
+        for (text, expected) in told.iter().zip([
+            "by -20 ms",
+            "90 % of its",
+            "p99 11.0 ms",
+            "60 % full",
+            "11 seg",
+        ]) {
             assert!(text.contains(expected), "{text}");
         }
-        assert_eq!(told.len(), 4);
+        assert_eq!(told.len(), 5);
     }
 
     #[test]

@@ -13,6 +13,7 @@ from mqtick.analysis.report.figures.ecdf import Curve, draw_ecdf
 from mqtick.analysis.report.figures.growth import Grown, draw_growth
 from mqtick.analysis.report.figures.picture import Picture, judged_limits, limits_of_values
 from mqtick.analysis.report.figures.scales import apply, axis_scale
+from mqtick.analysis.report.figures.stability import compared_stability
 from mqtick.analysis.report.numbers import short, told, unit_for, unit_of
 from mqtick.analysis.report.titles import names_of
 from mqtick.analysis.results.result import QuantityResult, Result
@@ -52,7 +53,17 @@ def compare_pictures(results: Sequence[Result]) -> list[Picture]:
         ]
         more = f" {_MOST} of {len(clocks)} clocks." if len(clocks) > _MOST else ""
         pictures.append(_distributions("clock", "time error", drawn, shown, more, of="samples"))
-    return pictures
+    watched = [
+        (_clock_name(name, clock.errors.name, result), clock)
+        for name, result in zip(names, shown, strict=True)
+        for clock in result.clocks
+    ]
+    stability = compared_stability(
+        [(*each, look) for each, look in zip(watched, style.SERIES, strict=False)],
+        f" {_MOST} of {len(watched)} clocks." if len(watched) > _MOST else "",
+        simulated=_simulated(results),
+    )
+    return [*pictures, stability] if stability else pictures
 
 
 def _clock_name(name: str, node: str, result: Result) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale
 from mqtick.analysis.report.numbers import short
 from mqtick.analysis.results.result import Result
 
-__all__ = ["stability_picture"]
+__all__ = ["compared_stability", "stability_picture"]
 
 _LOOKS: Final = {"MTIE": style.SERIES[0], "TDEV": style.SERIES[2], "ADEV": style.SERIES[3]}
 _MASKS: Final = 2
@@ -43,6 +44,59 @@ def stability_picture(result: Result, clock: ClockSummary) -> Picture | None:
         "to each measure. A client's samples also contain the noise of its network.",
         f"Stability of {name}: {told}.",
         lambda width: _draw(width, clock, drawn, simulated=result.measurement.simulated),
+    )
+
+
+def compared_stability(
+    clocks: Sequence[tuple[str, ClockSummary, style.Look]], spare: str, *, simulated: bool
+) -> Picture | None:
+    """Return MTIE and TDEV of several clocks, called by name; None of fewer than two."""
+    parts = {
+        measure: [
+            (name, clock, each, look)
+            for name, clock, look in clocks
+            for each in clock.deviations
+            if each.name == measure and _usable(each).any()
+        ]
+        for measure in ("MTIE", "TDEV")
+    }
+    parts = {measure: part for measure, part in parts.items() if len(part) > 1}
+    if not parts:
+        return None
+
+    def draw(width: float) -> Figure:
+        with style.drawing():
+            figure = style.figure_of(
+                width, 2.7 * len(parts), f"{next(iter(parts))} in ns", simulated=simulated
+            )
+            panels = figure.subplots(len(parts), sharex=True, squeeze=False)[:, 0]
+            x = _tau_scale([each for part in parts.values() for _, _, each, _ in part])
+            for axes, (measure, part) in zip(panels, parts.items(), strict=True):
+                apply(axes, "y", _scale(part[0][1], [each for _, _, each, _ in part]))
+                for name, _, each, look in part:
+                    _curve(axes, each, look, name if axes is panels[0] else "")
+                _mask_lines(axes, part[0][1], part[0][2], x)
+                if axes is not panels[0]:
+                    axes.set_title(f"{measure} in ns")
+            apply(panels[0], "x", x)
+            panels[-1].set_xlabel("observation interval in s")
+            style.legend(figure)
+            return figure
+
+    told = "; ".join(
+        f"{name}: {measure} {short(float(each.value[_usable(each)][0]))} ns at "
+        f"{short(float(each.tau_s[_usable(each)][0]))} s"
+        for measure, part in parts.items()
+        for name, _, each, _ in part
+    )
+    return Picture(
+        "compare-stability",
+        f"{' and '.join(parts)} of the clocks",
+        "Over the observation interval; bars: intervals of TDEV (MTIE is a maximum and has none). "
+        "Dashed: masks of standards, the two nearest to the first clock. What a clock is measured "
+        f"by differs, and its noise is part of this.{spare}",
+        f"Stability. {told}.",
+        draw,
     )
 
 
@@ -74,16 +128,13 @@ def _draw(width: float, clock: ClockSummary, drawn: list[Deviation], *, simulate
             f"{clock.errors.name}: {'MTIE and TDEV in ns' if times else 'ADEV'}",
             simulated=simulated,
         )
-        tau = np.concatenate([each.tau_s[_usable(each)] for each in drawn])
-        x = axis_scale(tau, log_ratio=1.0001, room=0.03)
-        if x.kind == "linear":
-            x = Scale("log", float(tau.min()) / 2, float(tau.max()) * 2)
+        x = _tau_scale(drawn)
         ratios = (3, 2)[: len(parts)]
         panels = figure.subplots(len(parts), sharex=True, height_ratios=ratios, squeeze=False)[:, 0]
         for axes, part in zip(panels, parts, strict=True):
             apply(axes, "y", _scale(clock, part))
             for each in part:
-                _curve(axes, each, _LOOKS.get(each.name, style.SERIES[0]))
+                _curve(axes, each, _LOOKS.get(each.name, style.SERIES[0]), each.name)
             for each in part:
                 _mask_lines(axes, clock, each, x)
             if axes is not panels[0]:
@@ -92,6 +143,12 @@ def _draw(width: float, clock: ClockSummary, drawn: list[Deviation], *, simulate
         panels[-1].set_xlabel("observation interval in s")
         style.legend(figure)
         return figure
+
+
+def _tau_scale(drawn: Sequence[Deviation]) -> Scale:
+    tau = np.concatenate([each.tau_s[_usable(each)] for each in drawn])
+    x = axis_scale(tau, log_ratio=1.0001, room=0.03)
+    return x if x.kind != "linear" else Scale("log", float(tau.min()) / 2, float(tau.max()) * 2)
 
 
 def _scale(clock: ClockSummary, panel: list[Deviation]) -> Scale:
@@ -110,7 +167,7 @@ def _scale(clock: ClockSummary, panel: list[Deviation]) -> Scale:
     return Scale("log", low / 4, high * 4)
 
 
-def _curve(axes: Axes, deviation: Deviation, look: style.Look) -> None:
+def _curve(axes: Axes, deviation: Deviation, look: style.Look, label: str) -> None:
     usable = _usable(deviation)
     tau, value = deviation.tau_s[usable], deviation.value[usable]
     color = look.ink.light
@@ -129,7 +186,7 @@ def _curve(axes: Axes, deviation: Deviation, look: style.Look) -> None:
         markersize=3.5,
         linewidth=1.2,
         linestyle=look.dashes,
-        label=deviation.name,
+        label=label,
     )
 
 

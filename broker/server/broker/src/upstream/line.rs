@@ -2,6 +2,8 @@
 
 mod outgoing;
 mod subscriptions;
+#[cfg(test)]
+mod tests;
 
 use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};
@@ -481,13 +483,17 @@ impl Line {
         };
         // A sensor that waits for SUBACK may not expect anything else before; and what is newer on
         // the same topic does not come before what is retained.
-        let is_of = |held: &Event| matches!(held, Event::Message { message, .. } if message.message().topic == publish.topic);
+        let is_of = |held: &Event| match held {
+            Event::Message { message, .. } => message.message().topic == publish.topic,
+            _ => false,
+        };
         let waits = publish.retain && !self.asks.is_empty() || self.held.iter().any(is_of);
-        if !waits || self.held.len() >= HELD {
+        if self.held.len() >= HELD {
             events.append(&mut self.held);
-            events.push(message);
-        } else {
-            self.held.push(message);
+        }
+        match waits {
+            true => self.held.push(message),
+            false => events.push(message),
         }
         Ok(())
     }

@@ -1,0 +1,226 @@
+//! What sensors ask of the upstream.
+
+use super::counters::Count;
+use super::line::{Line, Terms, Will};
+use super::settings::Mode;
+use super::{LINES, Upstream};
+use crate::desk::Desk;
+use crate::message::{Kept, Message};
+use crate::session::Session;
+use mqtick_access::Action;
+use mqtick_packet::Qos;
+use mqtick_sn::{Answer, Code, Entrance};
+use std::sync::Arc;
+
+impl Upstream {
+    /// Whether a sensor may come in; none: the upstream is asked.
+    pub fn admit(&mut self, entrance: &Entrance<'_>) -> Option<Code> {
+        if !self.is_up() {
+            return Some(Code::CONGESTION);
+        }
+        if self.mode == Mode::Aggregating {
+            return Some(Code::ACCEPTED);
+        }
+        // The upstream would end the gateway's own connection for it.
+        let is_own = entrance.client == self.shared.settings.upstream.client;
+        if is_own || !is_sound(entrance.client) {
+            return Some(Code::NOT_SUPPORTED);
+        }
+        let expiry_s = match entrance.clean {
+            true => 0,
+            false => self.shared.settings.limits.session_expiry_s,
+        };
+        let terms = Terms {
+            clean: entrance.clean,
+            keep_alive_s: entrance.duration_s,
+            expiry_s,
+            will: entrance.will.as_ref().map(|will| Will {
+                topic: will.topic.into(),
+                payload: will.payload.into(),
+                qos: crate::sn::qos_of(will.qos),
+                retain: will.retain,
+            }),
+        };
+        let known = self.clients.get(entrance.client).copied();
+        if let Some((token, held)) =
+            known.and_then(|token| Some((token, self.lines.get_mut(&token)?)))
+        {
+            let line = &mut held.line;
+            let is_same = line.terms == terms && line.is_open();
+            if is_same && !line.is_up() {
+                return None; // it was asked before
+            }
+            if is_same && !entrance.clean && !entrance.is_elsewhere {
+                return Some(Code::ACCEPTED);
+            }
+            self.hang_up(token, entrance.is_elsewhere);
+            if entrance.clean {
+                self.drop_line(token);
+            } else if let Some(held) = self.lines.get_mut(&token) {
+                held.line.terms = terms;
+                self.open(token);
+                return None;
+            }
+        }
+        let token = self.next;
+        self.next += 1;
+        let held = self.line(entrance.client, terms);
+        self.clients.insert(Arc::clone(&held.line.client), token);
+        self.lines.insert(token, held);
+        self.open(token);
+        None
+    }
+
+    fn token_of(&self, client: &str) -> Option<u64> {
+        match self.mode {
+            Mode::Aggregating => Some(LINES),
+            Mode::Transparent => self.clients.get(client).copied(),
+        }
+    }
+
+    fn line_of(&mut self, client: Option<&str>) -> Option<&mut Line> {
+        let token = client.map_or(Some(LINES), |client| self.token_of(client))?;
+        self.dirty.insert(token);
+        self.lines.get_mut(&token).map(|held| &mut held.line)
+    }
+
+    /// A session begins.
+    pub fn begin(&mut self, who: &Arc<Session>) {
+        if self.mode == Mode::Transparent
+            && let Some(line) = self.line_of(Some(&who.client))
+        {
+            line.owner = Some(Arc::clone(who));
+        }
+    }
+
+    /// A session ends that was subscribed to these.
+    pub fn end(&mut self, who: &Arc<Session>, filters: impl IntoIterator<Item = Box<str>>) {
+        if self.mode == Mode::Aggregating {
+            for filter in filters {
+                self.unsubscribe(who, &filter);
+            }
+        } else if let Some(token) = self.token_of(&who.client)
+            && let Some(held) = self.lines.get(&token)
+            && held
+                .line
+                .owner
+                .as_ref()
+                .is_some_and(|owner| Arc::ptr_eq(owner, who))
+        {
+            self.hang_up(token, false);
+            self.drop_line(token);
+        }
+    }
+
+    /// A sensor went.
+    pub fn left(&mut self, client: &str, is_lost: bool) {
+        if self.mode == Mode::Transparent
+            && let Some(token) = self.token_of(client)
+        {
+            self.hang_up(token, is_lost);
+            let held = self.lines.get(&token);
+            if held.is_some_and(|held| held.line.owner.is_none()) {
+                self.drop_line(token); // it was let in, but there was no room here
+            }
+        }
+    }
+
+    /// Subscribe, once the upstream answers; why not, where it is not asked.
+    pub fn subscribe(
+        &mut self,
+        who: &Arc<Session>,
+        message_id: u16,
+        filter: &str,
+        qos: Qos,
+    ) -> Option<Code> {
+        if !is_sound(filter) {
+            return Some(Code::NOT_SUPPORTED);
+        }
+        let now_s = self.shared.now_s();
+        match self.line_of(Some(&who.client)) {
+            Some(line) => line.subscribe(now_s, who, message_id, filter, qos).err(),
+            None => Some(Code::CONGESTION),
+        }
+    }
+
+    /// Whether a sensor still is.
+    pub fn is_subscribed(&mut self, who: &Arc<Session>, filter: &str) -> bool {
+        self.line_of(Some(&who.client))
+            .is_some_and(|line| line.is_subscribed(filter, who.number))
+    }
+
+    /// A subscription ends.
+    pub fn unsubscribe(&mut self, who: &Arc<Session>, filter: &str) {
+        let now_s = self.shared.now_s();
+        if let Some(line) = self.line_of(Some(&who.client)) {
+            line.unsubscribe(now_s, filter, who.number);
+        }
+    }
+
+    /// Publish.
+    ///
+    /// # Errors
+    /// Why it is not taken. What nobody is told of is only counted.
+    pub fn publish(
+        &mut self,
+        client: Option<&str>,
+        message: &Message<'_>,
+        answer: Option<Answer>,
+    ) -> Result<(), Code> {
+        let most = self.shared.settings.limits.queue_messages;
+        let is_asked = answer.is_some();
+        let taken = match self.line_of(client).filter(|_| is_sound(message.topic)) {
+            Some(line) => line.publish(message, most, answer),
+            None if is_sound(message.topic) => Err(Code::CONGESTION),
+            None => Err(Code::NOT_SUPPORTED),
+        };
+        self.count(match taken {
+            Ok(()) => Count::Published,
+            Err(_) if is_asked => Count::Refused,
+            Err(_) => Count::Dropped,
+        });
+        taken.or_else(|code| match code {
+            Code::CONGESTION if !is_asked => Ok(()),
+            code => Err(code),
+        })
+    }
+
+    /// Whether the answer to a message is still waited for.
+    pub fn is_held(&self, client: &str, message_id: u16) -> bool {
+        let held = self
+            .token_of(client)
+            .and_then(|token| self.lines.get(&token));
+        held.is_some_and(|held| held.line.is_held(client, message_id))
+    }
+
+    /// Hand a message to the sensors that are subscribed.
+    pub fn deliver(&self, desk: &mut Desk, token: u64, kept: &Arc<Kept>, ids: &[u32]) {
+        let Some(held) = self.lines.get(&token) else {
+            return;
+        };
+        let message = kept.message();
+        let mut again = Some(Arc::clone(kept));
+        desk.courier.arrived = None;
+        let access = self.shared.access.load();
+        for (to, qos) in held.line.targets(&message, ids) {
+            let may = access
+                .rules
+                .may(None, &to.client, Action::Read, message.topic);
+            if let Some(seat) = to.sensor.as_ref().filter(|_| may) {
+                if desk.courier.sensors.batch.is_full() {
+                    desk.send_batch();
+                }
+                desk.courier
+                    .send_to_sensor(&message, &mut again, qos, message.retain, seat);
+            }
+        }
+    }
+}
+
+/// Whether every broker has to take it as text: one may end the connection of all for another (MQTT
+/// 5, 1.5.4: control characters and what is no character).
+fn is_sound(text: &str) -> bool {
+    let is_none =
+        |one: char| matches!(u32::from(one), 0xFDD0..=0xFDEF) || u32::from(one) & 0xFFFE == 0xFFFE;
+    !text.chars().any(|one| one.is_control() || is_none(one))
+}

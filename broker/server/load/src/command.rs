@@ -1,0 +1,86 @@
+//! The commands, and which options each takes.
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// How much a broker carries.
+    Limit,
+    /// A scenario.
+    Run,
+    /// Print [`crate::help::HELP`].
+    Help,
+    /// Print the version.
+    Version,
+    /// 1:1 topics.
+    Pairs,
+    /// One publisher, many subscribers.
+    Fanout,
+    /// Connections that do nothing.
+    Idle,
+    /// Serve as a peer.
+    Floor,
+}
+
+const COMMON: [&str; 8] = [
+    "broker",
+    "broker-pid",
+    "mqtt",
+    "username",
+    "password-file",
+    "prefix",
+    "patience",
+    "json",
+];
+const BOTH: [&str; 5] = ["qos", "size", "repeats", "floor", "threads"];
+
+impl Command {
+    /// Whether it takes an option.
+    #[must_use]
+    pub fn takes(self, option: &str) -> bool {
+        let own: &[&str] = match self {
+            Self::Pairs => &["pairs", "window", "burst", "seconds", "persistent"],
+            Self::Fanout => &[
+                "subscribers",
+                "messages",
+                "gap",
+                "rate",
+                "burst",
+                "stamps",
+                "udp",
+                "sn",
+                "until-eof",
+            ],
+            Self::Limit => &[
+                "search",
+                "trial",
+                "resolution",
+                "repeats",
+                "scenario",
+                "page",
+            ],
+            Self::Run => &["csv", "repeats"],
+            Self::Idle => &["connections"],
+            Self::Floor => &["address", "port", "threads", "until-eof", "udp"],
+            Self::Help | Self::Version => &[],
+        };
+        own.contains(&option)
+            || (!matches!(self, Self::Floor | Self::Help | Self::Version)
+                && COMMON.contains(&option))
+            || (matches!(self, Self::Pairs | Self::Fanout) && BOTH.contains(&option))
+    }
+
+    /// Returns its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::Run => "run",
+            Self::Pairs => "pairs",
+            Self::Fanout => "fanout",
+            Self::Idle => "idle",
+            Self::Floor => "floor",
+            Self::Help => "--help",
+            Self::Version => "--version",
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! What the subscribers of a scenario hear: read, known again, counted.
+
+use mqtick_packet::{AckKind, Packet, Qos, ack};
+use nix::errno::Errno;
+use nix::sys::epoll::EpollEvent;
+use nix::sys::socket::{MsgFlags, getsockopt, recv, send, sockopt};
+use std::os::fd::AsRawFd;
+
+use crate::connection::Connection;
+use crate::engine::{Engine, READ};
+use crate::sequence::Place;
+use crate::stamps::now_ns;
+use crate::tally::{Tally, record};
+use crate::wire::{self, Template};
+use crate::{Failure, Outcome, system};
+
+/// Copies that are read of one subscriber, each by a call of its own, before the others' turn.
+const TURN: usize = 64;
+
+/// A subscriber.
+pub(crate) struct Listener {
+    pub(crate) connection: Connection,
+    pub(crate) template: Template,
+    pub(crate) latency: bool,
+    /// Streams of its topic: the first, and how many.
+    pub(crate) first: usize,
+    pub(crate) publishers: usize,
+    /// Where its sequences begin, and whether others have the same.
+    pub(crate) sequences: usize,
+    pub(crate) shared: bool,
+    /// Answers that the socket has not taken yet.
+    pub(crate) answers: Vec<u8>,
+    pub(crate) room: usize,
+}
+
+impl Engine {
+    /// Reads all that has come; returns from how many sockets.
+    pub(crate) fn drain(&mut self, tally: &mut Tally) -> Outcome<usize> {
+        let mut events = [EpollEvent::empty(); 1024];
+        let count = match self.epoll.wait(&mut events, 0_u8) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(error) => return Err(system("epoll")(error)),
+        };
+        let now = now_ns();
+        let mut piece = std::mem::take(&mut self.piece);
+        let mut result = Ok(());
+        for event in events.iter().take(count) {
+            let (place, is_sender) = ((event.data() / 2) as usize, event.data() % 2 == 1);
+            result = if is_sender {
+                self.senders.get_mut(place).map_or(Ok(()), |one| {
+                    one.read_stamps();
+                    one.read_answers(&mut piece)
+                })
+            } else if self.listeners.get(place).is_some_and(|one| one.latency) {
+                self.read_stamped(place, &mut piece, tally)
+            } else {
+                self.read_many(place, now, &mut piece, tally)
+            };
+            if result.is_err() {
+                break;
+            }
+        }
+        self.piece = piece;
+        result.map(|()| count)
+    }
+
+    /// Reads what a subscriber of the load has, in one piece.
+    fn read_many(
+        &mut self,
+        place: usize,
+        now: u64,
+        piece: &mut [u8],
+        tally: &mut Tally,
+    ) -> Outcome<()> {
+        let Some(one) = self.listeners.get_mut(place) else {
+            return Ok(());
+        };
+        let held = one.connection.rest.len();
+        let mut longer = Vec::new();
+        // A packet above the usual size needs more room than there is.
+        let space = if held < piece.len() / 2 {
+            piece
+        } else {
+            longer.resize(held + READ, 0);
+            &mut longer
+        };
+        let (front, back) = space.split_at_mut_checked(held).unwrap_or_default();
+        front.copy_from_slice(&one.connection.rest);
+        let fd = one.connection.stream.as_raw_fd();
+        let count = match recv(fd, back, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => return Err(one.connection.lost(None)),
+            Ok(count) => count,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+            Err(errno) => return Err(one.connection.lost(Some(errno))),
+        };
+        if 2 * count > one.room {
+            // The kernel gives a socket more room as it needs it.
+            one.room = getsockopt(&one.connection.stream, sockopt::RcvBuf).unwrap_or(one.room);
+        }
+        // More than is read at once is a queue, too, however large the room.
+        let room = one.room.min(READ + READ / 2);
+        tally.fullest = tally.fullest.max(count as f64 / room as f64);
+        let octets = space.get(..held + count).unwrap_or_default();
+        let used = self.take(place, octets, now, tally)?;
+        let Some(one) = self.listeners.get_mut(place) else {
+            return Ok(());
+        };
+        one.connection.rest.clear();
+        one.connection
+            .rest
+            .extend_from_slice(octets.get(used..).unwrap_or_default());
+        one.answer()
+    }
+
+    /// Reads the copies of a subscriber one by one, so that each stamp is that of its last octet.
+    fn read_stamped(&mut self, place: usize, piece: &mut [u8], tally: &mut Tally) -> Outcome<()> {
+        for _ in 0..TURN {
+            let Some(one) = self.listeners.get_mut(place) else {
+                return Ok(());
+            };
+            let wanted = wire::missing(&one.connection.rest, one.template.length());
+            let into = piece.get_mut(..wanted.min(READ)).unwrap_or_default();
+            let (count, stamp) = match self.reader.read(&one.connection.stream, into) {
+                Ok((0, _)) => return Err(one.connection.lost(None)),
+                Ok(read) => read,
+                Err(Errno::EAGAIN | Errno::EINTR) => break,
+                Err(errno) => return Err(one.connection.lost(Some(errno))),
+            };
+            let mut octets = std::mem::take(&mut one.connection.rest);
+            octets.extend_from_slice(into.get(..count).unwrap_or_default());
+            let used = self.take(place, &octets, stamp, tally)?;
+            octets.drain(..used);
+            if let Some(one) = self.listeners.get_mut(place) {
+                one.connection.rest = octets;
+            }
+        }
+        self.listeners
+            .get_mut(place)
+            .map_or(Ok(()), Listener::answer)
+    }
+
+    /// Takes the whole packets at the beginning of what a subscriber got; returns their octets.
+    fn take(
+        &mut self,
+        place: usize,
+        octets: &[u8],
+        stamp: u64,
+        tally: &mut Tally,
+    ) -> Outcome<usize> {
+        let mut used = 0;
+        loop {
+            let rest = octets.get(used..).unwrap_or_default();
+            let Some(one) = self.listeners.get_mut(place) else {
+                return Ok(used);
+            };
+            if let Some((stream, number, id)) = one.template.recognise_any(rest) {
+                used += one.template.length();
+                let qos = one.template.qos();
+                one.acknowledge(qos, id);
+                self.copy(place, stream, number, stamp, tally)?;
+                continue;
+            }
+            let version = one.connection.version;
+            let found = wire::packet(rest, version).map_err(|error| one.connection.named(error))?;
+            let Some((packet, length)) = found else {
+                return Ok(used);
+            };
+            used += length;
+            match packet {
+                Packet::Publish(message) => {
+                    one.acknowledge(message.qos, message.id);
+                    if message.retain {
+                        self.retained += 1;
+                        continue;
+                    }
+                    let stranger = || one.connection.stranger(&message);
+                    let (stream, number) = one.template.read_any(&message).ok_or_else(stranger)?;
+                    self.copy(place, stream, number, stamp, tally)?;
+                }
+                Packet::Ack(release) if release.kind == AckKind::Pubrel => {
+                    ack(&mut one.answers, version, AckKind::Pubcomp, release.id, 0);
+                }
+                other => return Err(one.connection.unexpected(&other)),
+            }
+        }
+    }
+
+    /// Counts a copy.
+    #[inline]
+    fn copy(
+        &mut self,
+        place: usize,
+        stream: u32,
+        number: u64,
+        stamp: u64,
+        tally: &mut Tally,
+    ) -> Outcome<()> {
+        let stream = stream as usize;
+        let Some(one) = self.listeners.get(place) else {
+            return Ok(());
+        };
+        let own = stream
+            .checked_sub(one.first)
+            .filter(|own| *own < one.publishers);
+        let sender = self
+            .senders
+            .get_mut(stream)
+            .filter(|sender| number < sender.next);
+        let (Some(own), Some(sender)) = (own, sender) else {
+            return Err(one.connection.named(Failure::Failed(format!(
+                "a copy of message {number} of publisher {stream} came, which was not sent there."
+            ))));
+        };
+        let Some(sequence) = self.sequences.get_mut(one.sequences + own) else {
+            return Ok(());
+        };
+        let is_new = match sequence.take(number) {
+            Place::After(_) => true,
+            // Of several who share, one may read before another.
+            Place::Late => {
+                tally.disorder += u64::from(!one.shared && number >= sender.first);
+                true
+            }
+            Place::Again => {
+                tally.duplicates += 1;
+                false
+            }
+        };
+        let Some(message) = number.checked_sub(sender.first) else {
+            tally.belated += 1;
+            return Ok(());
+        };
+        if !is_new {
+            return Ok(());
+        }
+        tally.delivered += 1;
+        tally.last_ns = tally.last_ns.max(stamp);
+        tally.egress += u64::from(tally.holds(stamp));
+        if !sender.latency {
+            return Ok(());
+        }
+        sender.read_stamps();
+        let Some(sent) = sender.sent.get_mut(message as usize) else {
+            return Ok(());
+        };
+        sent.came += 1;
+        sent.first = if sent.came == 1 {
+            stamp
+        } else {
+            sent.first.min(stamp)
+        };
+        sent.last = sent.last.max(stamp);
+        let delay = stamp.saturating_sub(sent.left);
+        if tally.holds(sent.due) {
+            record(&mut tally.delay, stamp.saturating_sub(sent.due));
+            record(&mut tally.wire, delay);
+            if sent.came == sender.copies && sender.copies > 1 {
+                record(&mut tally.skew, sent.last - sent.first);
+            }
+        }
+        match tally.csv.as_mut() {
+            Some(csv) => csv.received(place, stamp, delay),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Listener {
+    #[inline]
+    fn acknowledge(&mut self, qos: Qos, id: u16) {
+        let kind = match qos {
+            Qos::AtMostOnce => return,
+            Qos::AtLeastOnce => AckKind::Puback,
+            Qos::ExactlyOnce => AckKind::Pubrec,
+        };
+        ack(&mut self.answers, self.connection.version, kind, id, 0);
+    }
+
+    fn answer(&mut self) -> Outcome<()> {
+        if self.answers.is_empty() {
+            return Ok(());
+        }
+        let fd = self.connection.stream.as_raw_fd();
+        match send(fd, &self.answers, MsgFlags::MSG_NOSIGNAL) {
+            Ok(count) => drop(self.answers.drain(..count)),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(errno) => return Err(self.connection.lost(Some(errno))),
+        }
+        Ok(())
+    }
+}
