@@ -147,7 +147,7 @@ bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware bench-one-way: model-rtl
-bench-brokers bench-residence bench-restart bench-accelerate bench-load bench-nats-cluster: broker-programs
+bench-brokers bench-residence bench-restart bench-join bench-accelerate bench-load bench-nats-cluster: broker-programs
 bench-accelerate: accelerate
 bench-load: setup-test setup-broker
 	cd broker/server && cargo build --locked --release -p mqtick-clients

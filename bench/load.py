@@ -35,6 +35,7 @@ _PAHO, _RUMQTTC = "paho-mqtt", "rumqttc"
 _GOAL_US = 5.0
 _FLOOD = f"[[group]]\nkind = 'load'\npayload = {_OCTETS}\ninterval_us = 0\n"
 _MESSAGES = 2000
+_TOPIC = b"load/stamped"
 _STAMPED = f"""seconds = 60
 ramp_up_s = 0
 ramp_down_s = 0
@@ -43,7 +44,7 @@ kind = 'latency'
 payload = {_OCTETS}
 interval_us = 1000
 messages = {_MESSAGES}
-topic = 'load/stamped'
+topic = '{_TOPIC.decode()}'
 """
 
 
@@ -98,13 +99,15 @@ def stamps(port: int, folder: Path) -> tuple[list[float], list[float]]:
         sniffer.close()
 
     def stamps_of(heard: list[Received], of_broker: bool) -> list[int]:
-        # Messages that were late leave together, and have one stamp.
-        return [
-            one.realtime_ns
-            for one in heard
-            if one.data[0] >> 4 == 3 and (one.from_port == port) == of_broker
-            for _ in range(one.data.count(b"load/stamped"))
-        ]
+        # Messages that were late leave together, and have one stamp; of what TCP sends again, the
+        # first counts.
+        found: dict[int, int] = {}
+        for one in heard:
+            if (one.from_port == port) == of_broker:
+                for after in one.data.split(_TOPIC)[1:]:
+                    if len(after) >= _OCTETS:  # else it is the subscription
+                        found.setdefault(int.from_bytes(after[:8], "big"), one.realtime_ns)
+        return [found[number] for number in sorted(found)]
 
     left, came = stamps_of(packets[0], False), stamps_of(packets[1], True)
     lines = [line.split(",") for line in csv.read_text().splitlines()]

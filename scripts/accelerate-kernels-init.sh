@@ -18,7 +18,8 @@ for module in veth sch_ingress cls_bpf; do
   insmod "/modules/$module.ko" || end "failed: no $module"
 done
 for space in b c; do
-  ip netns add "$space" && ip -n "$space" link set lo up || end "failed: no namespaces"
+  ip netns add "$space" || end "failed: no namespaces"
+  ip -n "$space" link set lo up
 done
 ip -n b link add b0 type veth peer name c0 netns c
 ip -n b address add 10.77.0.1/24 dev b0

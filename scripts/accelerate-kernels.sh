@@ -22,6 +22,7 @@ for program in qemu-system-x86_64 busybox ip tc apt-get xz cpio; do
     die "$program is missing: apt-get install qemu-system-x86 busybox-static iproute2 xz-utils cpio"
 done
 [ "$(uname -m)" = x86_64 ] || die "it tries kernels for x86-64, and runs this machine's programs on them."
+# shellcheck disable=SC2016  # apt-get fills in what is between the quotes
 mirror=${MQTICK_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' |
   grep '/debian/*$' | head -n 1)}
 [ -n "$mirror" ] || die "set MQTICK_DEBIAN_MIRROR: this machine names no Debian mirror."

@@ -149,7 +149,9 @@ class Rules:
     def rule(self, rule: dict[str, Any], *, opened: bool = True) -> None:
         key, topic = self.key(rule), self.topic
         flags = ",".join(rule.get("flags", [])) or "-"
-        to = (f"{one['address']},{topic(one)},{one['hop']}" for one in rule["subscribers"])
+        # Of mqtt-udp, all have the name that the rule has.
+        named = [{**one, "topic": one["topic"] or rule["topic"]} for one in rule["subscribers"]]
+        to = (f"{one['address']},{topic(one)},{one['hop']}" for one in named)
         self.say(f"rule {key} {flags} {' '.join(to)}")
         if opened:
             self.say(f"open {key} 0")

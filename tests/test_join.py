@@ -166,8 +166,9 @@ def test_a_session_that_is_kept_gets_what_was_published_elsewhere_while_it_was_a
         until(lambda: here.now("unconfirmed") == 0, "all is confirmed")
         again = there.client("reader", V3, clean=False)
         assert again.connack.session_present
-        found = {again.message().payload for _ in range(3)}
-        assert found == {b"while away", b"while the node was away", b"after"}
+        missing = {b"while away", b"while the node was away", b"after"}
+        while missing:  # what was not confirmed when the node died may come twice
+            missing.discard(again.message().payload)
 
 
 def test_a_broker_that_dies_and_returns_gets_what_was_published_elsewhere(

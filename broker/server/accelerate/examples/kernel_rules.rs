@@ -86,7 +86,10 @@ fn obey(kernel: &mut Kernel, neighbours: &mut Neighbours, line: &str) -> Answer 
                 let mut parts = word.split(',');
                 Ok(Subscriber {
                     address: parsed(parts.next())?,
-                    topic: topic(parts.next())?,
+                    topic: match parts.next() {
+                        Some("name=") => key.topic, // that of the rule
+                        word => topic(word)?,
+                    },
                     hop: parsed(parts.next())?,
                 })
             });

@@ -90,7 +90,8 @@ impl Scene {
         }
     }
 
-    fn event(&mut self, way: Way, from: SocketAddr, to: SocketAddr, message: &Message<'_>) {
+    /// Without making the rules that follow.
+    fn takes(&mut self, way: Way, from: SocketAddr, to: SocketAddr, message: &Message<'_>) {
         let mut datagram = Vec::new();
         assert!(encode(message, &mut datagram));
         let packet = Packet::read(Protocol::MqttSn, way, &datagram);
@@ -113,6 +114,10 @@ impl Scene {
             kept_back,
         };
         self.controller.event(self.now_ns, &event, &mut self.rules);
+    }
+
+    fn event(&mut self, way: Way, from: SocketAddr, to: SocketAddr, message: &Message<'_>) {
+        self.takes(way, from, to, message);
         self.controller.settle(self.now_ns, &mut self.rules);
     }
 
@@ -760,6 +765,18 @@ fn a_rule_is_opened_only_after_a_message_has_gone_through_the_broker() {
     };
     assert!(!is_open(false));
     assert!(is_open(true));
+}
+
+#[test]
+fn no_rule_is_opened_by_what_was_known_before_the_packets_in_hand() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.now_ns += SECOND_NS;
+    scene.says(1, &publish(Qos::AtMostOnce, Topic::Registered(20)));
+    scene.ticks(0);
+    let good_bye = Message::Disconnect { duration_s: None };
+    scene.takes(Way::ToBroker, client(2), broker(), &good_bye);
+    scene.takes(Way::FromBroker, broker(), client(1), &Message::Pingresp);
+    assert_eq!(scene.rule(), Err(Reason::NotActive(client(2))));
 }
 
 #[test]

@@ -191,7 +191,10 @@ fn arguments() -> Result<Asked, String> {
         [] => None,
         ["status" | "topology"] if json => Some(format!("{} --json", words.join(" "))),
         ["status" | "topology"] => Some(words.join(" ")),
-        ["add", who] => Some(format!("add {}", url(who).map(|_| who)?)),
+        ["add", who] => {
+            url(who).map_err(|error| format!("{who:?} {error}"))?;
+            Some(format!("add {who}"))
+        }
         ["remove", who] => Some(format!("remove {who}")),
         ["add" | "remove"] => return Err("say which neighbour; see --help".into()),
         _ => {
