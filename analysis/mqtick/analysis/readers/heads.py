@@ -208,7 +208,7 @@ def _plan(path: Path, head: _Head, lines: list[str], titles: _Titles) -> Plan:
     unit = titles.unit
     if not unit and titles.time < len(titles.units):
         unit = titles.units[titles.time]
-    factor = _seconds(path, unit or _first(told, "Horizontal Units"))
+    unit = unit or _first(told, "Horizontal Units")
     cells = _named(path, head, lines, titles, told)
     channels = tuple(_channels(path, titles, cells, told))
     if not channels:
@@ -228,7 +228,8 @@ def _plan(path: Path, head: _Head, lines: list[str], titles: _Titles) -> Plan:
         titles.first_row,
         channels,
         time_column=titles.time,
-        to_seconds=factor,
+        to_seconds=_seconds(path, unit),
+        unit_assumed=not (unit or head.maker),
         interval_s=_sane(interval, 1e3),
         rows=int(_sane(segments * size, 1e12)),
         delimiter=titles.delimiter,
