@@ -333,3 +333,23 @@ def test_times_of_hours_are_refused_since_they_are_in_another_unit(tmp_path: Pat
     rows = "\n".join(f"{number * 1000},{number // 50 % 2}.5" for number in range(200))
     with pytest.raises(CaptureError, match=r"199,000 s from first to last.*name the unit"):
         read_written(tmp_path, f"time,a\n{rows}\n")
+
+
+@pytest.mark.parametrize(
+    ("late_us", "delimiter", "comma"), [(0, ",", False), (100, ",", False), (100, ";", True)]
+)
+def test_a_second_column_of_times_has_to_have_the_same_times(
+    tmp_path: Path, late_us: int, delimiter: str, comma: bool
+) -> None:
+    rows = "\n".join(
+        delimiter.join(f"{cell:.6f}" for cell in (t * 1e-6, level, (t + late_us) * 1e-6, level))
+        for t, level in ((t, 3.3 * (t // 50 % 2)) for t in range(200))
+    )
+    names = delimiter.join(("time [s]", "a", "time [s]", "b"))
+    text = f"{names}\n{rows.replace('.', ',') if comma else rows}\n"
+    if late_us:
+        with pytest.raises(CaptureError, match="column 3 has other times than column 1"):
+            read_written(tmp_path, text)
+    else:
+        _, (capture,) = read_written(tmp_path, text)
+        assert list(capture.signals) == ["a", "b"]
