@@ -169,7 +169,7 @@ Launch = Callable[..., Place]
 
 @contextlib.contextmanager
 def where_the_kernel_can() -> Iterator[None]:
-    """Leave the test out where the kernel's data plane does not start, unless it is what is tested."""
+    """Leave out what needs the kernel's data plane where it does not start, unless it was chosen."""
     try:
         yield
     except OSError:

@@ -16,7 +16,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use crate::clock::{now_ns, utc_ns};
+use crate::clock::{now_ns, steady_utc_ns, utc_ahead_ns};
 use crate::controller::{Event, Way};
 use crate::packet::{self, Packet, TRAILER};
 use crate::plane::{Copy, Counts, Key, Plane, Refusal};
@@ -54,6 +54,8 @@ pub struct Proxy {
     tokens: u64,
     limit: usize,
     room: Vec<u8>,
+    /// UTC less CLOCK_MONOTONIC, before whatever waits in `front` came.
+    ahead_ns: u64,
     /// PINGRESP that the controller has not been told: the client, the mark, whether it was kept back.
     answers: Vec<(SocketAddr, u64, bool)>,
     why: Option<String>,
@@ -105,6 +107,7 @@ impl Proxy {
             tokens: FRONT,
             limit: usize::try_from(limit).unwrap_or(1),
             room: vec![0; ROOM],
+            ahead_ns: utc_ahead_ns(),
             answers: Vec::new(),
             why,
             refused_clients: 0,
@@ -128,9 +131,13 @@ impl Proxy {
     fn hear_clients(&mut self, controller: &mut impl Watcher) {
         let mut room = std::mem::take(&mut self.room);
         for _ in 0..TURN {
+            let ahead_ns = utc_ahead_ns();
             let (length, client, came_ns) = match receive(&self.front, &mut room) {
                 Ok(came) => came,
-                Err(Errno::EAGAIN) => break,
+                Err(Errno::EAGAIN) => {
+                    self.ahead_ns = ahead_ns;
+                    break;
+                }
                 Err(_) => continue,
             };
             let datagram = room.get_mut(..length).unwrap_or_default();
@@ -158,7 +165,7 @@ impl Proxy {
         match (self.table.from_client(now_ns, client, &packet), &packet) {
             (Verdict::Copies(copies), Packet::Publish(message)) => {
                 let trailer = packet::trailer(datagram, message.payload).filter(|_| residence);
-                let stated = trailer.map(|trailer| (trailer, came_ns));
+                let stated = trailer.map(|trailer| (trailer, came_ns, self.ahead_ns));
                 let (sent, refused) =
                     send_copies(&self.front, datagram, message.payload, stated, copies);
                 self.hits += 1;
@@ -452,12 +459,13 @@ fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAdd
     Ok((came.bytes, v4.or_else(v6).ok_or(Errno::EINVAL)?, came_ns))
 }
 
-/// Send a PUBLISH to each; how many left, and how many did not. `stated`: its trailer and when it came.
+/// Send a PUBLISH to each; how many left, and how many did not. `stated`: its trailer, when it
+/// came, and how far UTC was ahead before.
 fn send_copies(
     socket: &UdpSocket,
     datagram: &[u8],
     payload: usize,
-    stated: Option<([u8; TRAILER], Option<u64>)>,
+    stated: Option<([u8; TRAILER], Option<u64>, u64)>,
     copies: &[Copy],
 ) -> (u64, u64) {
     let (head, tail) = datagram.split_at_checked(payload).unwrap_or_default();
@@ -476,7 +484,9 @@ fn send_copies(
         };
         let heads: Vec<Vec<u8>> = some.iter().map(rewritten).collect();
         // None of them leaves sooner.
-        let trailer = stated.map(|(trailer, came_ns)| packet::stated(trailer, came_ns, utc_ns()));
+        let trailer = stated.map(|(trailer, came_ns, ahead_ns)| {
+            packet::stated(trailer, came_ns, steady_utc_ns(ahead_ns))
+        });
         let trailer: &[u8] = trailer.as_ref().map_or(&[], |trailer| trailer);
         let parts: Vec<[IoSlice<'_>; 3]> = heads
             .iter()
