@@ -206,7 +206,8 @@ impl Paired {
         let came_before =
             publish.qos == Qos::ExactlyOnce && !site.sessions.receive(&self.client, publish.id);
         let name = self.client.strip_prefix('\0').map_or(&*self.client, |_| "");
-        if came_before || !site.allows(&self.user, name, topic) {
+        let stays = is_echo(topic, publish.payload);
+        if came_before || stays || !site.allows(&self.user, name, topic) {
             return Ok(Next::Relay);
         }
         let make = || {
@@ -346,6 +347,21 @@ fn unstated(mut message: Message) -> Message {
         *trailer = TRAILER;
     }
     message
+}
+
+/// An echo message of a time server (docs/protocol.md, 4.5 and 4.8), on `P/f/SERVER/CLIENT`. It says
+/// between which instants its own broker delivered the reply. At another site that came later: who
+/// believed it would be wrong by the whole way. Without it the exchange counts as two-way.
+fn is_echo(topic: &str, payload: &[u8]) -> bool {
+    const FIRST: u8 = 0x15; // version 1, kind 5
+    const SECOND: u8 = 0x25;
+    let mut levels = topic.rsplit('/').skip(1);
+    let is_number = levels.next().is_some_and(|one| one.parse::<u8>().is_ok());
+    let is_layout = matches!(
+        (payload.first(), payload.len()),
+        (Some(&FIRST), 32) | (Some(&SECOND), 53)
+    );
+    is_layout && is_number && levels.next() == Some("f")
 }
 
 /// Send a will to the other sites: the broker serves this one.
