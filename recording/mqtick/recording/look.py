@@ -75,7 +75,9 @@ def look(
     if rule.invert:
         edges = [replace(edge, rising=not edge.rising) for edge in edges]
     if rule.skip and edges:
-        why_not = "" if edges[rule.skip :] else f"All of its {len(edges)} edges were to be skipped."
+        why_not = (
+            "" if edges[rule.skip :] else f"All of its edges ({len(edges)}) were to be skipped."
+        )
         found, edges = replace(found, why_not=why_not), edges[rule.skip :]
     return found if edges is found.edges else replace(found, edges=edges)
 
