@@ -169,7 +169,7 @@ Launch = Callable[..., Place]
 
 @contextlib.contextmanager
 def where_the_kernel_can() -> Iterator[None]:
-    """Leave out what needs the kernel's data plane where it does not start, unless it was chosen."""
+    """Leave out what needs the kernel's data plane where it does not start, unless chosen."""
     try:
         yield
     except OSError:

@@ -244,21 +244,24 @@ impl Proxy {
         true
     }
 
-    /// Forget whom the broker has not taken for a client, and who was not heard lately.
+    /// Forget clients that were not heard lately.
     fn make_room(&mut self, controller: &impl Watcher) {
         let now_ns = now_ns();
-        let (table, clients, seen_as) = (&self.table, &mut self.clients, &mut self.seen_as);
-        self.upstreams.retain(|client, upstream| {
-            let heard_ns = table.heard_ns(client).unwrap_or(0);
-            let stays = controller.knows(client) || now_ns.saturating_sub(heard_ns) < IDLE_NS;
-            if !stays {
-                clients.remove(&upstream.token);
-                if let Ok(address) = upstream.socket.local_addr() {
-                    seen_as.remove(&address);
-                }
+        let one = |client: &SocketAddr| {
+            let heard_ns = self.table.heard_ns(client).unwrap_or(0);
+            (controller.knows(client), heard_ns, *client)
+        };
+        let idle = self.upstreams.keys().map(one);
+        let idle = idle.filter(|(_, heard_ns, _)| now_ns.saturating_sub(*heard_ns) >= IDLE_NS);
+        for client in to_forget(idle.collect()) {
+            let Some(upstream) = self.upstreams.remove(&client) else {
+                continue;
+            };
+            self.clients.remove(&upstream.token);
+            if let Ok(address) = upstream.socket.local_addr() {
+                self.seen_as.remove(&address);
             }
-            stays
-        });
+        }
     }
 
     /// What the broker sent to one client.
@@ -432,6 +435,20 @@ impl Plane for Proxy {
     }
 }
 
+/// Of idle clients, each with whether the broker took it for one and when it was heard: those that it did
+/// not; if there are none, an eighth of the others. Of who went without a word nobody knows that he did,
+/// but whoever is there is heard now and then.
+fn to_forget(mut idle: Vec<(bool, u64, SocketAddr)>) -> impl Iterator<Item = SocketAddr> {
+    idle.sort_unstable();
+    let unknown = idle.partition_point(|(is_known, ..)| !is_known);
+    let count = if unknown > 0 {
+        unknown
+    } else {
+        idle.len().div_ceil(8)
+    };
+    idle.into_iter().take(count).map(|(.., client)| client)
+}
+
 /// A datagram's octets, where it came from, and when (UTC).
 fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAddr, Option<u64>)> {
     let mut parts = [IoSliceMut::new(room)];
@@ -540,4 +557,28 @@ fn send_copies(
 fn is_writable(socket: &UdpSocket) -> bool {
     let mut wanted = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
     poll(&mut wanted, PATIENCE_MS).is_ok_and(|count| count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_not_heard_for_longest_makes_room_for_others() {
+        let idle = |known: &[bool]| -> Vec<(bool, u64, SocketAddr)> {
+            let one = |(number, known): (u16, &bool)| {
+                (
+                    *known,
+                    100 - u64::from(number),
+                    ([10, 0, 0, 2], number).into(),
+                )
+            };
+            (0..).zip(known).map(one).collect()
+        };
+        let ports = |idle| -> Vec<u16> { to_forget(idle).map(|client| client.port()).collect() };
+        assert_eq!(ports(idle(&[true, false, true, false])), [3, 1]);
+        assert_eq!(ports(idle(&[true; 16])), [15, 14]);
+        assert_eq!(ports(idle(&[true])), [0]);
+        assert_eq!(ports(idle(&[])), []);
+    }
 }
