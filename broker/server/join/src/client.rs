@@ -256,6 +256,10 @@ impl Paired {
         match decode(frame, self.version)? {
             Packet::Connack(connack) => self.connected(&connack, site),
             Packet::Ack(ack) => {
+                if ack.reason >= 0x80 {
+                    // No PUBREL follows: the identifier is free for another message.
+                    site.sessions.release(&self.client, ack.id);
+                }
                 if let Some(held) = self.held.get_mut(&ack.id) {
                     *held = Some(raw.into());
                     return Ok(false);
@@ -317,10 +321,10 @@ impl Paired {
             && site.allows(&self.user, &will.message.client, &will.message.topic)
         {
             let delay_s = will.delay_s.min(self.expiry_s);
-            match delay_s {
-                0 => publish_will(site, will.message),
-                _ if site.sessions.has_another(&self.client, self.token) => {}
-                _ => {
+            match (delay_s, site.sessions.successor(&self.client, self.token)) {
+                (0, _) | (_, Some(false)) => publish_will(site, will.message),
+                (_, Some(true)) => {} // it is back in time
+                (_, None) => {
                     let at_s = site.now_s + u64::from(delay_s);
                     site.sessions.keep_will(&self.client, at_s, will.message);
                 }
