@@ -103,6 +103,7 @@ impl Paired {
                     qos: will.qos,
                     retain: will.retain,
                     expiry: will.properties.message_expiry(),
+                    came_s: 0, // it comes when it is published
                     forwarded,
                     user: user.into(),
                     client: connect.client_id.into(),
@@ -210,6 +211,7 @@ impl Paired {
         if came_before || stays || !site.allows(&self.user, name, topic) {
             return Ok(Next::Relay);
         }
+        let came_s = site.now_s;
         let make = || {
             let mut forwarded = Vec::new();
             publish.properties.forwarded(&mut forwarded);
@@ -219,6 +221,7 @@ impl Paired {
                 qos: publish.qos,
                 retain: publish.retain,
                 expiry: publish.properties.message_expiry(),
+                came_s,
                 forwarded,
                 user: self.user.clone(),
                 client: name.into(),
@@ -370,7 +373,8 @@ fn is_echo(topic: &str, payload: &[u8]) -> bool {
 
 /// Send a will to the other sites: the broker serves this one.
 pub fn publish_will(site: &mut Site, message: Message) {
-    let message = unstated(message);
+    let mut message = unstated(message);
+    message.came_s = site.now_s;
     let (topic, client) = (message.topic.clone(), message.client.clone());
     let (qos, retain) = (message.qos, message.retain);
     site.node.publish(&topic, qos, retain, &client, || message);

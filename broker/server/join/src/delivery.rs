@@ -43,6 +43,10 @@ pub struct Lane {
     pub out: Vec<u8>,
     /// Messages above QoS 0 that the broker has now, or never will.
     pub done: Vec<Key>,
+    /// Seconds since the start of the node.
+    pub now_s: u64,
+    /// Messages whose time was over before the broker could have them.
+    pub expired: u64,
     /// Messages of QoS 0 for which there was no connection, or no room.
     pub dropped: u64,
     /// Messages above it that the broker refused.
@@ -68,6 +72,8 @@ impl Lane {
             flying: VecDeque::new(),
             out: Vec::new(),
             done: Vec::new(),
+            now_s: 0,
+            expired: 0,
             dropped: 0,
             refused: 0,
         }
@@ -148,7 +154,10 @@ impl Lane {
                 self.last_id = self.last_id.checked_add(1).unwrap_or(1);
             }
             let (id, message) = (self.last_id, self.as_taken(message));
-            if !self.put(&message, id, false) {
+            if message.expiry_at(self.now_s) == Some(0) {
+                self.expired += 1;
+                self.done.push(key);
+            } else if !self.put(&message, id, false) {
                 self.refused += 1;
                 self.done.push(key);
             } else if message.qos == Qos::AtMostOnce {
@@ -182,7 +191,7 @@ impl Lane {
     /// Write a message, unless it is longer than the broker takes.
     fn put(&mut self, message: &Message, id: u16, dup: bool) -> bool {
         let before = self.out.len();
-        write(&mut self.out, self.version, message, id, dup);
+        write(&mut self.out, self.version, message, self.now_s, id, dup);
         let fits = self.out.len() - before <= self.limits.packet;
         if !fits {
             self.out.truncate(before);
@@ -286,6 +295,7 @@ impl Lane {
                     &mut self.out,
                     self.version,
                     &one.message,
+                    self.now_s,
                     one.id,
                     is_present,
                 ),
@@ -294,14 +304,14 @@ impl Lane {
     }
 }
 
-fn write(out: &mut Vec<u8>, version: Version, message: &Message, id: u16, dup: bool) {
+fn write(out: &mut Vec<u8>, version: Version, message: &Message, now_s: u64, id: u16, dup: bool) {
     let outgoing = Outgoing {
         dup,
         qos: message.qos,
         retain: message.retain,
         topic: &message.topic,
         id,
-        expiry: message.expiry,
+        expiry: message.expiry_at(now_s),
         forwarded: &message.forwarded,
         payload: &message.payload,
         ..Outgoing::default()
@@ -472,6 +482,30 @@ mod tests {
                 ack(out, Version::V5, AckKind::Puback, id, 0);
             });
             assert_eq!(done, [key(number)]);
+        }
+    }
+
+    #[test]
+    fn a_message_whose_time_is_over_is_not_published_any_more() {
+        let mut lane = lane();
+        for (number, expiry) in [(1, 5), (2, 60)] {
+            let message = Message {
+                expiry: Some(expiry),
+                ..Message::clone(&message(Qos::AtLeastOnce))
+            };
+            lane.publish(key(number), Rc::new(message), false);
+        }
+        lane.now_s = 10;
+        assert_eq!(up(&mut lane, false), [key(1)]);
+        assert_eq!(lane.expired, 1);
+        let found = frame(&lane.out, 1 << 20).unwrap().unwrap();
+        lane.out = lane.out.split_off(found.length);
+        let found = frame(&lane.out, 1 << 20).unwrap().unwrap();
+        match mqtick_packet::decode(&found, Version::V5).unwrap() {
+            Packet::Publish(publish) => {
+                assert_eq!(publish.properties.message_expiry(), Some(50));
+            }
+            other => unreachable!("{other:?}"),
         }
     }
 }

@@ -215,6 +215,7 @@ impl Manager {
             let Some((lane, token)) = self.lanes.get_mut(number) else {
                 return;
             };
+            lane.now_s = now_s;
             if let Some(token) = *token {
                 if now_s.is_multiple_of(PING_S) {
                     lane.ping();
