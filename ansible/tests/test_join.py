@@ -123,6 +123,8 @@ def test_two_sites_are_joined_by_the_inventory_and_parted_again(fleet: Fleet) ->
     assert "/etc/mqtick/join.toml was not put in place" in wrong.sentences
     assert pid(h1) == running
 
+    for client in (one, other):
+        client.mqtt.disconnect()
     fleet.play("remove", "-e", "remove_confirm=yes")
     for host in fleet.hosts:
         assert snapshot(host) ^ before[host.name] == set(), host.name
