@@ -98,7 +98,7 @@ def test_two_sites_are_joined_by_the_inventory_and_parted_again(fleet: Fleet) ->
     h1, h2 = fleet.hosts
     before = {host.name: snapshot(host) for host in fleet.hosts}
 
-    fleet.play("site", *TAGS, "--check")
+    fleet.play("site", "--tags", "join", "--check")
     assert {host.name: snapshot(host) for host in fleet.hosts} == before
 
     # a broker in the way: its host is left as it is, the other one is set up
@@ -118,10 +118,13 @@ def test_two_sites_are_joined_by_the_inventory_and_parted_again(fleet: Fleet) ->
 
     # what the node does not take is not placed, and it runs on
     running = pid(h1)
-    wrong = fleet.refused("site", *TAGS, "-e", '{"join_settings": {"absence_s": -3}}')
+    settings = '{"join_settings": {"absence_s": -3}}'
+    wrong = fleet.refused("site", "--tags", "join", "--limit", "h1", "-e", settings)
     assert "/etc/mqtick/join.toml was not put in place" in wrong.sentences
     assert pid(h1) == running
 
+    for client in (one, other):
+        client.mqtt.disconnect()
     fleet.play("remove", "-e", "remove_confirm=yes")
     for host in fleet.hosts:
         assert snapshot(host) ^ before[host.name] == set(), host.name
