@@ -31,6 +31,8 @@ _CLIPPED_SHARE: Final = 0.01
 _FLAT_SHARE: Final = 0.25
 _HALF_SCREEN: Final = 4.0
 """Divisions from the middle of the screen to its edge; some families' converters reach further."""
+_LATEST_FS: Final = 9 * 10**18
+"""Instants in fs have to fit into 64 bits."""
 _LEVELS: Final = {0: "0", 1: "1", UNKNOWN: "unknown"}
 
 
@@ -129,6 +131,8 @@ def _analog(signal: Waveform, minimum_v: float, channel: Channel | None, rule: R
     begin_fs, end_fs = _ends(signal)
     clipped = channel is not None and _is_clipped(channel, signal)
     record = Seen([], "", begin_fs, end_fs, signal.interval_fs, clipped=clipped)
+    if max(-begin_fs, end_fs) > _LATEST_FS:
+        return Seen(why_not="Its record reaches beyond 2.5 hours; save a shorter part of it.")
     try:
         levels = state_levels(signal, minimum_v, rule.threshold_v)
         edges = find_edges(signal, minimum_v, levels, rule.hysteresis_v)

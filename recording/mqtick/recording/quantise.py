@@ -88,14 +88,12 @@ def _at_once(values: Samples, lowest: float, highest: float) -> _Codes | None:
     for at in range(0, values.size, _PIECE):
         placed = values[at : at + _PIECE] - lowest  # 32 bits stay 32: `blur` covers that
         placed *= 1 / step
-        away = np.rint(placed)
-        away -= placed
-        if np.abs(away, out=away).max() > tolerance:
+        whole = np.rint(placed)
+        if np.abs(placed - whole).max() > tolerance:
             return None
-        placed *= parts
-        np.rint(placed, out=placed)
-        placed += _MARGIN
-        codes[at : at + _PIECE] = placed
+        whole = whole if parts == 1 else np.rint(placed * parts)
+        whole += _MARGIN
+        codes[at : at + _PIECE] = whole
     return codes, step / parts, lowest
 
 
