@@ -191,7 +191,7 @@ impl Fleet {
                 said => {
                     let value = said.and_then(&wanted);
                     let Some(place) = found.get_mut(place).filter(|one| one.is_none()) else {
-                        return Err(member.failed("said the same twice"));
+                        return Err(member.failed("spoke out of turn"));
                     };
                     if value.is_none() {
                         let start = line.get(..60).unwrap_or(&line);
