@@ -3,7 +3,9 @@
 Latency: one message at a time, from just before it is written to the kernel's stamp of its arrival,
 at Mosquitto alone, at a node before it, and from one site to another (two nodes, two brokers), in
 turn message by message. Processor time: `mqtick-load pairs`, at Mosquitto and through the node, in
-turn; its floor relays by bare system calls. All of it on one machine.
+turn; its floor relays by bare system calls. Five joined brokers: what each step of a message costs
+(`mqtick-load run`, at one site and from one to the other), and from that how much the patterns of
+the published benchmark carry (simulated, bench/join_plan.py). All of it on one machine.
 
     python -m bench.join              4,000 messages each way, 5 blocks of pairs
     python -m bench.join --short      a look
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, options, progress
+from bench.join_plan import PATTERNS, Costs, gain
 from demo.local_broker import Mosquitto, free_port, running, wait_for_port
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "broker/server/target/release"
@@ -142,6 +145,77 @@ def pairs(port: int, pid: int, burst: int, seconds: float, *, floor: bool) -> di
     return {f"{row['key']} {row['who']}": row["median"] for row in json.loads(done.stdout)["rows"]}
 
 
+def spent_ns(pid: int) -> int:
+    """Processor time of a process of one thread, ns."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
+def spread(
+    folder: Path, ports: tuple[int, int], pids: Sequence[int], subscribers: int, seconds: float
+) -> list[float]:
+    """Publish at one port, subscribe at another: processor time of each process a message, us."""
+    publisher, subscriber = (f"127.0.0.1:{port}" for port in ports)
+    file = folder / "scenario.toml"
+    file.write_text(
+        f"seconds = {seconds}\n[[group]]\nname = 't'\nkind = 'load'\ntopics = 5\n"
+        f"publishers = 2\nsubscribers = {subscribers}\npayload = 32\ninterval_us = 5000\n"
+        f"publisher_brokers = ['{publisher}']\nsubscriber_brokers = ['{subscriber}']\n"
+    )
+    before = [spent_ns(pid) for pid in pids]
+    command = [str(PROGRAMS / "mqtick-load"), "run", str(file), "--broker", publisher, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    used = [spent_ns(pid) - was for pid, was in zip(pids, before, strict=True)]
+    return [one / (10 * seconds * 1e6 / 5000) / 1e3 for one in used]
+
+
+def five(
+    report: Report,
+    folder: Path,
+    ports: tuple[int, int],
+    pids: tuple[int, int, int, int],
+    blocks: int,
+    seconds: float,
+) -> None:
+    """What each step of a message costs, and what five sites carry then.
+
+    `ports`: of both nodes; `pids`: of both brokers, and of both nodes.
+    """
+    few, many = 2, 10
+    found: list[Costs] = []
+    for block in range(blocks):
+        progress(f"five sites: block {block + 1} of {blocks}")
+        at = {
+            (far, count): spread(folder, (ports[0], ports[far]), pids, count, seconds)
+            for far in (0, 1)
+            for count in (few, many)
+        }
+
+        def line(far: int, who: int, at: dict[tuple[int, int], list[float]] = at) -> list[float]:
+            """Cost of a message, and of each copy: a line through both points."""
+            each = (at[far, many][who] - at[far, few][who]) / (many - few)
+            return [at[far, few][who] - few * each, each]
+
+        (broker_in, broker_out), (client_in, client_out) = line(0, 0), line(0, 2)
+        site_in = line(1, 3)[0]
+        site_out = (at[1, few][2] + at[1, many][2]) / 2 - client_in
+        found.append(Costs(broker_in, broker_out, client_in, client_out, site_in, site_out))
+    medians = []
+    for name, *values in zip(Costs._fields, *found, strict=True):
+        who = "Mosquitto" if name.startswith("broker") else "the node"
+        row = report.add(f"processor time: {name.replace('_', ', ')}", "us", who, values)
+        medians.append(row.median)
+    costs = Costs(*medians)
+    for name, members in PATTERNS.items():
+        of_brokers, of_all = gain(members, costs)
+        text = f"pattern {name}, five sites: limit, of one Mosquitto's"
+        report.add(f"{text}, by the brokers alone", "", "joined", [of_brokers], simulated=True)
+        report.add(text, "", "joined", [of_all], simulated=True)
+        goal = 4.5 if name == "C" else 1.0
+        report.compare(f"pattern {name}: goal and limit, of one Mosquitto's", goal, of_all, 1.0)
+
+
 def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: float) -> None:
     """Run it all."""
     with ExitStack() as open_ones:
@@ -154,7 +228,7 @@ def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: f
             open_ones.callback(process.wait)
             open_ones.callback(process.terminate)
             sites.append((own, broker, port, process))
-        (here, broker, port, process), (there, _, far, _) = sites
+        (here, broker, port, process), (far_folder, there, far, _) = sites
         settled(here, 2, 0)
         ends = [(broker.port, broker.port), (port, port), (port, far)]
         ways = [
@@ -163,7 +237,7 @@ def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: f
         ]
         for way, (_, reader) in enumerate(ways):
             reader.subscribe(topic(way))
-        for site in (here, there):
+        for site in (here, far_folder):
             settled(site, 2, 2)
         delays, wrong = latencies(ways, messages)
         rows = [
@@ -176,6 +250,9 @@ def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: f
         report.compare("added median latency of a node, us, and its goal", node_us, 60.0, 1.0)
         report.compare("median across one hop, us, and its goal", rows[2].median, 300.0, 1.0)
         assert broker.process is not None
+        assert there.process is not None
+        pids = broker.process.pid, there.process.pid, process.pid, sites[1][3].pid
+        five(report, here, (port, far), pids, blocks, 2 * seconds)
         for burst in (1, 32):
             costs: dict[str, list[float]] = {"Mosquitto": [], "the node": [], "floor": []}
             rates: dict[str, list[float]] = {"Mosquitto": [], PLACES[1]: []}

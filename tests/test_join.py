@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from joined import JOIN, Site, joined, settled, until, wanted
 
-from broker.conformance.client import PUBACK, PUBLISH, V3, V5, Client, Will
+from broker.conformance.client import PUBACK, PUBLISH, PUBREC, V3, V5, Client, Will
 from demo.local_broker import Mosquitto, program
 
 pytestmark = [
@@ -146,6 +146,56 @@ def test_a_will_is_published_at_all_sites_when_a_connection_ends_badly_only(
     delayed = Will("will", b"delayed", properties=[("will_delay", 1)])
     row[0].client("late", will=delayed, properties=[("session_expiry", 60)]).vanish()
     assert reader.message().payload == b"delayed"
+
+
+def test_a_delayed_will_is_published_at_all_sites_once_a_new_session_replaces_the_old_one(
+    pair: list[Site],
+) -> None:
+    here, there = pair
+    reader = there.client("reader")
+    subscribed((reader, "will"), sites=pair)
+    kept = [("session_expiry", 600)]
+    for payload, is_gone in ((b"gone", True), (b"still there", False)):
+        will = Will("will", payload, properties=[("will_delay", 500)])
+        first = here.client("client", will=will, properties=kept)
+        if is_gone:
+            first.vanish()
+            until(lambda: here.now("clients") == 0, "it is noticed")
+        here.client("client", clean=True).disconnect()
+        assert reader.message().payload == payload
+    for payload in (b"not", b"this one"):
+        will = Will("will", payload, properties=[("will_delay", 500 if payload == b"not" else 0)])
+        here.client("client", clean=False, will=will, properties=kept)
+    here.client("client", clean=False, properties=kept)
+    assert reader.message().payload == b"this one"
+
+
+def test_an_identifier_whose_message_the_broker_refused_is_free_for_the_next_message(
+    tmp_path: Path,
+) -> None:
+    with contextlib.ExitStack() as open_ones:
+        sites: list[Site] = []
+        for name in ("site-a", "site-b"):
+            folder = tmp_path / name
+            folder.mkdir()
+            (folder / "rules").write_text("topic read #\ntopic readwrite good\n")
+            lines = f"acl_file {folder}/rules\n" if not sites else ""
+            broker = Mosquitto(folder, lines)
+            broker.start()
+            open_ones.callback(broker.stop)
+            site = Site(folder, broker, neighbours=[one.url for one in sites])
+            site.start()
+            open_ones.callback(site.stop)
+            sites.append(site)
+        settled(*sites)
+        reader = sites[1].client("reader")
+        subscribed((reader, "good"), sites=sites)
+        writer = sites[0].client("writer")
+        bad = writer.encode.publish("bad", b"bad", qos=2, packet_id=7)
+        writer.send(bad)
+        assert writer.expect(PUBREC).reason == 0x87
+        writer.send(writer.encode.publish("good", b"good", qos=2, packet_id=7))
+        assert reader.message().payload == b"good"
 
 
 def test_a_session_that_is_kept_gets_what_was_published_elsewhere_while_it_was_away(

@@ -49,6 +49,15 @@ def hello(node: str = "abc", *, version: int = 1, index: str = "0/1", rest: str 
     return f"mqtick-join/{version}/{node}/5/{index}/{rest}"
 
 
+def test_a_client_does_not_get_the_sessions_of_the_node_at_its_broker(pair: list[Site]) -> None:
+    for version, reason in ((V5, 0x85), (V3, 2)):
+        for clean in (True, False):
+            thief = Client(("127.0.0.1", pair[1].port), version, f"mqtick-join-{pair[1].name}-0")
+            assert thief.connect(clean=clean).reason == reason
+    works(*pair)
+    assert "away" not in pair[1].log.read_text()
+
+
 def test_octets_that_are_no_mqtt_end_their_connection_and_nothing_else(pair: list[Site]) -> None:
     chance = random.Random(15)
     encode = Encoder(V5)

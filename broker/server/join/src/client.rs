@@ -103,6 +103,7 @@ impl Paired {
                     qos: will.qos,
                     retain: will.retain,
                     expiry: will.properties.message_expiry(),
+                    came_s: 0, // it comes when it is published
                     forwarded,
                     user: user.into(),
                     client: connect.client_id.into(),
@@ -206,9 +207,11 @@ impl Paired {
         let came_before =
             publish.qos == Qos::ExactlyOnce && !site.sessions.receive(&self.client, publish.id);
         let name = self.client.strip_prefix('\0').map_or(&*self.client, |_| "");
-        if came_before || !site.allows(&self.user, name, topic) {
+        let stays = is_echo(topic, publish.payload);
+        if came_before || stays || !site.allows(&self.user, name, topic) {
             return Ok(Next::Relay);
         }
+        let came_s = site.now_s;
         let make = || {
             let mut forwarded = Vec::new();
             publish.properties.forwarded(&mut forwarded);
@@ -218,6 +221,7 @@ impl Paired {
                 qos: publish.qos,
                 retain: publish.retain,
                 expiry: publish.properties.message_expiry(),
+                came_s,
                 forwarded,
                 user: self.user.clone(),
                 client: name.into(),
@@ -255,6 +259,10 @@ impl Paired {
         match decode(frame, self.version)? {
             Packet::Connack(connack) => self.connected(&connack, site),
             Packet::Ack(ack) => {
+                if ack.reason >= 0x80 {
+                    // No PUBREL follows: the identifier is free for another message.
+                    site.sessions.release(&self.client, ack.id);
+                }
                 if let Some(held) = self.held.get_mut(&ack.id) {
                     *held = Some(raw.into());
                     return Ok(false);
@@ -316,10 +324,10 @@ impl Paired {
             && site.allows(&self.user, &will.message.client, &will.message.topic)
         {
             let delay_s = will.delay_s.min(self.expiry_s);
-            match delay_s {
-                0 => publish_will(site, will.message),
-                _ if site.sessions.has_another(&self.client, self.token) => {}
-                _ => {
+            match (delay_s, site.sessions.successor(&self.client, self.token)) {
+                (0, _) | (_, Some(false)) => publish_will(site, will.message),
+                (_, Some(true)) => {} // it is back in time
+                (_, None) => {
                     let at_s = site.now_s + u64::from(delay_s);
                     site.sessions.keep_will(&self.client, at_s, will.message);
                 }
@@ -348,9 +356,25 @@ fn unstated(mut message: Message) -> Message {
     message
 }
 
+/// An echo message of a time server (docs/protocol.md, 4.5 and 4.8), on `P/f/SERVER/CLIENT`. It says
+/// between which instants its own broker delivered the reply. At another site that came later: who
+/// believed it would be wrong by the whole way. Without it the exchange counts as two-way.
+fn is_echo(topic: &str, payload: &[u8]) -> bool {
+    const FIRST: u8 = 0x15; // version 1, kind 5
+    const SECOND: u8 = 0x25;
+    let mut levels = topic.rsplit('/').skip(1);
+    let is_number = levels.next().is_some_and(|one| one.parse::<u8>().is_ok());
+    let is_layout = matches!(
+        (payload.first(), payload.len()),
+        (Some(&FIRST), 32) | (Some(&SECOND), 53)
+    );
+    is_layout && is_number && levels.next() == Some("f")
+}
+
 /// Send a will to the other sites: the broker serves this one.
 pub fn publish_will(site: &mut Site, message: Message) {
-    let message = unstated(message);
+    let mut message = unstated(message);
+    message.came_s = site.now_s;
     let (topic, client) = (message.topic.clone(), message.client.clone());
     let (qos, retain) = (message.qos, message.retain);
     site.node.publish(&topic, qos, retain, &client, || message);

@@ -20,17 +20,33 @@ struct Flying {
     tries: u8,
 }
 
+/// What the broker takes.
+struct Limits {
+    /// Messages above QoS 0 at once.
+    room: usize,
+    qos: Qos,
+    retains: bool,
+    /// Octets of a packet.
+    packet: usize,
+}
+
 /// The session. It does no input or output: what is to be sent is appended to `out`.
 pub struct Lane {
     name: String,
     version: Version,
     is_up: bool,
-    room: usize,
+    limits: Limits,
     last_id: u16,
     queue: VecDeque<(Key, Rc<Message>)>,
     flying: VecDeque<Flying>,
     /// What is to be sent.
     pub out: Vec<u8>,
+    /// Messages above QoS 0 that the broker has now, or never will.
+    pub done: Vec<Key>,
+    /// Seconds since the start of the node.
+    pub now_s: u64,
+    /// Messages whose time was over before the broker could have them.
+    pub expired: u64,
     /// Messages of QoS 0 for which there was no connection, or no room.
     pub dropped: u64,
     /// Messages above it that the broker refused.
@@ -45,14 +61,28 @@ impl Lane {
             name,
             version: Version::V5,
             is_up: false,
-            room: 0,
+            limits: Limits {
+                room: 0,
+                qos: Qos::ExactlyOnce,
+                retains: true,
+                packet: usize::MAX,
+            },
             last_id: 0,
             queue: VecDeque::new(),
             flying: VecDeque::new(),
             out: Vec::new(),
+            done: Vec::new(),
+            now_s: 0,
+            expired: 0,
             dropped: 0,
             refused: 0,
         }
+    }
+
+    /// Its client identifier.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Whether the broker has taken it.
@@ -109,15 +139,13 @@ impl Lane {
             self.queue.push_back((key, message));
             return self.fill();
         }
-        if self.is_up && !is_full {
-            write(&mut self.out, self.version, &message, 0, false);
-        } else {
+        if !self.is_up || is_full || !self.put(&self.as_taken(message), 0, false) {
             self.dropped += 1;
         }
     }
 
     fn fill(&mut self) {
-        while self.is_up && self.flying.len() < self.room {
+        while self.is_up && self.flying.len() < self.limits.room {
             let Some((key, message)) = self.queue.pop_front() else {
                 return;
             };
@@ -125,22 +153,57 @@ impl Lane {
             while self.flying.iter().any(|one| one.id == self.last_id) {
                 self.last_id = self.last_id.checked_add(1).unwrap_or(1);
             }
-            write(&mut self.out, self.version, &message, self.last_id, false);
-            self.flying.push_back(Flying {
-                id: self.last_id,
-                key,
-                message,
-                is_released: false,
-                tries: 1,
-            });
+            let (id, message) = (self.last_id, self.as_taken(message));
+            if message.expiry_at(self.now_s) == Some(0) {
+                self.expired += 1;
+                self.done.push(key);
+            } else if !self.put(&message, id, false) {
+                self.refused += 1;
+                self.done.push(key);
+            } else if message.qos == Qos::AtMostOnce {
+                self.done.push(key); // this broker takes nothing surer
+            } else {
+                self.flying.push_back(Flying {
+                    id,
+                    key,
+                    message,
+                    is_released: false,
+                    tries: 1,
+                });
+            }
         }
     }
 
-    /// A packet came; which messages the broker has now.
+    /// A message with the QoS and the retain flag that the broker takes.
+    fn as_taken(&self, message: Rc<Message>) -> Rc<Message> {
+        let (qos, retain) = (message.qos.min(self.limits.qos), message.retain);
+        let retain = retain && self.limits.retains;
+        if (qos, retain) == (message.qos, message.retain) {
+            return message;
+        }
+        Rc::new(Message {
+            qos,
+            retain,
+            ..Message::clone(&message)
+        })
+    }
+
+    /// Write a message, unless it is longer than the broker takes.
+    fn put(&mut self, message: &Message, id: u16, dup: bool) -> bool {
+        let before = self.out.len();
+        write(&mut self.out, self.version, message, self.now_s, id, dup);
+        let fits = self.out.len() - before <= self.limits.packet;
+        if !fits {
+            self.out.truncate(before);
+        }
+        fits
+    }
+
+    /// A packet came.
     ///
     /// # Errors
     /// Where the connection is to be closed.
-    pub fn take(&mut self, frame: &Frame<'_>, done: &mut Vec<Key>) -> Result<(), String> {
+    pub fn take(&mut self, frame: &Frame<'_>) -> Result<(), String> {
         let said = |error: Error| format!("the broker's answer is no MQTT: {error}");
         match decode(frame, self.version).map_err(said)? {
             Packet::Connack(connack) if connack.reason != 0 => {
@@ -152,15 +215,24 @@ impl Lane {
             }
             Packet::Connack(connack) if !self.is_up => {
                 self.is_up = true;
-                let most = connack.properties.receive_maximum().unwrap_or(64);
-                self.room = usize::from(most.min(1024));
-                self.resume(connack.session_present, done);
+                let said = &connack.properties;
+                let packet = said.maximum_packet_size();
+                self.limits = Limits {
+                    room: usize::from(said.receive_maximum().unwrap_or(64).min(1024)),
+                    qos: said
+                        .maximum_qos()
+                        .and_then(|qos| Qos::try_from(qos).ok())
+                        .unwrap_or(Qos::ExactlyOnce),
+                    retains: said.retain_available().unwrap_or(true),
+                    packet: packet.map_or(usize::MAX, |octets| octets as usize),
+                };
+                self.resume(connack.session_present);
             }
             Packet::Ack(one) if self.is_up => match one.kind {
-                AckKind::Puback => self.done(one.id, one.reason, done),
+                AckKind::Puback => self.answered(one.id, one.reason),
                 AckKind::Pubcomp => self.flying.retain(|flying| flying.id != one.id),
                 AckKind::Pubrec => {
-                    self.done(one.id, one.reason, done);
+                    self.answered(one.id, one.reason);
                     if one.reason < 0x80 {
                         ack(&mut self.out, self.version, AckKind::Pubrel, one.id, 0);
                     }
@@ -177,7 +249,7 @@ impl Lane {
         Ok(())
     }
 
-    fn done(&mut self, id: u16, reason: u8, done: &mut Vec<Key>) {
+    fn answered(&mut self, id: u16, reason: u8) {
         let Some(at) = self.flying.iter().position(|one| one.id == id) else {
             return;
         };
@@ -185,7 +257,7 @@ impl Lane {
             return;
         };
         if !one.is_released {
-            done.push(one.key);
+            self.done.push(one.key);
         }
         self.refused += u64::from(reason >= 0x80);
         match one.message.qos {
@@ -197,15 +269,20 @@ impl Lane {
     }
 
     /// Go on with what was under way.
-    fn resume(&mut self, is_present: bool, done: &mut Vec<Key>) {
+    fn resume(&mut self, is_present: bool) {
         if !is_present {
             self.flying.retain(|one| !one.is_released);
+            while self.flying.len() > self.limits.room
+                && let Some(one) = self.flying.pop_back()
+            {
+                self.queue.push_front((one.key, one.message));
+            }
         }
         // Too long for this broker, perhaps: those behind it are not to wait for ever.
         if let Some(first) = self.flying.pop_front_if(|one| one.tries >= MOST_TRIES) {
             self.refused += 1;
             if !first.is_released {
-                done.push(first.key);
+                self.done.push(first.key);
             }
         }
         if let Some(first) = self.flying.front_mut() {
@@ -218,6 +295,7 @@ impl Lane {
                     &mut self.out,
                     self.version,
                     &one.message,
+                    self.now_s,
                     one.id,
                     is_present,
                 ),
@@ -226,14 +304,14 @@ impl Lane {
     }
 }
 
-fn write(out: &mut Vec<u8>, version: Version, message: &Message, id: u16, dup: bool) {
+fn write(out: &mut Vec<u8>, version: Version, message: &Message, now_s: u64, id: u16, dup: bool) {
     let outgoing = Outgoing {
         dup,
         qos: message.qos,
         retain: message.retain,
         topic: &message.topic,
         id,
-        expiry: message.expiry,
+        expiry: message.expiry_at(now_s),
         forwarded: &message.forwarded,
         payload: &message.payload,
         ..Outgoing::default()
@@ -263,11 +341,11 @@ mod tests {
     }
 
     fn hear(lane: &mut Lane, say: impl FnOnce(&mut Vec<u8>)) -> Vec<Key> {
-        let (mut octets, mut done) = (Vec::new(), Vec::new());
+        let mut octets = Vec::new();
         say(&mut octets);
         let found = frame(&octets, 1 << 20).unwrap().unwrap();
-        lane.take(&found, &mut done).unwrap();
-        done
+        lane.take(&found).unwrap();
+        std::mem::take(&mut lane.done)
     }
 
     fn up(lane: &mut Lane, is_present: bool) -> Vec<Key> {
@@ -351,5 +429,83 @@ mod tests {
         lane.publish(key(3), message(Qos::AtMostOnce), false);
         assert_eq!(sent(&mut lane), [(0x30, 0)]);
         assert_eq!(lane.dropped, 2);
+    }
+
+    #[test]
+    fn nothing_is_sent_that_the_broker_says_it_does_not_take() {
+        let mut lane = lane();
+        lane.publish(key(1), message(Qos::ExactlyOnce), false);
+        let with = ConnackProperties {
+            maximum_qos: Some(Qos::AtLeastOnce),
+            retain_available: Some(false),
+            maximum_packet_size: Some(100),
+            ..ConnackProperties::default()
+        };
+        hear(&mut lane, |out| connack(out, Version::V5, false, 0, &with));
+        assert_eq!(sent(&mut lane), [(0x32, 1)], "with QoS 1");
+        let kept = Message {
+            retain: true,
+            ..Message::clone(&message(Qos::AtMostOnce))
+        };
+        lane.publish(key(2), Rc::new(kept), false);
+        assert_eq!(sent(&mut lane), [(0x30, 0)], "as one that is not kept");
+        let long = |qos| {
+            Rc::new(Message {
+                payload: vec![0; 100],
+                ..Message::clone(&message(qos))
+            })
+        };
+        lane.publish(key(3), long(Qos::AtMostOnce), false);
+        lane.publish(key(4), long(Qos::AtLeastOnce), false);
+        assert_eq!(sent(&mut lane), []);
+        assert_eq!((lane.dropped, lane.refused), (1, 1));
+        assert_eq!(lane.done, [key(4)], "nobody waits for it");
+    }
+
+    #[test]
+    fn a_broker_that_forgot_the_session_and_takes_less_at_once_is_sent_less_at_once() {
+        let mut lane = lane();
+        hear(&mut lane, |out| {
+            connack(out, Version::V5, false, 0, &ConnackProperties::default());
+        });
+        for number in 1..=3 {
+            lane.publish(key(number), message(Qos::AtLeastOnce), false);
+        }
+        assert_eq!(sent(&mut lane).len(), 3);
+        lane.closed();
+        lane.open(None, None);
+        up(&mut lane, false);
+        assert_eq!(sent(&mut lane), [(0x32, 1)]);
+        for number in 1..=3 {
+            let id = lane.flying.front().unwrap().id;
+            let done = hear(&mut lane, |out| {
+                ack(out, Version::V5, AckKind::Puback, id, 0);
+            });
+            assert_eq!(done, [key(number)]);
+        }
+    }
+
+    #[test]
+    fn a_message_whose_time_is_over_is_not_published_any_more() {
+        let mut lane = lane();
+        for (number, expiry) in [(1, 5), (2, 60)] {
+            let message = Message {
+                expiry: Some(expiry),
+                ..Message::clone(&message(Qos::AtLeastOnce))
+            };
+            lane.publish(key(number), Rc::new(message), false);
+        }
+        lane.now_s = 10;
+        assert_eq!(up(&mut lane, false), [key(1)]);
+        assert_eq!(lane.expired, 1);
+        let found = frame(&lane.out, 1 << 20).unwrap().unwrap();
+        lane.out = lane.out.split_off(found.length);
+        let found = frame(&lane.out, 1 << 20).unwrap().unwrap();
+        match mqtick_packet::decode(&found, Version::V5).unwrap() {
+            Packet::Publish(publish) => {
+                assert_eq!(publish.properties.message_expiry(), Some(50));
+            }
+            other => unreachable!("{other:?}"),
+        }
     }
 }

@@ -56,14 +56,25 @@ pub struct Message {
     pub qos: Qos,
     /// Whether it is to be kept.
     pub retain: bool,
-    /// Seconds for which it may still be delivered.
+    /// Seconds for which it could still be delivered when it came.
     pub expiry: Option<u32>,
+    /// When it came to this node, in its seconds.
+    pub came_s: u64,
     /// Properties that go with it, as `Properties::forwarded` gives them.
     pub forwarded: Vec<u8>,
     /// The user who published it, or empty.
     pub user: String,
     /// And the client.
     pub client: String,
+}
+
+impl Message {
+    /// Seconds for which it may still be delivered: less than when it came by how long it waited.
+    #[must_use]
+    pub fn expiry_at(&self, now_s: u64) -> Option<u32> {
+        let waited_s = u32::try_from(now_s.saturating_sub(self.came_s)).unwrap_or(u32::MAX);
+        self.expiry.map(|expiry| expiry.saturating_sub(waited_s))
+    }
 }
 
 /// What to do.

@@ -154,7 +154,13 @@ impl Manager {
     }
 
     fn write_lane(&mut self, number: usize) {
-        if let Some((lane, Some(token))) = self.lanes.get_mut(number)
+        let Some((lane, token)) = self.lanes.get_mut(number) else {
+            return;
+        };
+        for key in std::mem::take(&mut lane.done) {
+            self.site.node.delivered(key);
+        }
+        if let Some(token) = token
             && !lane.out.is_empty()
         {
             let (out, token) = (std::mem::take(&mut lane.out), *token);
@@ -171,21 +177,19 @@ impl Manager {
             return Ok(input.len());
         };
         let was_up = lane.is_up();
-        let (mut at, mut done) = (0, Vec::new());
+        let mut at = 0;
         while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
             let found = frame(rest, self.settings.limits.packet);
             let Some(found) = found.map_err(|error| error.to_string())? else {
                 break;
             };
             at += found.length;
-            lane.take(&found, &mut done)?;
+            lane.take(&found)?;
         }
         if lane.is_up() && !was_up && number == 0 {
             self.broker_said.clear();
             log::notice(&format!("broker {}: connected", self.broker));
         }
-        done.into_iter()
-            .for_each(|key| self.site.node.delivered(key));
         self.write_lane(number);
         Ok(at)
     }
@@ -211,6 +215,7 @@ impl Manager {
             let Some((lane, token)) = self.lanes.get_mut(number) else {
                 return;
             };
+            lane.now_s = now_s;
             if let Some(token) = *token {
                 if now_s.is_multiple_of(PING_S) {
                     lane.ping();

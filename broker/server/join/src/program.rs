@@ -20,10 +20,13 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "mqtick-join";
 const TURN_MS: u16 = 100;
+// Questions, signals and the supervisor wait so long at most while messages flow: looking for them in
+// each turn costs more system calls than the messages do.
+const BESIDE: Duration = Duration::from_millis(20);
 
 const USAGE: &str = "\
 Usage: mqtick-join --broker HOST[:PORT] [--listen ADDRESS:PORT] [--neighbour HOST[:PORT]]... [OPTION]...
@@ -322,8 +325,13 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     let (mut told, mut second) = (Instant::now(), 0);
     let mut before = BTreeMap::new();
     let lines = lines || std::io::stdout().is_terminal();
+    let mut looked = Instant::now();
     loop {
         manager.turn(TURN_MS);
+        if looked.elapsed() < BESIDE {
+            continue;
+        }
+        looked = Instant::now();
         if let Some(control) = &mut control {
             control.serve(|question| Some(reply(&mut manager, question)));
         }

@@ -13,6 +13,8 @@ struct Session {
     filters: HashSet<Arc<str>>,
     /// Its connection, if it has one.
     token: Option<u64>,
+    /// Whether that one goes on with what was there.
+    was_resumed: bool,
     /// For how long it outlives that, and when it ends now.
     expiry_s: u32,
     until_s: Option<u64>,
@@ -53,13 +55,21 @@ impl Sessions {
         is_present: bool,
         expiry_s: u32,
     ) -> Vec<Arc<str>> {
-        self.wills.retain(|will| will.client != *client);
         let gone = match is_present {
-            true => Vec::new(),
-            false => self.drop(client),
+            true => {
+                self.wills.retain(|will| will.client != *client);
+                Vec::new()
+            }
+            false => {
+                let its = self.wills.iter_mut();
+                let its = its.filter(|will| will.client == *client);
+                its.for_each(|will| will.at_s = 0); // the session that it belongs to is over
+                self.drop(client)
+            }
         };
         let session = self.all.entry(Arc::clone(client)).or_default();
         (session.token, session.until_s) = (Some(token), None);
+        session.was_resumed = is_present;
         self.changed |= session.expiry_s != expiry_s && !session.filters.is_empty();
         session.expiry_s = expiry_s;
         gone
@@ -145,11 +155,12 @@ impl Sessions {
         }
     }
 
-    /// Whether a client has another connection than this one.
+    /// Whether a client's newer connection than this one, if there is one, goes on with its session.
     #[must_use]
-    pub fn has_another(&self, client: &str, token: u64) -> bool {
-        let now = self.all.get(client).and_then(|session| session.token);
-        now.is_some_and(|now| now != token)
+    pub fn successor(&self, client: &str, token: u64) -> Option<bool> {
+        let session = self.all.get(client)?;
+        let is_other = session.token.is_some_and(|now| now != token);
+        is_other.then_some(session.was_resumed)
     }
 
     /// A message of QoS 2 came: whether for the first time.

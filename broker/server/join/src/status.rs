@@ -29,6 +29,7 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
     let lanes = || manager.lanes.iter().map(|(lane, _)| lane);
     let lost: u64 = lanes().map(|lane| lane.dropped).sum();
     let unwanted: u64 = lanes().map(|lane| lane.refused).sum();
+    let expired: u64 = lanes().map(|lane| lane.expired).sum();
     vec![
         ("connections_accepted", "Connections accepted.", accepted),
         (
@@ -79,8 +80,13 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         ),
         (
             "denied_broker",
-            "Messages of other sites that the broker refused.",
+            "Messages of other sites that the broker refused, or are too long for it.",
             unwanted,
+        ),
+        (
+            "expired",
+            "Messages of other sites whose time was over before the broker could have them.",
+            expired,
         ),
         (
             "denied_access",

@@ -160,8 +160,8 @@ pub fn topology(out: &mut Vec<u8>, state: &State) {
     publish(out, Version::V5, &message);
 }
 
-/// Append a message; `id` counts above QoS 0.
-pub fn message(out: &mut Vec<u8>, key: Key, again: bool, message: &Message, id: u16) {
+/// Append a message; `id` counts above QoS 0; `now_s` as in [`Message::came_s`].
+pub fn message(out: &mut Vec<u8>, key: Key, again: bool, message: &Message, id: u16, now_s: u64) {
     let flags = message.qos as u8 + if again { AGAIN } else { 0 };
     let tag = format!(
         "{:x} {:x} {:x} {flags:x}",
@@ -176,7 +176,7 @@ pub fn message(out: &mut Vec<u8>, key: Key, again: bool, message: &Message, id: 
         retain: message.retain,
         topic: &message.topic,
         id,
-        expiry: message.expiry,
+        expiry: message.expiry_at(now_s),
         forwarded: &forwarded,
         payload: &message.payload,
         ..Outgoing::default()
@@ -265,6 +265,7 @@ mod tests {
             qos: Qos::ExactlyOnce,
             retain: true,
             expiry: Some(7),
+            came_s: 0,
             forwarded,
             user: "a user".into(),
             client: "a client".into(),
@@ -275,10 +276,14 @@ mod tests {
             sequence: 77,
         };
         let mut octets = Vec::new();
-        message(&mut octets, key, true, &sent, 9);
+        message(&mut octets, key, true, &sent, 9, 0);
         let publish = read(&octets);
         assert_eq!((publish.qos, publish.id), (Qos::AtLeastOnce, 9));
-        assert_eq!(parse_message(&publish), Ok((key, true, sent)));
+        assert_eq!(parse_message(&publish), Ok((key, true, sent.clone())));
+        octets.clear();
+        message(&mut octets, key, true, &sent, 9, 5);
+        let left = parse_message(&read(&octets)).map(|(_, _, found)| found.expiry);
+        assert_eq!(left, Ok(Some(2)), "it waited for 5 seconds");
     }
 
     #[test]

@@ -136,6 +136,17 @@ impl Manager {
             self.greet_neighbour(token, &connect);
             return Ok(found.length);
         }
+        if self
+            .lanes
+            .iter()
+            .any(|(lane, _)| lane.name() == connect.client_id)
+        {
+            const NOT_VALID: u8 = 0x85; // the broker would end our own session of that name
+            self.counts.refused += 1;
+            self.send(token, &refusal(connect.version, NOT_VALID));
+            self.over(token);
+            return Ok(found.length);
+        }
         self.pair(
             token,
             &connect,

@@ -101,7 +101,8 @@ impl Manager {
                 self.site.node.state(link, &state);
             }
             Packet::Publish(publish) => {
-                let (key, again, message) = words::parse_message(publish)?;
+                let (key, again, mut message) = words::parse_message(publish)?;
+                message.came_s = self.site.now_s;
                 wires.came += 1;
                 if message.qos != Qos::AtMostOnce {
                     wires.owed.entry(key).or_default().push((index, publish.id));
@@ -275,7 +276,7 @@ impl Manager {
         }
         wires.sent += 1;
         let mut out = Vec::new();
-        words::message(&mut out, key, again, &message, id);
+        words::message(&mut out, key, again, &message, id, self.site.now_s);
         self.send(token, &out);
     }
 }

@@ -1,0 +1,95 @@
+"""How much five joined brokers in a row carry, each and each node on a processor of its own.
+
+The published benchmark (Banno et al. 2019): five topics, each with ten publishers and ten
+subscribers, at one broker (alone) or spread over five sites:
+
+    B  two publishers and two subscribers of every topic at each site: no locality
+    C  all of one topic at each site
+    D  eight and eight of one topic at each site, one and one of two others
+
+A message costs what `Costs` says, whatever else happens; the limit is where the first processor has
+nothing left. Messages go along the row to each site that has subscribers, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["PATTERNS", "Costs", "gain"]
+
+SITES = TOPICS = 5
+MEMBERS = 10  # publishers, and subscribers, of a topic
+Members = Sequence[Sequence[int]]
+"""Of each topic at each site: as many publishers as subscribers."""
+
+
+def _near(site: int, topic: int, counts: tuple[int, int, int]) -> int:
+    """`counts`: at the site of the topic, at the next one, at the one after that."""
+    distance = (site - topic) % SITES
+    return counts[distance] if distance < len(counts) else 0
+
+
+def _pattern(counts: tuple[int, int, int]) -> Members:
+    topics = range(TOPICS)
+    return [[_near(site, topic, counts) for site in range(SITES)] for topic in topics]
+
+
+PATTERNS: dict[str, Members] = {
+    "B": [[MEMBERS // SITES] * SITES] * TOPICS,
+    "C": _pattern((10, 0, 0)),
+    "D": _pattern((8, 1, 1)),
+}
+
+
+class Costs(NamedTuple):
+    """Processor time in us.
+
+    Attributes:
+        broker_in: Of the broker, for a message that is published.
+        broker_out: And for each copy.
+        client_in: Of a node, for a message that a client publishes.
+        client_out: And for each copy.
+        site_in: For a message that comes from a neighbour and goes to the broker.
+        site_out: For a message that goes to a neighbour.
+    """
+
+    broker_in: float
+    broker_out: float
+    client_in: float
+    client_out: float
+    site_in: float
+    site_out: float
+
+
+def _carried(row: Sequence[int], origin: int) -> tuple[list[bool], list[int]]:
+    """Which sites get a message of this topic, and to how many neighbours each passes it on."""
+    wanting = [site for site in range(SITES) if row[site] and site != origin]
+    first, last = min([origin, *wanting]), max([origin, *wanting])
+    gets = [first <= site <= last and site != origin for site in range(SITES)]
+    passes = [0] * SITES
+    for site in range(first, last + 1):
+        # Away from the origin; the origin itself may pass it both ways.
+        passes[site] = int(first < site <= origin) + int(origin <= site < last)
+    return gets, passes
+
+
+def gain(members: Members, costs: Costs) -> tuple[float, float]:
+    """How much more than one broker alone all sites carry: by their brokers, and with nodes."""
+    brokers, nodes = [0.0] * SITES, [0.0] * SITES
+    for row in members:
+        for origin, publishers in enumerate(row):
+            if not publishers:
+                continue
+            gets, passes = _carried(row, origin)
+            for site in range(SITES):
+                is_here = site == origin
+                delivers = is_here or (gets[site] and row[site] > 0)
+                copies = row[site] if delivers else 0
+                if delivers:
+                    brokers[site] += publishers * (costs.broker_in + copies * costs.broker_out)
+                used = copies * costs.client_out + passes[site] * costs.site_out
+                used += costs.client_in if is_here else costs.site_in * gets[site]
+                nodes[site] += publishers * used
+    alone = TOPICS * MEMBERS * (costs.broker_in + MEMBERS * costs.broker_out)
+    return alone / max(brokers), alone / max(*brokers, *nodes)
