@@ -157,7 +157,8 @@ def spread(
     publisher, subscriber = (f"127.0.0.1:{port}" for port in ports)
     file = folder / "scenario.toml"
     file.write_text(
-        f"seconds = {seconds}\n[[group]]\nname = 't'\nkind = 'load'\ntopics = 5\n"
+        f"seconds = {seconds}\nramp_up_s = 0.2\nramp_down_s = 0.2\n"
+        "[[group]]\nname = 't'\nkind = 'load'\ntopics = 5\n"
         f"publishers = 2\nsubscribers = {subscribers}\npayload = 32\ninterval_us = 5000\n"
         f"publisher_brokers = ['{publisher}']\nsubscriber_brokers = ['{subscriber}']\n"
     )
@@ -252,7 +253,7 @@ def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: f
         assert broker.process is not None
         assert there.process is not None
         pids = broker.process.pid, there.process.pid, process.pid, sites[1][3].pid
-        five(report, here, (port, far), pids, blocks, 2 * seconds)
+        five(report, here, (port, far), pids, blocks, seconds + 0.5)
         for burst in (1, 32):
             costs: dict[str, list[float]] = {"Mosquitto": [], "the node": [], "floor": []}
             rates: dict[str, list[float]] = {"Mosquitto": [], PLACES[1]: []}
