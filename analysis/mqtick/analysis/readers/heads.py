@@ -518,7 +518,7 @@ _HEADS: Final = (
     ),
     _Head(
         "LeCroy CSV",
-        "",
+        "the first rows of an HDO9404",
         "LeCroy",
         re.compile(r"\ALECROY(?P<model>[^,; \n]*)[,; ][^,; \n]*[,; ]Waveform"),
     ),
