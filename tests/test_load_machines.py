@@ -59,7 +59,8 @@ _CONNECTIONS = 7
 CLOCK = """#!/bin/sh
 echo asked >>"$0.asked"
 now=$(date +%s%N)
-echo "{\\"earliest_ns\\": $((now - {high})), \\"latest_ns\\": $((now - {low})), \\"clock_ns\\": $now}"
+earliest=$((now - {high})) latest=$((now - {low}))
+echo "{\\"earliest_ns\\": $earliest, \\"latest_ns\\": $latest, \\"clock_ns\\": $now}"
 """
 STAND_IN = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
@@ -233,7 +234,7 @@ def test_each_copy_comes_once_and_its_latency_is_an_interval(rig: Rig, qos: int)
         assert found[key] == 0, key
     rows = {(row["key"], row["who"]): row["median"] for row in result["rows"]}
     for one in "ab":
-        # Both have this machine's clock, so that their true errors are the same: within the interval.
+        # Both have this machine's clock: their true errors are the same, within the interval.
         assert rows["clock_low_us", one] < -100 < 150 < rows["clock_high_us", one]
         assert rows["wire_p50_us", f"{one} to {one}"] > 0
     assert rows["clocks_within_us", "a to b"] >= 250

@@ -472,6 +472,18 @@ mod tests {
     }
 
     #[test]
+    fn machines_have_clients_in_turn_and_each_client_is_on_one() {
+        let text = "[[machine]]\nname = \"a\"\n[[machine]]\nname = \"b\"\n[[group]]\ntopics = 2\n\
+                    publishers = 3\nsubscribers = 5\nsubscriber_machines = [\"b\"]";
+        let mut found = Scenario::parse(text).unwrap();
+        assert_eq!(found.clients(), 16);
+        found.own = Some(0);
+        assert_eq!(found.clients(), 4);
+        found.own = Some(1);
+        assert_eq!(found.clients(), 12);
+    }
+
+    #[test]
     fn a_wrong_file_is_told_by_key_value_and_limit() {
         for (text, expected) in [
             ("", "no [[group]]"),
@@ -510,6 +522,27 @@ mod tests {
                 "leave nothing of seconds 2",
             ),
             ("[[group]]\nmessages = 0", "messages 0"),
+            ("[[machine]]\n[[group]]", "machine \"\": name: 1 to 64"),
+            (
+                "[[machine]]\nname = \"a\"\n[[machine]]\nname = \"a\"\n[[group]]",
+                "two machines are called \"a\"",
+            ),
+            (
+                "[[machine]]\nname = \"a\"\nssh = \"-oProxyCommand=x\"\n[[group]]",
+                "ssh: give [USER@]HOST",
+            ),
+            (
+                "[[machine]]\nname = \"a\"\nprogram = \"x;y\"\n[[group]]",
+                "program: letters, digits",
+            ),
+            (
+                "[[group]]\nsubscriber_machines = [\"b\"]",
+                "no [[machine]] is called \"b\"",
+            ),
+            (
+                "[[machine]]\nname = \"a\"\n[[machine]]\nname = \"b\"\n[[group]]\nshared = true",
+                "who shares messages has to be on one machine",
+            ),
             ("[[[[", "TOML parse error"),
         ] {
             let error = Scenario::parse(text).unwrap_err();
