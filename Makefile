@@ -201,7 +201,7 @@ test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's st
 	  --udp mqtick=broker/server/target/debug/mqtick-broker
 	$(PYTEST) -q -n 4 --dist load $(addprefix broker/conformance/tests/test_,qos.py session.py) \
 	  --broker mqtick=broker/server/target/debug/mqtick-broker --kept
-	$(PYTEST) -q -n 4 --dist loadfile -m broker tests
+	$(PYTEST) -q -n 4 --dist loadfile -m 'broker and not alone' tests
 test-broker-loom: setup-broker ## what the broker's threads hand each other, in every order that loom can think of
 	cd broker/server && cargo test --locked --quiet -p mqtick-threads
 test-broker-miri: setup-broker ## the broker's crates that parse, in Miri, which finds undefined behaviour (nightly Rust)

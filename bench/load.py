@@ -79,11 +79,11 @@ def rate(who: str, port: int, seconds: float, folder: Path, processor: int) -> f
     return int(came) / float(passed_s)
 
 
-def stamps(port: int, folder: Path) -> tuple[list[float], list[float]]:
-    """Return, less the capture's, the stamps when copies came, and when messages left, in us."""
+def stamps(program: str, port: int, folder: Path) -> tuple[list[float], list[float]]:
+    """Return mqtick-load's stamps less the capture's, in us: when copies came, messages left."""
     file, csv = folder / "stamped.toml", folder / "stamped.csv"
     file.write_text(_STAMPED)
-    command = [str(_BUILT / "mqtick-load"), "run", str(file), "--csv", str(csv), "--json"]
+    command = [program, "run", str(file), "--csv", str(csv), "--json"]
     sniffers = Sniffer(outgoing=True), Sniffer()
     packets: tuple[list[Received], list[Received]] = [], []
     with subprocess.Popen(
@@ -142,7 +142,7 @@ def main() -> None:
                 rates[who].append(rate(who, broker.port, args.seconds, folder, processors[-1]))
         os.sched_setaffinity(broker.process.pid, set(processors))
         progress("stamps and capture")
-        at, left = stamps(broker.port, folder)
+        at, left = stamps(str(_BUILT / "mqtick-load"), broker.port, folder)
     for who, found in rates.items():
         report.add("messages a second on one core", "1/s", who, found, digits=0)
     report.add("stamp when a copy came less the capture's", "us", "mqtick-load", at)

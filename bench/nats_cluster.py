@@ -68,11 +68,11 @@ def scenario(brokers: list[str], seconds: float, qos: int, pid: int) -> str:
     )
 
 
-def run(text: str, folder: Path) -> dict[str, float]:
+def run(program: str, text: str, folder: Path) -> dict[str, float]:
     """Run it; RuntimeError with its sentence where it fails."""
     file = folder / "scenario.toml"
     file.write_text(text)
-    command = [str(_LOAD), "run", str(file), "--patience", "10", "--json"]
+    command = [program, "run", str(file), "--patience", "10", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip())
@@ -94,7 +94,7 @@ def cluster(folder: Path) -> Iterator[tuple[list[str], float]]:
         while True:
             # Sessions need the leader that the nodes elect; until then they refuse.
             try:
-                run(scenario(brokers, 0.2, 1, os.getpid()), folder)
+                run(str(_LOAD), scenario(brokers, 0.2, 1, os.getpid()), folder)
                 break
             except RuntimeError:
                 if time.monotonic() > began + _LIMIT_S:
@@ -122,7 +122,9 @@ def main() -> None:
             for qos in (0, 1):
                 for who, brokers in served.items():
                     progress(f"round {number + 1} of {args.rounds}: {who}, QoS {qos}")
-                    found = run(scenario(brokers, args.seconds, qos, os.getpid()), folder)
+                    found = run(
+                        str(_LOAD), scenario(brokers, args.seconds, qos, os.getpid()), folder
+                    )
                     for key, _, _ in _TAKES:
                         figures[qos, key, who].append(found[key])
     report = Report("nats-cluster")

@@ -65,7 +65,10 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mosquitto
 
 def program() -> str:
     found = [BUILT / kind / "mqtick-load" for kind in ("release", "debug")]
-    return str(max((one for one in found if one.exists()), key=lambda one: one.stat().st_mtime))
+    built = [one for one in found if one.exists()]
+    if not built:
+        pytest.skip("mqtick-load is not built: make test-broker")
+    return str(max(built, key=lambda one: one.stat().st_mtime))
 
 
 def load(*words: str, code: int = 0) -> dict[str, Any]:
@@ -141,7 +144,7 @@ def test_ctrl_c_in_a_run_prints_what_was_measured(broker: Mosquitto, tmp_path: P
 def test_stamps_are_those_of_a_packet_capture(tmp_path: Path) -> None:
     try:
         with running(Mosquitto(tmp_path)) as broker:
-            came, left = stamps(broker.port, tmp_path)
+            came, left = stamps(program(), broker.port, tmp_path)
     except PermissionError:
         pytest.skip("a packet socket wants CAP_NET_RAW")
     for found in (came, left):
@@ -154,6 +157,6 @@ def test_subscribers_of_three_joined_nats_servers_hear_each_message_once(tmp_pat
     if program_named("nats-server") is None:
         pytest.skip(Nats.missing)
     with cluster(tmp_path) as (brokers, ready_s):
-        found = run(scenario(brokers, 2.0, 0, 1), tmp_path)
+        found = run(program(), scenario(brokers, 2.0, 0, 1), tmp_path)
     assert ready_s > 0
     assert (found["lost"], found["duplicates"], found["disorder"]) == (0, 0, 0)
