@@ -24,8 +24,14 @@ UNSUBSCRIBE, UNSUBACK = 0x14, 0x15
 BUILT = Path(__file__).parent.parent / "broker/server/target"
 
 
+CHOSEN = os.environ.get("MQTICK_ACCELERATE")
+"""Which mqtick-accelerate is meant; None: the one that was built last."""
+
+
 def program() -> str:
     """Where it is."""
+    if CHOSEN:
+        return CHOSEN
     found = [BUILT / kind / "mqtick-accelerate" for kind in ("release", "debug")]
     there = [path for path in found if path.exists()]
     if not there:

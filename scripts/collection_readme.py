@@ -16,7 +16,10 @@ import yaml
 
 COLLECTION = Path(__file__).parent.parent / "ansible"
 # What everybody needs first.
-ROLES = ("fleet", "broker", "timeserver", "client", "gpio", "tuning", "bench", "monitoring")
+ROLES = (
+    *("fleet", "broker", "join", "timeserver", "client"),
+    *("gpio", "tuning", "bench", "monitoring"),
+)
 BEGIN = "<!-- from the roles' argument specs, by scripts/collection_readme.py -->"
 END = "<!-- end of what is generated -->"
 

@@ -3,7 +3,7 @@
 # Does nothing when everything is there.
 #
 #   scripts/setup.sh demo     what `make demo` needs: a broker and chronyd
-#                    test     and the fast tests: nats-server, sigrok-cli, pdftotext
+#                    test     and the fast tests: nats-server, sigrok-cli, pdftotext, sshd
 #                    slow     and the slow ones: Chromium
 #                    check    the Python parts of all of these and of `make check`; no programs
 #
@@ -98,6 +98,8 @@ missing_packages() {
   command -v mosquitto_sub >/dev/null || echo mosquitto-clients
   # what looks at the PDF of reports
   command -v pdftotext >/dev/null || echo poppler-utils
+  # another machine for mqtick-load, on loopback; as a service it stays off
+  command -v sshd >/dev/null || echo openssh-server
   if [ "$level" = test ]; then return; fi
   # what looks at their pages
   command -v chromium >/dev/null || echo chromium

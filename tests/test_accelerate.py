@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from told import where_the_kernel_can
 
 from demo.local_broker import running
 from demo.local_sensors import (
@@ -69,10 +70,8 @@ def in_kernel(folder: Path, *, bridged: bool) -> Iterator[Launch]:
         at = open_ones.enter_context(between_namespaces(folder, bridged=bridged))
 
         def start(only: str = "#", *more: str) -> Accelerator:
-            try:
+            with where_the_kernel_can():
                 one = in_the_kernel(folder, at, only, *more, bridged=bridged)
-            except OSError:
-                pytest.skip("not built for the kernel (make accelerate), or it cannot")
             open_ones.callback(one.process.wait)
             open_ones.callback(one.process.terminate)
             return one

@@ -224,6 +224,28 @@ def test_a_topic_with_a_shared_subscription_is_left_to_the_broker(launch: Launch
     assert sorted(got) == list(range(first, publisher.count))
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "[limits]\npublishes_a_second_a_client = 1000000\n",
+        '[[delivery.topic]]\nfilter = "room/#"\nmode = "parallel"\n',
+    ],
+)
+def test_what_the_broker_must_see_or_gives_to_several_threads_is_left_to_it(
+    launch: Launch, lines: str
+) -> None:
+    place = launch(lines)
+    sensor = place.sensor("sensor").subscribe("room/1")
+    publisher = place.publisher()
+    for _ in range(10):
+        for _ in range(20):
+            publisher.publish()
+        publisher.is_served()
+        hear_all(sensor)
+        assert place.one.status()["topics"] == []
+    sensor.has(*publisher.all())
+
+
 def test_a_mark_that_a_client_sets_keeps_nobody_from_its_messages(launch: Launch) -> None:
     place = launch()
     tcp = place.tcp()

@@ -121,6 +121,26 @@ def test_what_is_left_of_a_longer_message_is_not_in_the_checksum_of_the_next(
 
 
 @needs_compiler
+@pytest.mark.parametrize("set_ns", [50_000_000, -50_000_000, 2**40, -(2**40)])
+def test_a_clock_that_is_set_while_a_frame_waits_makes_no_residence_longer(
+    library: Library, set_ns: int
+) -> None:
+    name = "mqtt-udp, a trailer, IPv4"
+    case = next(vector for vector in VECTORS if vector["name"] == name)
+    now_ns, spent_ns = case["now_ns"], 20_000
+    # The last sign of life is of before the clock was set; the stamp is of before, or of after.
+    library.load({**case, "settings": {"ahead_ns": -set_ns}})
+    stated = []
+    for arrival_ns in (now_ns - set_ns - spent_ns, now_ns - spent_ns):
+        copies = library.arrives(bytes.fromhex(case["frame"]), arrival_ns, now_ns)["copies"]
+        trailers = {bytes.fromhex(copy["frame"])[-16:] for copy in copies}
+        assert len(trailers) == 1
+        trailer = trailers.pop()
+        stated.append(int.from_bytes(trailer[:8], "big") >> 16 if trailer[-1] else None)
+    assert sorted(stated, key=str) == [spent_ns, None]
+
+
+@needs_compiler
 def test_nothing_is_copied_by_a_rule_that_is_being_written(library: Library) -> None:
     case = copied("IPv4")
     library.load(case)

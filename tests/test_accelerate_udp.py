@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from told import Launch, Place, hear_all, numbers
+from told import Launch, Place, hear_all, numbers, where_the_kernel_can
 
 from demo.local_broker import free_port
 from demo.local_sensors import (
@@ -401,10 +401,8 @@ def test_the_kernel_copies_both_protocols_of_one_broker(tmp_path: Path) -> None:
     feed = broker.told()
     with between_namespaces(tmp_path, broker=broker) as at:
         also = ("--broker", f"mqtt-sn://10.77.0.1:{port}")
-        try:
+        with where_the_kernel_can():
             one = in_the_kernel(tmp_path, at, "#", *also, feed=feed, udp=True)
-        except OSError:
-            pytest.skip("not built for the kernel (make accelerate), or it cannot")
         peer = one.sensor("peer").connect().subscribe("room/1")
         sensor = Sensor(("10.77.0.1", port), "sensor", CLIENT_SIDE).connect().subscribe("room/1")
         by_peer, by_sensor = one.sensor("p"), Sensor(("10.77.0.1", port), "s", CLIENT_SIDE)

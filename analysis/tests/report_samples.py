@@ -272,7 +272,7 @@ def same_n(values: Sequence[float] | Array, **options: Any) -> Result:
 
 
 def _nothing() -> Result:
-    shots = [Shot(i + 1, 2, MISSED, "no edge of last in its window") for i in range(5)]
+    shots = [Shot(i + 1, 2, MISSED, "no edge of last in its window.") for i in range(5)]
     nodes = ("publisher", "rpi1", "rpi2")
     return analyse(Measurement("Nothing came", SKEW, True, nodes, *nodes, shots), ())
 

@@ -345,7 +345,7 @@ def test_wrong_words_are_refused_in_a_sentence(
     [
         (["--threshold", "9V"], "The threshold of 9 V lies outside its 1,000 samples"),
         (["--from", "1s"], "is outside its record, which is from -100 to 900 us"),
-        (["--skip", "5"], "All of its 1 edges were to be skipped"),
+        (["--skip", "5"], "All of its edges (1) were to be skipped"),
         (["--hysteresis", "9V"], "The hysteresis of 9 V reaches beyond"),
     ],
 )

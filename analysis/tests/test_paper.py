@@ -218,6 +218,7 @@ def test_tables_alone_draw_nothing(log: Path, tmp_path: Path) -> None:
         (["--figure", "nothing"], "there is no figure 'nothing' of this measurement"),
         (["--figure", "all", "--tables-only"], "--tables-only and --figure contradict"),
         (["--junit", "/nonexistent/a.xml"], "/nonexistent/a.xml cannot be written"),
+        (["--markdown", "."], ". cannot be written"),
         (["--width", "8m"], "'8m' is not a width"),
         (["--width", "1mm"], "'1mm' is not a width"),
         (["--format", "eps"], "'eps' is none of pdf, pgf, svg, png"),

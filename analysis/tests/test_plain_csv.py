@@ -309,3 +309,47 @@ def test_a_last_line_of_white_space_alone_is_no_row(tmp_path: Path, rows: str) -
     else:
         with pytest.raises(CaptureError, match="no row of numbers"):
             columns.read_rows(path, layout, notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "apart", "said"),
+    [
+        ("time", 1.0, "no unit: s were assumed, so that the samples are 1 s apart."),
+        ("time [s]", 1.0, ""),
+        ("time", 1e-6, ""),
+    ],
+)
+def test_times_without_a_unit_are_in_seconds_and_a_note_says_so_where_that_is_doubtful(
+    tmp_path: Path, name: str, apart: float, said: str
+) -> None:
+    rows = "\n".join(f"{number * apart:.9g},{number // 50 % 2}.5" for number in range(200))
+    opened, (capture,) = read_written(tmp_path, f"{name},a\n{rows}\n")
+    assert wave(capture, "a").interval_fs == round(apart * 1e15)
+    assert said in " ".join(opened.notes)
+    assert any("names no unit" in note for note in opened.notes) == bool(said)
+
+
+def test_times_of_hours_are_refused_since_they_are_in_another_unit(tmp_path: Path) -> None:
+    rows = "\n".join(f"{number * 1000},{number // 50 % 2}.5" for number in range(200))
+    with pytest.raises(CaptureError, match=r"199,000 s from first to last.*name the unit"):
+        read_written(tmp_path, f"time,a\n{rows}\n")
+
+
+@pytest.mark.parametrize(
+    ("late_us", "delimiter", "comma"), [(0, ",", False), (100, ",", False), (100, ";", True)]
+)
+def test_a_second_column_of_times_has_to_have_the_same_times(
+    tmp_path: Path, late_us: int, delimiter: str, comma: bool
+) -> None:
+    rows = "\n".join(
+        delimiter.join(f"{cell:.6f}" for cell in (t * 1e-6, level, (t + late_us) * 1e-6, level))
+        for t, level in ((t, 3.3 * (t // 50 % 2)) for t in range(200))
+    )
+    names = delimiter.join(("time [s]", "a", "time [s]", "b"))
+    text = f"{names}\n{rows.replace('.', ',') if comma else rows}\n"
+    if late_us:
+        with pytest.raises(CaptureError, match="column 3 has other times than column 1"):
+            read_written(tmp_path, text)
+    else:
+        _, (capture,) = read_written(tmp_path, text)
+        assert list(capture.signals) == ["a", "b"]

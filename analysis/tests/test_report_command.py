@@ -452,5 +452,5 @@ def test_a_run_that_is_not_read_to_its_end_leaves_no_process_and_no_traceback(
     # a terminal's Ctrl-C goes to the whole group, other signals to the one that was named
     (os.killpg if number == signal.SIGINT else os.kill)(reader.pid, number)
     # its output ends only when the last of them has ended
-    _, said = reader.communicate(timeout=5)
+    _, said = reader.communicate(timeout=60)
     assert (reader.returncode, said) == (code, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis.tests.text_files import CSV, changes, read_text, read_written, wave
+from mqtick.analysis.readers import registry
 from mqtick.analysis.readers.registry import FORMATS, open_capture
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.edges import find_edges
@@ -104,7 +106,18 @@ SALEAE = "Time [s],Channel 0,Channel 1\n" + "".join(
 
 # Numbers as they stand in files that others published (what is left out are more rows, and serial
 # numbers): a waveform of a Siglent SDS1202X-E, of an SDS1104X-E through Siglent's converter, of a
-# Keysight N8900A, and a recording of a Saleae analyser.
+# Keysight N8900A, of a LeCroy HDO9404, and a recording of a Saleae analyser.
+PUBLISHED_LECROY = """LECROYHDO9404,00000,Waveform
+Segments,1,SegmentSize,5
+Segment,TrigTime,TimeSinceSegment1
+#1,28-Dec-2020 13:34:10,0
+Time,Ampl
+-1.78051e-07,-0.00034916992
+-1.76051e-07,-0.00029708659
+-1.74051e-07,-0.00029708659
+-1.72051e-07,-0.00035812174
+-1.70051e-07,-0.00042729492
+"""
 PUBLISHED_SIGLENT = """Record Length,Analog:5
 Sample Interval,CH1:0.0000020000000
 Vertical Units,CH1:V,,,
@@ -225,6 +238,10 @@ def test_segments_of_an_infiniium_are_not_taken_for_channels(tmp_path: Path) -> 
         (TEKTRONIX_MSO, "Tektronix", "Tektronix MSO3012", "CH2", -80, 40, [0.5, 0.75]),
         (LECROY, "LeCroy", "LeCroy WS4054HD", "Ampl", -8, 8, [0.25, 0.5]),
         (
+            PUBLISHED_LECROY, "LeCroy", "LeCroy HDO9404",
+            "Ampl", -178.051, 2, [-0.00034917, -0.000297087],
+        ),
+        (
             (CSV / "keysight-scope-plot.csv").read_text(),
             "Keysight InfiniiVision", "Keysight", "2", -1000, 1, [-0.000201005, 0],
         ),
@@ -240,7 +257,7 @@ def test_a_file_of_an_instrument_has_its_time_base_and_volts(
     format: str,
     instrument: str,
     channel: str,
-    start_ns: int,
+    start_ns: float,
     interval_ns: int,
     volts: list[float],
 ) -> None:
@@ -351,9 +368,13 @@ def test_infiniiums_head_tells_the_time(tmp_path: Path, timed: bool) -> None:
     assert np.allclose(wave(capture, "1").volts(), [1, 2, 3])
 
 
-def test_a_format_without_a_file_of_its_own_says_so(tmp_path: Path) -> None:
+def test_a_format_without_a_file_of_its_own_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.csv"
     path.write_text(LECROY)
+    unseen = [replace(known, tested="") for known in registry.FORMATS]
+    monkeypatch.setattr(registry, "FORMATS", unseen)
     assert "untested: no such file by other authors was available" in open_capture(path).notes[0]
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from blank_tree import CACHE
 from hosts import Host, Rig
 from playbook import ANSIBLE, PROJECT, Run, play, write_inventory
@@ -168,20 +169,33 @@ def snapshot(host: Host) -> set[str]:
 
 @functools.cache
 def wheelhouse(release: str) -> Path:
-    """Build the wheelhouse of this checkout; Debian packages are fetched the first time only.
+    """Build the wheelhouse of this checkout; Debian packages are fetched the first time only."""
+    folder = CACHE / "wheelhouse"
+    builder = (PYTHON, PROJECT / "scripts/wheelhouse.py")
+    _once_a_run("wheelhouse", *builder, f"--targets={release}-amd64", "--folder", folder)
+    return folder
 
-    Files of tests that run beside each other share one, made by the first.
-    """
-    folder, made_for = CACHE / "wheelhouse", CACHE / "wheelhouse-made-for"
+
+@functools.cache
+def broker_package() -> Path:
+    """Build the Debian package of mqtick-broker; cargo compiles only what has changed."""
+    if not shutil.which("cargo"):
+        pytest.skip("cargo is not installed, so mqtick-broker cannot be built: make setup-broker")
+    _once_a_run("broker-package", PROJECT / "scripts/broker-package.sh")
+    (made,) = (PROJECT / "build").glob("mqtick-broker_*_amd64.deb")
+    return made
+
+
+def _once_a_run(what: str, *command: str | Path) -> None:
+    """Let the first of the files of tests that run beside each other make what all use."""
+    made_for = CACHE / f"{what}-made-for"
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "wheelhouse-lock").open("w") as lock:
+    with (CACHE / f"{what}-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not run or not made_for.exists() or made_for.read_text() != run:
-            builder = PROJECT / "scripts/wheelhouse.py"
-            _run(PYTHON, builder, f"--targets={release}-amd64", "--folder", folder)
+            _run(*command)
             made_for.write_text(run)
-    return folder
 
 
 def other_wheelhouse(now: Path, version: str, change: Callable[[Path], None]) -> Path:

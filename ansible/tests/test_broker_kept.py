@@ -24,7 +24,7 @@ class Host:
         self.files[0].parent.mkdir()
         names = " ".join(map(str, self.files))
         variables = yaml.safe_load((ROLE / "vars/main.yml").read_text())
-        self.sums = variables["broker_sums"].replace("{{ broker_files_own | join(' ') }}", names)
+        self.sums = variables["broker_sums"].replace("{{ broker_files_this | join(' ') }}", names)
         tasks = yaml.safe_load((ROLE / "tasks/configuration.yml").read_text())
         self.command = tasks[0]["ansible.builtin.shell"]["cmd"]
         for text, value in {

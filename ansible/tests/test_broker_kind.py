@@ -6,15 +6,14 @@ h1 is broker and time server, h2 a client.
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fleet import (
     CLOCKS,
     RELEASE,
     Fleet,
+    broker_package,
     is_right,
     look,
     ntp_server,
@@ -23,7 +22,7 @@ from fleet import (
     wrong_clock,
 )
 from hosts import Host, Rig
-from playbook import PROJECT, needs_hosts, write_inventory
+from playbook import needs_hosts, write_inventory
 
 from demo.local_programs import wait_until
 
@@ -34,19 +33,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def package() -> Path:
-    """Build the package; cargo compiles only what has changed."""
-    if not shutil.which("cargo"):
-        pytest.skip("cargo is not installed, so mqtick-broker cannot be built: make setup-broker")
-    script = PROJECT / "scripts/broker-package.sh"
-    subprocess.run([script], check=True, stdout=subprocess.DEVNULL)
-    (made,) = (PROJECT / "build").glob("mqtick-broker_*_amd64.deb")
-    return made
-
-
-@pytest.fixture(scope="module")
-def fleet(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    folder = tmp_path_factory.mktemp("user")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    package, folder = broker_package(), tmp_path_factory.mktemp("user")
     with Rig("kind", 83, ["h1", "h2"], RELEASE) as rig, ntp_server(rig, folder):
         fleet = Fleet(folder, rig)
         upstream = {"kind": "server", "host": rig.control, "options": "minpoll 0 maxpoll 2"}

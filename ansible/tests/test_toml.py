@@ -18,11 +18,13 @@ SCALARS = st.one_of(
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3))
 
+TABLES = st.dictionaries(KEYS, VALUES | st.dictionaries(KEYS, VALUES))
+
 
 @given(
     st.dictionaries(
         KEYS,
-        st.one_of(VALUES, st.dictionaries(KEYS, VALUES | st.dictionaries(KEYS, VALUES))),
+        st.one_of(VALUES, TABLES, st.lists(TABLES, max_size=3)),
         max_size=5,
     )
 )
@@ -41,6 +43,7 @@ def test_keys_of_the_file_come_before_its_tables() -> None:
     [
         ({"a": None}, r"^a is None, and TOML has no such value"),
         ({"pin": {"line": [None]}}, r"^pin\.line is None"),
+        ({"pins": [{"line": 4}, 5]}, r"^pins is \{'line': 4\}"),
         ({7: "x"}, r"^a key is text, but 7 is not"),
         (["broker"], r"^settings are a dictionary"),
     ],

@@ -285,10 +285,22 @@ struct copying {
 	struct frame *frame;
 	__u64 arrival_ns;
 	__u64 tai_minus_utc_ns;
+	__u64 utc_ahead_ns;
 	__u32 first;
 	__u32 vlan; /* that the frame has now */
 	__u32 priority;
 };
+
+/* UTC, on the scale of the arrival or of before: if somebody has set the clock meanwhile, one of the two
+ * ways to read it says more than has passed since.
+ */
+INLINE __u64 clock_now(const struct copying *copying)
+{
+	__u64 utc_ns = mqtick_ktime_get_tai_ns() - copying->tai_minus_utc_ns;
+	__u64 steady_ns = bpf_ktime_get_ns() + copying->utc_ahead_ns;
+
+	return steady_ns < utc_ns ? steady_ns : utc_ns;
+}
 
 static long one_copy(__u32 number, void *context)
 {
@@ -308,7 +320,7 @@ static long one_copy(__u32 number, void *context)
 		return 0;
 	}
 	if (has_tai && frame->prior)
-		now_ns = mqtick_ktime_get_tai_ns() - copying->tai_minus_utc_ns;
+		now_ns = clock_now(copying);
 	if (hop->vlan != copying->vlan) {
 		__u32 before = copying->vlan;
 
@@ -494,6 +506,7 @@ int mqtick_ingress(struct __sk_buff *skb)
 	copying.first = first;
 	copying.arrival_ns = skb->tstamp;
 	copying.tai_minus_utc_ns = settings->tai_minus_utc_ns;
+	copying.utc_ahead_ns = settings->utc_ahead_ns;
 	copying.vlan = vlan = copying.frame->to.vlan;
 	copying.priority = skb->vlan_present ? skb->vlan_tci & 0xf000 : 0;
 	begin_copies(copying.frame, flags);

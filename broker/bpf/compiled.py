@@ -86,7 +86,8 @@ class Library:
         settings = case.get("settings", {})
         alive = DEAD if settings.get("stale") else ALIVE
         done = 1 if settings.get("waiting") else 0
-        self._set("all_settings", number(0), struct.pack("=QQQII", alive, done, 0, 1, 0))
+        ahead_ns = settings.get("ahead_ns", 0)  # no vector has it
+        self._set("all_settings", number(0), struct.pack("=QQQqII", alive, done, 0, ahead_ns, 1, 0))
 
     def _slow(self) -> list[int]:
         """Return what each rule's `open` is compared with."""

@@ -100,6 +100,7 @@ struct settings {
 	__u64 alive_until_ns;
 	__u64 done;
 	__u64 tai_minus_utc_ns;
+	__u64 utc_ahead_ns; /* UTC - CLOCK_MONOTONIC, which changes only if somebody sets the clock */
 	__u32 flags;
 	__u32 zero;
 };

@@ -146,7 +146,7 @@ def test_inverted_edges_are_the_same_edges_the_other_way_round() -> None:
 def test_skipped_edges_do_not_count_and_all_of_them_is_said() -> None:
     assert at_us(seen(wave(0, 300, 700), skip=2)) == pytest.approx([700], abs=0.5)
     found = seen(wave(0, 300, 700), skip=3)
-    assert (found.edges, found.why_not) == ([], "All of its 3 edges were to be skipped.")
+    assert (found.edges, found.why_not) == ([], "All of its edges (3) were to be skipped.")
 
 
 def test_a_window_leaves_out_what_is_outside_also_for_the_levels() -> None:

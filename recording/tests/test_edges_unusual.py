@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mqtick.recording.edges import BETWEEN, EdgeError, find_edges, is_clipped, state_levels
+from mqtick.recording.look import look
 from mqtick.recording.waveform import Waveform
 from recording.tests.edge_parts import digitised
 
@@ -187,3 +188,10 @@ def test_trains_of_pulses_that_hardly_rest_keep_every_edge_within_what_is_stated
         assert len(edges) == places.size
         for (_, place, stated), at in zip(edges, places, strict=True):
             assert abs(place - at) <= stated
+
+
+def test_a_record_that_64_bits_cannot_time_has_no_edges_and_says_why() -> None:
+    codes = np.repeat(np.array([20, 220] * 5, np.uint8), 2000)
+    found = look(Waveform(codes, 0.02, 20.0, 10**15, 0))
+    assert not found.edges
+    assert "beyond 2.5 hours" in found.why_not

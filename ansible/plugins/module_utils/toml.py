@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from typing import TypeGuard
 
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -37,17 +38,26 @@ def _value(value: object, where: str) -> str:
     )
 
 
+def _are_tables(value: object) -> TypeGuard[list[dict[str, object]]]:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+
+
 def dumps(settings: dict[str, object], table: str = "") -> str:
-    """Write a dictionary as TOML; each dictionary in it becomes a table, in the order given."""
+    """Write a dictionary as TOML; each dictionary in it becomes a table, in the order given.
+
+    So does each in a list of dictionaries.
+    """
     if not isinstance(settings, dict):
         raise ValueError(f"settings are a dictionary, but {settings!r} is not")
     lines = [
         f"{_key(key)} = {_value(value, table + str(key))}\n"
         for key, value in settings.items()
-        if not isinstance(value, dict)
+        if not isinstance(value, dict) and not _are_tables(value)
     ]
     for key, value in settings.items():
+        name = table + _key(key)
         if isinstance(value, dict):
-            name = table + _key(key)
             lines.append(f"\n[{name}]\n{dumps(value, name + '.')}")
+        elif _are_tables(value):
+            lines += [f"\n[[{name}]]\n{dumps(each, name + '.')}" for each in value]
     return "".join(lines)

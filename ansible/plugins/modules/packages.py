@@ -116,7 +116,11 @@ APT = [
 # A new host brings itself up to date first; apt itself waits for one of its three locks only.
 LOCK_S = 120
 # Accounts that a package makes and leaves behind when it is purged.
-ACCOUNTS = {name: name for name in ("mosquitto", "mqtick-broker", "prometheus")}
+ACCOUNTS = {
+    "mosquitto": ("mosquitto",),
+    "mqtick-broker": ("mqtick-broker", "mqtick-join"),
+    "prometheus": ("prometheus",),
+}
 Plan = tuple[list[str], list[str]]
 """Which packages come, and which go."""
 
@@ -247,8 +251,8 @@ def restored(host: Host) -> dict[str, object]:
         arguments += [f"{name}-" for name in unwanted]
         host.install(what, set(unwanted), *arguments)
         for name in unwanted:
-            if name in ACCOUNTS:
-                host.run("userdel", ACCOUNTS[name])
+            for account in ACCOUNTS.get(name, ()):
+                host.run("userdel", account)
     return result
 
 

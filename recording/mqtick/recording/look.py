@@ -31,6 +31,8 @@ _CLIPPED_SHARE: Final = 0.01
 _FLAT_SHARE: Final = 0.25
 _HALF_SCREEN: Final = 4.0
 """Divisions from the middle of the screen to its edge; some families' converters reach further."""
+_LATEST_FS: Final = 9 * 10**18
+"""Instants in fs have to fit into 64 bits."""
 _LEVELS: Final = {0: "0", 1: "1", UNKNOWN: "unknown"}
 
 
@@ -75,7 +77,9 @@ def look(
     if rule.invert:
         edges = [replace(edge, rising=not edge.rising) for edge in edges]
     if rule.skip and edges:
-        why_not = "" if edges[rule.skip :] else f"All of its {len(edges)} edges were to be skipped."
+        why_not = (
+            "" if edges[rule.skip :] else f"All of its edges ({len(edges)}) were to be skipped."
+        )
         found, edges = replace(found, why_not=why_not), edges[rule.skip :]
     return found if edges is found.edges else replace(found, edges=edges)
 
@@ -127,6 +131,8 @@ def _analog(signal: Waveform, minimum_v: float, channel: Channel | None, rule: R
     begin_fs, end_fs = _ends(signal)
     clipped = channel is not None and _is_clipped(channel, signal)
     record = Seen([], "", begin_fs, end_fs, signal.interval_fs, clipped=clipped)
+    if max(-begin_fs, end_fs) > _LATEST_FS:
+        return Seen(why_not="Its record reaches beyond 2.5 hours; save a shorter part of it.")
     try:
         levels = state_levels(signal, minimum_v, rule.threshold_v)
         edges = find_edges(signal, minimum_v, levels, rule.hysteresis_v)

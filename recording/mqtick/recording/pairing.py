@@ -37,7 +37,7 @@ def pair(layout: Layout, seen: Mapping[str, Seen], tally: Tally) -> list[Shot]:
     shots = judge(layout, seen, Origin.EVERY)
     if windows.doubled:
         close_us = windows.doubled_fs / FS_PER_US
-        what = f"follow another one within {close_us:,.4g} us and count as its doubles"
+        what = f"within {close_us:,.4g} us after another one, left out as doubled"
         tally[trigger.channel, what] += windows.doubled
     if windows.begin_fs is None or windows.end_fs is None:
         return shots
@@ -52,7 +52,8 @@ def said(tally: Tally) -> list[str]:
     """Return one sentence for each thing that was counted."""
     lines = []
     for (name, what), count in tally.items():
-        of = f"{name}: {count:,} edges" if name != LEFT_OUT else f"{count:,} events"
+        more = "" if count == 1 else "s"
+        of = f"{count:,} event{more}" if name == LEFT_OUT else f"{name}: {count:,} edge{more}"
         lines.append(f"{of} {what}.")
     return lines
 
@@ -71,11 +72,11 @@ def _count_strays(layout: Layout, seen: Mapping[str, Seen], windows: Windows, ta
         early = int(np.count_nonzero(window < 0))
         late = int(np.count_nonzero(at[window >= 0] >= windows.end_fs[window[window >= 0]]))
         if early:
-            tally[name, "come before the first event: they belong to none of the record"] += early
+            tally[name, "before the first event: of no event of the record"] += early
         if late:
             reach_us = windows.reach_fs / FS_PER_US
-            what = f"belong to no event: none is within {reach_us:,.4g} us before them"
-            tally[name, what if not layout.symmetric else what.replace("before", "of")] += late
+            what = f"of no event: none is within {reach_us:,.4g} us before"
+            tally[name, what if not layout.symmetric else what.replace(" before", "")] += late
 
 
 def _without_ambiguous(shots: list[Shot], needed: list[str], tally: Tally) -> list[Shot]:
@@ -95,8 +96,8 @@ def _without_ambiguous(shots: list[Shot], needed: list[str], tally: Tally) -> li
                 )
                 break
             what = (
-                "are the only ones after an event that follows one without any; if an answer can "
-                "be later than the next event, they may be the late answers to those"
+                "alone after an event that follows one without any; if an answer can be later "
+                "than the next event, that may be the late answer to the one before"
             )
             tally[name, what] += 1
         found.append(shot)
@@ -123,6 +124,6 @@ def _whole(
         or (end_fs <= last_fs and (begin_fs >= first_fs or not layout.symmetric))
     ]
     if len(kept) < len(shots) and kept:
-        what = "at an end of the record have no answer within it: they are left out"
+        what = "at an end of the record, without an answer within it: left out"
         tally[LEFT_OUT, what] += len(shots) - len(kept)
     return kept or shots

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -39,6 +40,8 @@ _BESIDE_OUTLIERS: Final = 256
 """The least number of codes for the signal, if outliers would leave fewer."""
 
 Samples = npt.NDArray[np.floating]
+_Codes = tuple[npt.NDArray[np.uint16], float, float]
+"""Codes, the step in volts, and the volts of code `_MARGIN`."""
 
 
 def waveform_of_volts(volts: npt.ArrayLike, interval_fs: int, start_fs: int) -> Waveform:
@@ -61,10 +64,44 @@ def waveform_of_volts(volts: npt.ArrayLike, interval_fs: int, start_fs: int) -> 
     if not max(abs(lowest), abs(highest)) <= _LARGEST_V:
         wrong = int(np.flatnonzero(~(np.abs(values) <= _LARGEST_V))[0])
         raise ValueError(f"sample {wrong} is {float(values[wrong])!r}, which is not a voltage")
+    found = _at_once(values, lowest, highest) or _by_range(values, lowest, highest)
+    codes, step, lowest = found
+    return Waveform(codes, step, _MARGIN - lowest / step, interval_fs, start_fs)
+
+
+def _at_once(values: Samples, lowest: float, highest: float) -> _Codes | None:
+    """Return the codes in one pass, None unless every value is a multiple of one step.
+
+    The step is looked for in a part of a long record.
+    """
+    part = values[:: -(-values.size // _LOOKED_AT)]
+    low, high = _ends(part, *populated_range(part, _LEAST_V))
+    blur = _blur(values, max(abs(lowest), abs(highest)))
+    used = np.unique(np.append(part.astype(np.float64), (lowest, highest)))
+    step, tolerance = _step_of(used, blur)
+    if not step or high - low <= blur:
+        return None
+    parts = _parts(step, high - low)
+    if (highest - lowest) / step * parts > _MOST_CODES:
+        return None
+    codes = np.empty(values.size, np.uint16)
+    for at in range(0, values.size, _PIECE):
+        placed = values[at : at + _PIECE] - lowest  # 32 bits stay 32: `blur` covers that
+        placed *= 1 / step
+        whole = np.rint(placed)
+        if np.abs(placed - whole).max() > tolerance:
+            return None
+        whole = whole if parts == 1 else np.rint(placed * parts)
+        whole += _MARGIN
+        codes[at : at + _PIECE] = whole
+    return codes, step / parts, lowest
+
+
+def _by_range(values: Samples, lowest: float, highest: float) -> _Codes:
+    """Return codes for any values; those far outside the two levels do not settle the step."""
     low, high = populated_range(values, _LEAST_V)
     span, largest = high - low, max(abs(low), abs(high))
     finest = max(largest * _FINEST, 1e-30)
-    blur = largest * _FLOAT32 if values.dtype == np.float32 else largest * _FINEST
     step = 0.0
     if span > finest:
         whole_range = (low, high) == (lowest, highest)
@@ -72,9 +109,9 @@ def waveform_of_volts(volts: npt.ArrayLike, interval_fs: int, start_fs: int) -> 
             # The ends of a range without outliers are those of bins: none of the values.
             low, high = _ends(values, low, high)
             span = high - low
-        step = _step(values, (low, high), blur, all_within=whole_range)
-        if step and span / step < _FEWEST_CODES:
-            step /= np.ceil(_FEWEST_CODES * step / span)
+        step = _step(values, (low, high), _blur(values, largest), all_within=whole_range)
+        if step:
+            step /= _parts(step, span)
     whole = max(highest - lowest, finest, 0.0 if span > finest else largest) / _MOST_CODES
     step = max(float(step) or min(whole, max(span, finest) / _BESIDE_OUTLIERS), finest)
     if (highest - lowest) / step > _MOST_CODES + 1:
@@ -87,7 +124,17 @@ def waveform_of_volts(volts: npt.ArrayLike, interval_fs: int, start_fs: int) -> 
         np.rint(placed, out=placed)
         placed += _MARGIN
         codes[at : at + _PIECE] = np.clip(placed, 0, np.iinfo(np.uint16).max, out=placed)
-    return Waveform(codes, step, _MARGIN - lowest / step, interval_fs, start_fs)
+    return codes, step, lowest
+
+
+def _blur(values: Samples, largest: float) -> float:
+    """Return how far the rounding of floats may move a value, in volts."""
+    return largest * (_FLOAT32 if values.dtype == np.float32 else _FINEST)
+
+
+def _parts(step: float, span: float) -> int:
+    """Return into how many codes a step is divided where a range has too few of them."""
+    return max(math.ceil(_FEWEST_CODES * step / span), 1) if span / step < _FEWEST_CODES else 1
 
 
 def _ends(values: Samples, low: float, high: float) -> tuple[float, float]:

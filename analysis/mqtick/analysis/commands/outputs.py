@@ -145,8 +145,9 @@ def write_for_others(args: argparse.Namespace, results: Sequence[Result], out: P
 def _put(path: Path, octets: bytes) -> Path:
     try:
         replace_file(path, octets)
-    except OSError as error:
-        raise PaperError(f"{path} cannot be written ({error.strerror}); name another.") from error
+    except (OSError, ValueError) as error:  # a folder, or no name at all
+        why = getattr(error, "strerror", None) or error
+        raise PaperError(f"{path} cannot be written ({why}); name another.") from error
     return path
 
 

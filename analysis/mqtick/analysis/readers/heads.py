@@ -208,7 +208,7 @@ def _plan(path: Path, head: _Head, lines: list[str], titles: _Titles) -> Plan:
     unit = titles.unit
     if not unit and titles.time < len(titles.units):
         unit = titles.units[titles.time]
-    factor = _seconds(path, unit or _first(told, "Horizontal Units"))
+    unit = unit or _first(told, "Horizontal Units")
     cells = _named(path, head, lines, titles, told)
     channels = tuple(_channels(path, titles, cells, told))
     if not channels:
@@ -216,6 +216,7 @@ def _plan(path: Path, head: _Head, lines: list[str], titles: _Titles) -> Plan:
             f"{path}: no column besides the time {cells[titles.time]!r} has numbers; there is "
             "nothing to find edges in."
         )
+    _refuse_other_times(path, titles, lines, [channel.column for channel in channels])
     interval = number(_first(told, "Sample Interval"))
     rate = number(_first(told, "Sample Rate", "Sampling Frequency (Hz)"))
     if not interval > 0 and rate > 0:
@@ -228,7 +229,8 @@ def _plan(path: Path, head: _Head, lines: list[str], titles: _Titles) -> Plan:
         titles.first_row,
         channels,
         time_column=titles.time,
-        to_seconds=factor,
+        to_seconds=_seconds(path, unit),
+        unit_assumed=not (unit or head.maker),
         interval_s=_sane(interval, 1e3),
         rows=int(_sane(segments * size, 1e12)),
         delimiter=titles.delimiter,
@@ -236,6 +238,25 @@ def _plan(path: Path, head: _Head, lines: list[str], titles: _Titles) -> Plan:
         # The times of converted files count from the first sample.
         triggered=head.triggered if "Channel Data" not in told else False,
     )
+
+
+def _refuse_other_times(path: Path, titles: _Titles, lines: list[str], channels: list[int]) -> None:
+    """CaptureError where a column of times among the channels differs from the first one."""
+    delimiter = titles.delimiter
+    for place in range(min(channels) + 1, max(channels)):
+        name = split_unit(titles.cells[place])[0].casefold()
+        if place == titles.time or name not in _NO_CHANNELS or time_unit(name) is None:
+            continue
+        for line in lines[titles.first_row : -1]:  # the last one may be cut off
+            cells = cells_of(line.replace(",", ".") if titles.decimal_comma else line, delimiter)
+            if len(cells) <= max(place, titles.time):
+                continue
+            if abs(number(cells[place]) - number(cells[titles.time])) > 0:  # NaN is not
+                raise CaptureError(
+                    f"{path}: column {place + 1} has other times than column {titles.time + 1}, so "
+                    "that its channels were not sampled together, and one of them would be placed "
+                    "wrongly. Save each channel in a file of its own."
+                )
 
 
 def _seconds(path: Path, unit: str) -> float:
@@ -497,7 +518,7 @@ _HEADS: Final = (
     ),
     _Head(
         "LeCroy CSV",
-        "",
+        "the first rows of an HDO9404",
         "LeCroy",
         re.compile(r"\ALECROY(?P<model>[^,; \n]*)[,; ][^,; \n]*[,; ]Waveform"),
     ),

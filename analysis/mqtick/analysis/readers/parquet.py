@@ -52,10 +52,10 @@ def _read(path: Path, notes: list[str]) -> Iterator[Capture]:
                     f"{path} has {values:,} values, more than {_MOST_VALUES:,}; save fewer rows "
                     "or channels in a file."
                 )
-            time, to_s = _time(path, fields)
+            time, to_s, assumed = _time(path, fields)
             times, resolution = _times(file.read([time]).column(0), fields[time], to_s)
             signals: dict[str, Signal] = {}
-            grid = grid_of(path, times, resolution, (0.0, 0), notes)
+            grid = grid_of(path, times, resolution, (0.0, 0), notes, assumed=assumed)
             for name, kind in fields.items():
                 if name == time:
                     continue
@@ -83,15 +83,15 @@ def _is_bool(kind: Any) -> bool:
     return str(kind) == "bool"
 
 
-def _time(path: Path, fields: dict[str, Any]) -> tuple[str, float]:
-    """Return the column of times, and how many seconds 1 in it is."""
+def _time(path: Path, fields: dict[str, Any]) -> tuple[str, float, bool]:
+    """Return the column of times, how many seconds 1 in it is, and whether that is assumed."""
     for name, kind in fields.items():
         if str(kind).startswith(("timestamp[", "duration[")):
-            return name, _TICKS[kind.unit]
+            return name, _TICKS[kind.unit], False
         if (unit := time_unit(name)) is not None:
             to_s = unit_of(unit or "s", "s")
             if to_s is not None:
-                return name, to_s
+                return name, to_s, not unit
     there = ", ".join(map(repr, list(fields)[:12]))
     raise CaptureError(
         f"{path}: no column is a time with a unit; there is {there}. Name one `time [s]`."

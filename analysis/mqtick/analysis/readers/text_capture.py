@@ -72,6 +72,7 @@ class Plan:
         to_seconds: the factor from that column to seconds.
         index_column: the column of sample numbers, which `grid` counts, None where it is the row.
         grid: the time base, where the head has it.
+        unit_assumed: whether nothing says that this column is in s.
         interval_s: the interval if the head tells it in addition to a time column, else 0.
         rows: how many rows the head announces, 0 where it does not.
         delimiter, decimal_comma: as Columns has them.
@@ -84,6 +85,7 @@ class Plan:
     channels: tuple[Column, ...]
     time_column: int | None = 0
     to_seconds: float = 1.0
+    unit_assumed: bool = False
     index_column: int | None = None
     grid: Grid | None = None
     interval_s: float = 0.0
@@ -182,7 +184,14 @@ def _segments(
         return
     begin = 0
     for end in (*back, rows.count):
-        grid = grid_of(path, times[begin:end], resolution, (plan.interval_s, plan.rows), notes)
+        grid = grid_of(
+            path,
+            times[begin:end],
+            resolution,
+            (plan.interval_s, plan.rows),
+            notes,
+            assumed=plan.unit_assumed,
+        )
         if end == rows.count:
             del times
         yield begin, end, grid

@@ -11,6 +11,7 @@ import numpy as np
 from mqtick.analysis.readers.columns import Floats
 from mqtick.analysis.readers.time_column import TimeBase, even_times, steps_of, unstretched
 from mqtick.recording.capture import CaptureError
+from mqtick.recording.octets import LONGEST_S
 from mqtick.recording.waveform import femtoseconds
 
 __all__ = ["UNEVEN_TIMES", "Grid", "grid_of", "once"]
@@ -19,6 +20,9 @@ _TOLD: Final = 100.0
 """Uncertainty of the interval, in parts per million, above which a note tells it."""
 _THINNED_PPM: Final = 10_000.0
 """If a head's interval is further from that of the times, the samples were thinned out."""
+_SLOW_FS: Final = 10**10
+"""Samples so far apart, in s, are usual where the times are in ms, us or ns instead."""
+_NAME_UNIT: Final = "If they are not in s, name the unit in the head of the column: `time [us]`."
 UNEVEN_TIMES: Final = (
     "the samples are not evenly spaced, so no edge between them can be timed. Export the "
     "samples as the instrument took them, without thinning them out."
@@ -43,11 +47,15 @@ def grid_of(
     resolution: float,
     told: tuple[float, int],
     notes: list[str],
+    *,
+    assumed: bool = False,
 ) -> Grid:
     """Return the time base of a segment from its column of times in s; CaptureError.
 
     `told` is what the head says: the interval in s, and how many rows there are, each 0 where it
-    does not. Notes say what had to be rebuilt, and which of two that differ was believed.
+    does not. `assumed`: nothing says that the times are in s. Notes say what had to be rebuilt,
+    which of two that differ was believed, and that the unit was assumed where samples are so far
+    apart that another one is likely.
     """
     known = int(np.isfinite(times).sum())
     if known < 2:
@@ -73,7 +81,20 @@ def grid_of(
             f"The times in the file have too few digits{repeats}; they were rebuilt as samples "
             f"{even.interval_fs * 1e-15:.6g} s apart{within}.",
         )
-    return _believed(even, times.size, told, notes)
+    grid = _believed(even, times.size, told, notes)
+    long_s = grid.interval_fs * 1e-15 * (times.size - 1)
+    if abs(grid.start_fs) * 1e-15 + long_s > LONGEST_S:
+        raise CaptureError(
+            f"{path}: its times are {long_s:,.6g} s from first to last, and {LONGEST_S:,.0f} s is "
+            f"the most. {_NAME_UNIT}"
+        )
+    if assumed and grid.interval_fs >= _SLOW_FS:
+        once(
+            notes,
+            "The column of times names no unit: s were assumed, so that the samples are "
+            f"{grid.interval_fs * 1e-15:.6g} s apart. {_NAME_UNIT}",
+        )
+    return grid
 
 
 def _believed(even: TimeBase, rows: int, told: tuple[float, int], notes: list[str]) -> Grid:

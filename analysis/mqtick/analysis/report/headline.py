@@ -229,9 +229,10 @@ def _most(result: Result, clock: ClockSummary, whose: str) -> Number:
 
 def _nothing(result: Result) -> str:
     counts = result.counts
-    why = max(counts.reasons.items(), key=lambda item: item[1], default=("", 0))[0]
+    most = max(counts.reasons.items(), key=lambda item: item[1], default=("", 0))[0]
+    why = plain(most).rstrip(".")
     of = f"None of {counts.shots:,} shots could be used" if counts.shots else "There is no shot"
-    return f"{of}{f', mostly because: {plain(why)}' if why else ''}."
+    return f"{of}{f', mostly because: {why}' if why else ''}."
 
 
 def _no_numbers(kind: str) -> tuple[Number, ...]:

@@ -23,6 +23,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 3 * SECOND_NS;
 const REST_NS: u64 = 10 * SECOND_NS; // after a PINGREQ that was not answered
 const MOST_PINGING: usize = 65_536;
+const MOST_CLIENTS: usize = 65_536;
+const GONE_NS: u64 = 3_600 * SECOND_NS; // if there are more clients, those that were silent for so long
 const RETRY_NS: u64 = 10_000_000;
 const LONGEST_RETRY_NS: u64 = SECOND_NS;
 const LINE: usize = 4 << 20; // octets: a rule with 4,095 copies has less
@@ -296,6 +298,7 @@ impl Watcher for Told {
         let is_due = now_ns.saturating_sub(self.retried_ns) >= SECOND_NS;
         if ways_changed || is_due {
             self.retried_ns = now_ns;
+            self.forget_silent(now_ns, driver);
             let offers = self.offers.values_mut();
             for offer in offers.filter(|offer| offer.set.is_err()) {
                 (offer.set, offer.receivers) = set(&offer.rule, driver);
@@ -546,6 +549,15 @@ impl Told {
         }
         for pings in self.pings.values_mut() {
             pings.answered = false;
+        }
+    }
+
+    /// Of a lease that ended nobody says so.
+    fn forget_silent(&mut self, now_ns: u64, plane: &impl Plane) {
+        let is_there = |heard_ns| now_ns.saturating_sub(heard_ns) < GONE_NS;
+        if self.clients.len() > MOST_CLIENTS {
+            self.clients
+                .retain(|client| plane.heard_ns(client).is_some_and(is_there));
         }
     }
 

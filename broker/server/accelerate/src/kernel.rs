@@ -21,6 +21,7 @@ use aya::{Ebpf, EbpfLoader};
 use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
 use nix::time::{ClockId, clock_gettime};
 
+use crate::clock::utc_ahead_ns;
 use crate::rules::{
     Broker, Event, Flags, Hop, Key, Protocol, Reason, RuleCounters, SUBSCRIBERS_A_RULE, Subscriber,
     Topic,
@@ -81,7 +82,7 @@ pub struct Kernel {
     subscribers: Array<MapData, Octets<24>>,
     hops: Array<MapData, Octets<20>>,
     clients: Table<MapData, Octets<20>, Octets<24>>,
-    settings: Array<MapData, Octets<32>>,
+    settings: Array<MapData, Octets<40>>,
     seen: Array<MapData, u64>,
     unread: Array<MapData, u64>,
     targets: Array<MapData, u64>,
@@ -274,6 +275,7 @@ impl Kernel {
             &until_ns.to_ne_bytes(),
             &self.done.to_ne_bytes(),
             &ahead_ns.to_ne_bytes(),
+            &utc_ahead_ns().to_ne_bytes(),
             &u32::from(self.in_path).to_ne_bytes(),
         ]);
         self.settings.set(0, settings, 0).map_err(other)

@@ -33,12 +33,13 @@ and why, says `status`; broker/spec/acceleration.md says what it must know first
   --broker HOST[:PORT] where the broker listens (port 1883) for MQTT-SN; mqtt+udp://HOST[:PORT]: for
                        MQTT over UDP, with --feed only. Both may be given, if it has both
   --feed PATH          the broker is mqtick-broker on this host, and says at this place what may be
-                       copied (its setting sn.accelerate): nothing has to be declared or waited for
+                       copied (delivery.accelerate in its configuration): nothing has to be declared
+                       or waited for
   --only FILTER        topics whose subscribers are all MQTT-SN clients that come this way, and which
                        whoever can register them may publish to; several may be given. Without it
                        nothing is copied, since only you know that
   --residence FILTER   topics of mqtick's time messages: each copy says how long it was in this host
-                       (broker/spec/residence.md; in the kernel only); several may be given
+                       (broker/spec/residence.md); several may be given
   --predefined ID=NAME the name of a predefined topic id; several may be given
   --fresh              the broker has no sessions yet: it is started after this program
   --settle SECONDS     else: wait so long for clients that were there before; at least one and a half

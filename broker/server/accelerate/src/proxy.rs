@@ -16,7 +16,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use crate::clock::{now_ns, utc_ns};
+use crate::clock::{now_ns, steady_utc_ns, utc_ahead_ns};
 use crate::controller::{Event, Way};
 use crate::packet::{self, Packet, TRAILER};
 use crate::plane::{Copy, Counts, Key, Plane, Refusal};
@@ -54,6 +54,8 @@ pub struct Proxy {
     tokens: u64,
     limit: usize,
     room: Vec<u8>,
+    /// UTC less CLOCK_MONOTONIC, before whatever waits in `front` came.
+    ahead_ns: u64,
     /// PINGRESP that the controller has not been told: the client, the mark, whether it was kept back.
     answers: Vec<(SocketAddr, u64, bool)>,
     why: Option<String>,
@@ -105,6 +107,7 @@ impl Proxy {
             tokens: FRONT,
             limit: usize::try_from(limit).unwrap_or(1),
             room: vec![0; ROOM],
+            ahead_ns: utc_ahead_ns(),
             answers: Vec::new(),
             why,
             refused_clients: 0,
@@ -128,9 +131,13 @@ impl Proxy {
     fn hear_clients(&mut self, controller: &mut impl Watcher) {
         let mut room = std::mem::take(&mut self.room);
         for _ in 0..TURN {
+            let ahead_ns = utc_ahead_ns();
             let (length, client, came_ns) = match receive(&self.front, &mut room) {
                 Ok(came) => came,
-                Err(Errno::EAGAIN) => break,
+                Err(Errno::EAGAIN) => {
+                    self.ahead_ns = ahead_ns;
+                    break;
+                }
                 Err(_) => continue,
             };
             let datagram = room.get_mut(..length).unwrap_or_default();
@@ -158,7 +165,7 @@ impl Proxy {
         match (self.table.from_client(now_ns, client, &packet), &packet) {
             (Verdict::Copies(copies), Packet::Publish(message)) => {
                 let trailer = packet::trailer(datagram, message.payload).filter(|_| residence);
-                let stated = trailer.map(|trailer| (trailer, came_ns));
+                let stated = trailer.map(|trailer| (trailer, came_ns, self.ahead_ns));
                 let (sent, refused) =
                     send_copies(&self.front, datagram, message.payload, stated, copies);
                 self.hits += 1;
@@ -237,21 +244,24 @@ impl Proxy {
         true
     }
 
-    /// Forget whom the broker has not taken for a client, and who was not heard lately.
+    /// Forget clients that were not heard lately.
     fn make_room(&mut self, controller: &impl Watcher) {
         let now_ns = now_ns();
-        let (table, clients, seen_as) = (&self.table, &mut self.clients, &mut self.seen_as);
-        self.upstreams.retain(|client, upstream| {
-            let heard_ns = table.heard_ns(client).unwrap_or(0);
-            let stays = controller.knows(client) || now_ns.saturating_sub(heard_ns) < IDLE_NS;
-            if !stays {
-                clients.remove(&upstream.token);
-                if let Ok(address) = upstream.socket.local_addr() {
-                    seen_as.remove(&address);
-                }
+        let one = |client: &SocketAddr| {
+            let heard_ns = self.table.heard_ns(client).unwrap_or(0);
+            (controller.knows(client), heard_ns, *client)
+        };
+        let idle = self.upstreams.keys().map(one);
+        let idle = idle.filter(|(_, heard_ns, _)| now_ns.saturating_sub(*heard_ns) >= IDLE_NS);
+        for client in to_forget(idle.collect()) {
+            let Some(upstream) = self.upstreams.remove(&client) else {
+                continue;
+            };
+            self.clients.remove(&upstream.token);
+            if let Ok(address) = upstream.socket.local_addr() {
+                self.seen_as.remove(&address);
             }
-            stays
-        });
+        }
     }
 
     /// What the broker sent to one client.
@@ -425,6 +435,20 @@ impl Plane for Proxy {
     }
 }
 
+/// Of idle clients, each with whether the broker took it for one and when it was heard: those that it did
+/// not; if there are none, an eighth of the others. Of who went without a word nobody knows that he did,
+/// but whoever is there is heard now and then.
+fn to_forget(mut idle: Vec<(bool, u64, SocketAddr)>) -> impl Iterator<Item = SocketAddr> {
+    idle.sort_unstable();
+    let unknown = idle.partition_point(|(is_known, ..)| !is_known);
+    let count = if unknown > 0 {
+        unknown
+    } else {
+        idle.len().div_ceil(8)
+    };
+    idle.into_iter().take(count).map(|(.., client)| client)
+}
+
 /// A datagram's octets, where it came from, and when (UTC).
 fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAddr, Option<u64>)> {
     let mut parts = [IoSliceMut::new(room)];
@@ -452,12 +476,13 @@ fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAdd
     Ok((came.bytes, v4.or_else(v6).ok_or(Errno::EINVAL)?, came_ns))
 }
 
-/// Send a PUBLISH to each; how many left, and how many did not. `stated`: its trailer and when it came.
+/// Send a PUBLISH to each; how many left, and how many did not. `stated`: its trailer, when it
+/// came, and how far UTC was ahead before.
 fn send_copies(
     socket: &UdpSocket,
     datagram: &[u8],
     payload: usize,
-    stated: Option<([u8; TRAILER], Option<u64>)>,
+    stated: Option<([u8; TRAILER], Option<u64>, u64)>,
     copies: &[Copy],
 ) -> (u64, u64) {
     let (head, tail) = datagram.split_at_checked(payload).unwrap_or_default();
@@ -476,7 +501,9 @@ fn send_copies(
         };
         let heads: Vec<Vec<u8>> = some.iter().map(rewritten).collect();
         // None of them leaves sooner.
-        let trailer = stated.map(|(trailer, came_ns)| packet::stated(trailer, came_ns, utc_ns()));
+        let trailer = stated.map(|(trailer, came_ns, ahead_ns)| {
+            packet::stated(trailer, came_ns, steady_utc_ns(ahead_ns))
+        });
         let trailer: &[u8] = trailer.as_ref().map_or(&[], |trailer| trailer);
         let parts: Vec<[IoSlice<'_>; 3]> = heads
             .iter()
@@ -530,4 +557,28 @@ fn send_copies(
 fn is_writable(socket: &UdpSocket) -> bool {
     let mut wanted = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
     poll(&mut wanted, PATIENCE_MS).is_ok_and(|count| count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_not_heard_for_longest_makes_room_for_others() {
+        let idle = |known: &[bool]| -> Vec<(bool, u64, SocketAddr)> {
+            let one = |(number, known): (u16, &bool)| {
+                (
+                    *known,
+                    100 - u64::from(number),
+                    ([10, 0, 0, 2], number).into(),
+                )
+            };
+            (0..).zip(known).map(one).collect()
+        };
+        let ports = |idle| -> Vec<u16> { to_forget(idle).map(|client| client.port()).collect() };
+        assert_eq!(ports(idle(&[true, false, true, false])), [3, 1]);
+        assert_eq!(ports(idle(&[true; 16])), [15, 14]);
+        assert_eq!(ports(idle(&[true])), [0]);
+        assert_eq!(ports(idle(&[])), []);
+    }
 }

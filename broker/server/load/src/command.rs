@@ -19,6 +19,8 @@ pub enum Command {
     Idle,
     /// Serve as a peer.
     Floor,
+    /// Do one machine's part of a scenario.
+    Agent,
 }
 
 const COMMON: [&str; 8] = [
@@ -61,10 +63,10 @@ impl Command {
             Self::Run => &["csv", "repeats"],
             Self::Idle => &["connections"],
             Self::Floor => &["address", "port", "threads", "until-eof", "udp"],
-            Self::Help | Self::Version => &[],
+            Self::Agent | Self::Help | Self::Version => &[],
         };
         own.contains(&option)
-            || (!matches!(self, Self::Floor | Self::Help | Self::Version)
+            || (!matches!(self, Self::Agent | Self::Floor | Self::Help | Self::Version)
                 && COMMON.contains(&option))
             || (matches!(self, Self::Pairs | Self::Fanout) && BOTH.contains(&option))
     }
@@ -79,6 +81,7 @@ impl Command {
             Self::Fanout => "fanout",
             Self::Idle => "idle",
             Self::Floor => "floor",
+            Self::Agent => "agent",
             Self::Help => "--help",
             Self::Version => "--version",
         }

@@ -73,7 +73,7 @@ impl Run<'_> {
                 let threads = process.threads();
                 self.report.note(format!("{who}: threads: {threads}."));
                 self.report
-                    .add(MEMORY, who, process.memory()?.pss as f64 / 1024.0);
+                    .add(MEMORY, *who, process.memory()?.pss as f64 / 1024.0);
             }
         }
         Ok(())

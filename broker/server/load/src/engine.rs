@@ -46,14 +46,23 @@ pub struct Engine {
     pub(crate) reader: Reader,
     pub(crate) piece: Vec<u8>,
     process: Option<Process>,
-    /// Group of each sender.
-    of_group: Vec<usize>,
+    pub(crate) streams: Vec<Stream>,
     stamped: bool,
     pub(crate) retained: u64,
 }
 
+/// A publisher, on whichever machine.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    group: usize,
+    /// Which of our own senders it is.
+    pub(crate) sender: Option<usize>,
+    /// Messages that it sends in this trial at most.
+    pub(crate) total: u64,
+}
+
 impl Engine {
-    /// Connects everybody.
+    /// Connects everybody, on our own machine if there are several.
     ///
     /// # Errors
     /// Where the broker does not take all of them.
@@ -71,7 +80,7 @@ impl Engine {
             reader: Reader::default(),
             piece: vec![0; READ],
             process,
-            of_group: Vec::new(),
+            streams: Vec::new(),
             stamped: true,
             retained: 0,
         };
@@ -83,7 +92,7 @@ impl Engine {
                 })
                 .collect();
             for topic in &names {
-                made.open_topic(run, target, group, topic, scenario.clients())?;
+                made.open_topic(run, target, group, topic, scenario)?;
             }
             made.groups.push((group.clone(), names));
         }
@@ -96,10 +105,11 @@ impl Engine {
         target: &Target,
         group: &Group,
         topic: &str,
-        of: usize,
+        scenario: &Scenario,
     ) -> Outcome<()> {
         let (qos, wanted) = group.qualities();
-        let first = self.senders.len();
+        let (first, of) = (self.streams.len(), scenario.clients());
+        let at = scenario.own.map_or(String::new(), |own| format!("-m{own}"));
         let latency = group.kind == Kind::Latency;
         let place = |made: &Self| made.senders.len() + made.listeners.len();
         let mut sequences = self.sequences.len();
@@ -112,8 +122,11 @@ impl Engine {
             targets(target, &group.subscriber_brokers)?,
         );
         for (number, target) in from.iter().cycle().take(group.subscribers).enumerate() {
+            if !scenario.is_own(&group.subscriber_machines, number) {
+                continue;
+            }
             self.progress(run, of)?;
-            let name = format!("{}-s{}", group.name, self.listeners.len());
+            let name = format!("{}-s{}{at}", group.name, self.listeners.len());
             let mut connection = Connection::open(target, &name, place(self))?;
             connection.subscribe(&filter, wanted)?;
             let template = Template::new(target.version, topic, qos.min(wanted), group.payload, 0)?;
@@ -138,24 +151,33 @@ impl Engine {
                 answers: Vec::new(),
             });
         }
-        for target in to.iter().cycle().take(group.publishers) {
-            self.progress(run, of)?;
+        for (place_in, target) in to.iter().cycle().take(group.publishers).enumerate() {
+            let is_own = scenario.is_own(&group.publisher_machines, place_in);
+            let stream = self.streams.len();
             let number = self.senders.len();
-            let name = format!("{}-p{number}", group.name);
+            self.streams.push(Stream {
+                group: self.groups.len(),
+                sender: is_own.then_some(number),
+                total: 0,
+            });
+            if !is_own {
+                continue;
+            }
+            self.progress(run, of)?;
+            let name = format!("{}-p{stream}", group.name);
             let connection = Connection::open(target, &name, place(self))?;
             let template = Template::new_retained(
                 target.version,
                 topic,
                 qos,
                 group.payload,
-                number as u32,
+                stream as u32,
                 group.retain,
             )?;
             self.watch(&connection, 2 * number + 1)?;
             let sender = Sender::new(connection, template, qos, group.copies(), latency);
             self.stamped &= !latency || sender.is_stamped();
             self.senders.push(sender);
-            self.of_group.push(self.groups.len());
         }
         Ok(())
     }
@@ -182,6 +204,21 @@ impl Engine {
         self.stamped
     }
 
+    /// Returns publisher, number, due and left of the messages whose latency is measured, of those
+    /// that were due when `holds` says so.
+    #[must_use]
+    pub fn left(&self, holds: impl Fn(u64) -> bool) -> Vec<(u32, u64, u64, u64)> {
+        let mut all = Vec::new();
+        for (stream, one) in self.streams.iter().enumerate() {
+            let sender = one.sender.and_then(|own| self.senders.get(own));
+            let Some(sender) = sender else { continue };
+            let sent = sender.sent.iter().zip(sender.first..);
+            let held = sent.filter(|(sent, _)| holds(sent.due));
+            all.extend(held.map(|(sent, number)| (stream as u32, number, sent.due, sent.left)));
+        }
+        all
+    }
+
     /// Messages that came because they had been retained before the run.
     #[must_use]
     pub fn retained(&self) -> u64 {
@@ -204,19 +241,19 @@ impl Engine {
         tally: &mut Tally,
     ) -> Outcome<()> {
         let ns = |seconds: f64| (seconds * 1e9) as u64;
-        let begin = now_ns() + AHEAD_NS;
+        let begin = match &tally.apart {
+            Some(apart) => apart.begin,
+            None => now_ns() + AHEAD_NS,
+        };
         let end = begin + ns(scenario.seconds);
         tally.window = (
             begin + ns(scenario.ramp_up_s),
             end - ns(scenario.ramp_down_s),
         );
         let mut due = BinaryHeap::new();
-        for (place, sender) in self.senders.iter_mut().enumerate() {
-            let Some((group, _)) = self
-                .of_group
-                .get(place)
-                .and_then(|one| self.groups.get(*one))
-            else {
+        let mut until = begin;
+        for (place, stream) in self.streams.iter_mut().enumerate() {
+            let Some((group, _)) = self.groups.get(stream.group) else {
                 continue;
             };
             let interval = group.interval_ns(scale);
@@ -226,13 +263,24 @@ impl Engine {
             } else {
                 (place % all) as f64 / all as f64
             };
-            sender.begin(Schedule {
+            let schedule = Schedule {
                 begin: begin + (interval * phase) as u64,
                 interval,
                 end,
                 most: group.messages.unwrap_or(u64::MAX),
-            });
-            due.extend(sender.schedule.due(0).map(|first| Reverse((first, place))));
+            };
+            stream.total = schedule.count(0, u64::MAX);
+            let last = schedule.due(stream.total.saturating_sub(1));
+            until = until.max(last.filter(|_| interval > 0.0).unwrap_or(end));
+            if let Some(own) = stream.sender
+                && let Some(sender) = self.senders.get_mut(own)
+            {
+                sender.begin(schedule);
+                due.extend(schedule.due(0).map(|first| Reverse((first, own))));
+            }
+        }
+        if let Some(apart) = &mut tally.apart {
+            (apart.until, apart.owed) = (until, self.owed());
         }
         let without = self.reader.without;
         let (machine, resent) = (Machine::read(), self.resent());
@@ -249,6 +297,19 @@ impl Engine {
         tally.unstamped += self.reader.without - without;
         self.close(tally);
         result
+    }
+
+    /// Copies that our subscribers are to have of all publishers, wherever they are.
+    fn owed(&self) -> u64 {
+        let (mut owed, mut shared) = (0_u64, None);
+        for one in &self.listeners {
+            if one.shared && shared.replace(one.sequences) == Some(one.sequences) {
+                continue;
+            }
+            let streams = self.streams.iter().skip(one.first).take(one.publishers);
+            owed = streams.fold(owed, |sum, stream| sum.saturating_add(stream.total));
+        }
+        owed
     }
 
     fn resent(&self) -> u64 {
@@ -283,11 +344,15 @@ impl Engine {
                 }
             }
             let came = self.drain(tally)?;
-            if came > 0 || !due.is_empty() {
+            let apart = tally.apart.as_ref();
+            let (until, owed) = apart.map_or((0, tally.copies), |one| (one.until, one.owed));
+            if came > 0 || !due.is_empty() || now < until {
                 last = Instant::now();
             }
             let all_sent = due.is_empty() && waiting.is_empty();
-            if all_sent && tally.delivered >= tally.copies || last.elapsed() > patience {
+            // Others still wait for what leaves here, so that each handshake has to end first.
+            let is_settled = || apart.is_none() || self.senders.iter().all(Sender::is_settled);
+            if all_sent && tally.delivered >= owed && is_settled() || last.elapsed() > patience {
                 return Ok(());
             }
             if looked.elapsed() > Duration::from_millis(20) {
@@ -360,16 +425,17 @@ impl Engine {
             is_over &= sender.count() == sender.schedule.most;
             sender.give_up();
         }
-        if is_over {
+        if let Some(apart) = &mut tally.apart {
+            apart.is_over = is_over;
+        } else if is_over {
             // The messages were fewer than the time would have allowed.
             tally.window.1 = tally.last_ns.clamp(from + 1, to);
         }
         for one in &self.listeners {
             for own in 0..one.publishers {
-                let next = self
-                    .senders
-                    .get(one.first + own)
-                    .map_or(0, |sender| sender.next);
+                let stream = self.streams.get(one.first + own);
+                let sender = stream.and_then(|stream| self.senders.get(stream.sender?));
+                let next = sender.map_or(0, |sender| sender.next);
                 if let Some(sequence) = self.sequences.get_mut(one.sequences + own) {
                     sequence.skip_to(next);
                 }
@@ -379,12 +445,12 @@ impl Engine {
 
     /// Has the broker forget what a run made it retain.
     pub fn forget_retained(&mut self) {
-        for (place, sender) in self.senders.iter_mut().enumerate() {
-            let group = self
-                .of_group
-                .get(place)
-                .and_then(|one| self.groups.get(*one));
-            if let Some((group, topics)) = group.filter(|(group, _)| group.retain) {
+        for (place, stream) in self.streams.iter().enumerate() {
+            let group = self.groups.get(stream.group);
+            let sender = stream.sender.and_then(|own| self.senders.get_mut(own));
+            if let Some((group, topics)) = group.filter(|(group, _)| group.retain)
+                && let Some(sender) = sender
+            {
                 let own = place % (group.topics * group.publishers) / group.publishers;
                 if let Some(topic) = topics.get(own) {
                     sender.forget_retained(topic);

@@ -34,7 +34,7 @@ limit:
   --repeats N            of the bisection, at least 2 (5)
   --scenario FILE        another scenario; its groups of kind load are varied
   --page FILE            write a page (HTML), too
-run:
+run (of which a scenario may name several machines, by ssh: it starts `mqtick-load agent` there):
   --csv FILE             write each message and copy as MQTTLoader does
   --repeats N            (1)
 pairs and fanout:

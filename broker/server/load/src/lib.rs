@@ -3,19 +3,23 @@
 
 use std::fmt;
 
+pub mod agent;
 pub mod arrivals;
+pub mod clocks;
 pub mod command;
 pub mod connection;
 pub mod contest;
 pub mod datagrams;
 pub mod engine;
 pub mod fanout;
+pub mod fleet;
 pub mod floor;
 pub mod help;
 pub mod idle;
 pub mod limit;
 pub mod limits;
 pub mod machine;
+pub mod machines;
 pub mod mqttloader;
 pub mod options;
 pub mod page;

@@ -154,6 +154,11 @@ fn plan(run: &Run<'_>) -> Outcome<Scenario> {
         Some(path) => Scenario::load(path)?,
         None => Scenario::parse(PUBLISHED)?,
     };
+    if !scenario.machine.is_empty() {
+        let text = "limit drives this machine only, and the scenario names others: take the \
+                    [[machine]]s out, or give rates of your own to run.";
+        return Err(Failure::Use(text.to_owned()));
+    }
     let is_load = |kind| kind == Kind::Load;
     if !scenario
         .group

@@ -6,7 +6,9 @@ use mqtick_load::help::HELP;
 use mqtick_load::options::Options;
 use mqtick_load::report::Report;
 use mqtick_load::stop::Stop;
-use mqtick_load::{Failure, Outcome, datagrams, fanout, floor, idle, limit, pairs, scenario_run};
+use mqtick_load::{
+    Failure, Outcome, agent, datagrams, fanout, floor, idle, limit, pairs, scenario_run,
+};
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddrV4;
 use std::process::ExitCode;
@@ -30,6 +32,7 @@ fn run(options: &Options) -> Outcome<()> {
         Command::Help => print(HELP),
         Command::Version => print(concat!("mqtick-load ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Floor => serve(options),
+        Command::Agent => agent::run(),
         _ => measure(options),
     }
 }

@@ -64,6 +64,7 @@ pub fn parse(text: &str) -> Outcome<Configuration> {
             ramp_up_s: 0.0,
             ramp_down_s: 0.0,
             group: Vec::new(),
+            ..Scenario::default()
         },
         patience_s: 5.0,
         login: None,
@@ -273,6 +274,7 @@ mod tests {
             ramp_up_s,
             ramp_down_s,
             group,
+            ..
         } = found.scenario;
         assert_eq!((seconds, ramp_up_s, ramp_down_s), (9.0, 1.0, 2.0));
         let expected = Group {

@@ -135,6 +135,7 @@ impl Options {
                         Some("fanout") => Command::Fanout,
                         Some("idle") => Command::Idle,
                         Some("floor") => Command::Floor,
+                        Some("agent") => Command::Agent,
                         _ => {
                             let text = format!(
                                 "{word:?} is neither limit, run, pairs, fanout, idle nor floor; see \

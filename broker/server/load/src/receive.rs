@@ -203,11 +203,14 @@ impl Engine {
         let own = stream
             .checked_sub(one.first)
             .filter(|own| *own < one.publishers);
-        let sender = self
-            .senders
-            .get_mut(stream)
-            .filter(|sender| number < sender.next);
-        let (Some(own), Some(sender)) = (own, sender) else {
+        let publisher = self.streams.get(stream);
+        let sender = publisher.and_then(|one| self.senders.get_mut(one.sender?));
+        // Of another machine we know only what it may send.
+        let end = match (&sender, publisher) {
+            (Some(sender), _) => sender.next,
+            (None, publisher) => publisher.map_or(0, |one| one.total),
+        };
+        let Some(own) = own.filter(|_| number < end) else {
             return Err(one.connection.named(Failure::Failed(format!(
                 "a copy of message {number} of publisher {stream} came, which was not sent there."
             ))));
@@ -215,11 +218,12 @@ impl Engine {
         let Some(sequence) = self.sequences.get_mut(one.sequences + own) else {
             return Ok(());
         };
+        let first = sender.as_ref().map_or(0, |sender| sender.first);
         let is_new = match sequence.take(number) {
             Place::After(_) => true,
             // Of several who share, one may read before another.
             Place::Late => {
-                tally.disorder += u64::from(!one.shared && number >= sender.first);
+                tally.disorder += u64::from(!one.shared && number >= first);
                 true
             }
             Place::Again => {
@@ -227,7 +231,7 @@ impl Engine {
                 false
             }
         };
-        let Some(message) = number.checked_sub(sender.first) else {
+        let Some(message) = number.checked_sub(first) else {
             tally.belated += 1;
             return Ok(());
         };
@@ -237,9 +241,14 @@ impl Engine {
         tally.delivered += 1;
         tally.last_ns = tally.last_ns.max(stamp);
         tally.egress += u64::from(tally.holds(stamp));
-        if !sender.latency {
+        if !one.latency {
             return Ok(());
         }
+        if let Some(apart) = &mut tally.apart {
+            apart.heard.push((stream as u32, number, stamp));
+            return Ok(());
+        }
+        let Some(sender) = sender else { return Ok(()) };
         sender.read_stamps();
         let Some(sent) = sender.sent.get_mut(message as usize) else {
             return Ok(());

@@ -1,12 +1,19 @@
 //! What was measured, with its spread over the repeats, as a table or as JSON.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Returns a quantile of values that are sorted already (nearest rank); 0 where there are none.
 #[must_use]
 pub fn quantile(sorted: &[u64], share: f64) -> u64 {
+    quantile_of(sorted, share).unwrap_or(0)
+}
+
+/// The same of any values; None where there are none.
+#[must_use]
+pub fn quantile_of<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
+    sorted.get(rank.saturating_sub(1)).copied()
 }
 
 /// Least, middle and greatest of some values.
@@ -53,8 +60,8 @@ pub struct Name {
 pub struct Row {
     /// Which quantity.
     pub name: Name,
-    /// `broker`, `floor`, `ratio` or `mqtick-load`.
-    pub who: &'static str,
+    /// `broker`, `floor`, `ratio`, `mqtick-load`, or a machine.
+    pub who: Cow<'static, str>,
     /// In the order of the repeats.
     pub values: Vec<f64>,
 }
@@ -81,7 +88,8 @@ impl Report {
     }
 
     /// Adds the value of one repeat.
-    pub fn add(&mut self, name: Name, who: &'static str, value: f64) {
+    pub fn add(&mut self, name: Name, who: impl Into<Cow<'static, str>>, value: f64) {
+        let who = who.into();
         match self
             .rows
             .iter_mut()
@@ -151,7 +159,7 @@ impl Report {
             };
             let count = row.values.len().to_string();
             let [min, median, max] = [spread.min, spread.median, spread.max].map(short);
-            let words = [row.name.text, row.name.unit, row.who].map(str::to_owned);
+            let words = [row.name.text, row.name.unit, &row.who].map(str::to_owned);
             let [quantity, unit, who] = words;
             lines.push([quantity, unit, who, count, min, median, max]);
         }
@@ -224,7 +232,7 @@ fn row_json(row: &Row) -> String {
         quoted(row.name.key),
         quoted(row.name.text),
         quoted(row.name.unit),
-        quoted(row.who),
+        quoted(&row.who),
         number(spread.min),
         number(spread.median),
         number(spread.max),
@@ -321,8 +329,11 @@ mod tests {
             report.add(NAME, "floor", floor);
         }
         report.compare(&[NAME]);
-        let ratios = report.rows.last().map(|row| (row.who, row.values.clone()));
-        assert_eq!(ratios, Some(("ratio", vec![2.0, 3.0])));
+        let ratios = report
+            .rows
+            .last()
+            .map(|row| (row.who.clone(), row.values.clone()));
+        assert_eq!(ratios, Some(("ratio".into(), vec![2.0, 3.0])));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a load consists of: groups of publishers and subscribers, from a TOML file.
 
 use mqtick_packet::Qos;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 
 use crate::wire::{LEAST_SIZE, STREAMS};
@@ -36,7 +36,7 @@ interval_us = 1000000
 ";
 
 /// A load, and how long it lasts.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scenario {
     /// How long messages are sent, in s, the two ends included.
@@ -47,10 +47,40 @@ pub struct Scenario {
     pub ramp_down_s: f64,
     /// Who takes part.
     pub group: Vec<Group>,
+    /// On which machines; none: on this one, by one clock.
+    pub machine: Vec<Machine>,
+    /// Which of them this process is on; None: it is the only one.
+    #[serde(skip)]
+    pub own: Option<usize>,
+}
+
+/// A machine on which clients run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Machine {
+    /// What it is called here.
+    pub name: String,
+    /// Where ssh finds it; None: it is this one.
+    pub ssh: Option<String>,
+    /// What mqtick-load is called there.
+    pub program: String,
+    /// The command that tells its clock's interval there, without a shell; `none`: nothing does.
+    pub clock: String,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            ssh: None,
+            program: "mqtick-load".to_owned(),
+            clock: "mqtick-client now --json".to_owned(),
+        }
+    }
 }
 
 /// Alike publishers and subscribers.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Group {
     /// What it is called; part of its topics.
@@ -85,10 +115,14 @@ pub struct Group {
     pub publisher_brokers: Vec<String>,
     /// And the subscribers.
     pub subscriber_brokers: Vec<String>,
+    /// Machines that have the publishers in turn; empty: all.
+    pub publisher_machines: Vec<String>,
+    /// And the subscribers.
+    pub subscriber_machines: Vec<String>,
 }
 
 /// What a group is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// t-clients: they load the broker; `limit` varies their interval.
@@ -104,6 +138,8 @@ impl Default for Scenario {
             ramp_up_s: 1.0,
             ramp_down_s: 1.0,
             group: Vec::new(),
+            machine: Vec::new(),
+            own: None,
         }
     }
 }
@@ -127,6 +163,8 @@ impl Default for Group {
             topic: String::new(),
             publisher_brokers: Vec::new(),
             subscriber_brokers: Vec::new(),
+            publisher_machines: Vec::new(),
+            subscriber_machines: Vec::new(),
         }
     }
 }
@@ -182,6 +220,7 @@ impl Scenario {
                 return Err(Failure::Use(text));
             }
         }
+        self.check_machines()?;
         if self.publishers() > STREAMS || self.clients() > CLIENTS {
             return Err(Failure::Use(format!(
                 "{} clients are more than {CLIENTS}.",
@@ -200,11 +239,82 @@ impl Scenario {
             .sum()
     }
 
-    /// How many connections there are.
+    /// How many connections there are, on our own machine if they are on several.
     #[must_use]
     pub fn clients(&self) -> usize {
-        let each = |one: &Group| one.topics * (one.publishers + one.subscribers);
+        let own = |machines: &[String], count| match self.own {
+            None => count,
+            Some(_) => (0..count)
+                .filter(|number| self.is_own(machines, *number))
+                .count(),
+        };
+        let each = |one: &Group| {
+            let publishers = own(&one.publisher_machines, one.publishers);
+            one.topics * (publishers + own(&one.subscriber_machines, one.subscribers))
+        };
         self.group.iter().map(each).sum()
+    }
+
+    /// Whether a client is on our own machine. `machines`: that have such clients in turn.
+    #[must_use]
+    pub fn is_own(&self, machines: &[String], number: usize) -> bool {
+        let Some(own) = self.own else { return true };
+        match machines.len() {
+            0 => number % self.machine.len().max(1) == own,
+            count => machines.get(number % count) == self.machine.get(own).map(|one| &one.name),
+        }
+    }
+
+    fn check_machines(&self) -> Outcome<()> {
+        let wrong = |text: String| Err(Failure::Use(text));
+        for (place, one) in self.machine.iter().enumerate() {
+            if one.name.is_empty() || one.name.len() > 64 || one.name.contains(is_no_name) {
+                return wrong(format!(
+                    "machine {:?}: name: 1 to 64 letters, digits, - or _.",
+                    one.name
+                ));
+            }
+            let before = self.machine.get(..place).unwrap_or_default();
+            if before.iter().any(|other| other.name == one.name) {
+                return wrong(format!("two machines are called {:?}.", one.name));
+            }
+            let is_odd = |text: &str, more: &str| {
+                let is_usual = |one: char| one.is_ascii_alphanumeric() || more.contains(one);
+                text.is_empty() || text.starts_with('-') || !text.chars().all(is_usual)
+            };
+            if one
+                .ssh
+                .as_ref()
+                .is_some_and(|host| is_odd(host, "-_.@:%[]/"))
+            {
+                let text = "ssh: give [USER@]HOST, or a name in ~/.ssh/config.";
+                return wrong(format!("machine {:?}: {text}", one.name));
+            }
+            if is_odd(&one.program, "-_./~") {
+                let text = "program: letters, digits, and any of - _ . / ~";
+                return wrong(format!("machine {:?}: {text}", one.name));
+            }
+        }
+        for group in &self.group {
+            let both = [&group.publisher_machines, &group.subscriber_machines];
+            for name in both.into_iter().flatten() {
+                if !self.machine.iter().any(|one| one.name == *name) {
+                    let text =
+                        format!("group {:?}: no [[machine]] is called {name:?}.", group.name);
+                    return wrong(text);
+                }
+            }
+            let on = match group.subscriber_machines.len() {
+                0 => self.machine.len(),
+                count => count,
+            };
+            if group.shared && on > 1 {
+                let text =
+                    "who shares messages has to be on one machine: give subscriber_machines.";
+                return wrong(format!("group {:?}: {text}", group.name));
+            }
+        }
+        Ok(())
     }
 
     /// Messages a second that the schedule has, with the intervals of the load multiplied.
@@ -362,6 +472,18 @@ mod tests {
     }
 
     #[test]
+    fn machines_have_clients_in_turn_and_each_client_is_on_one() {
+        let text = "[[machine]]\nname = \"a\"\n[[machine]]\nname = \"b\"\n[[group]]\ntopics = 2\n\
+                    publishers = 3\nsubscribers = 5\nsubscriber_machines = [\"b\"]";
+        let mut found = Scenario::parse(text).unwrap();
+        assert_eq!(found.clients(), 16);
+        found.own = Some(0);
+        assert_eq!(found.clients(), 4);
+        found.own = Some(1);
+        assert_eq!(found.clients(), 12);
+    }
+
+    #[test]
     fn a_wrong_file_is_told_by_key_value_and_limit() {
         for (text, expected) in [
             ("", "no [[group]]"),
@@ -400,6 +522,27 @@ mod tests {
                 "leave nothing of seconds 2",
             ),
             ("[[group]]\nmessages = 0", "messages 0"),
+            ("[[machine]]\n[[group]]", "machine \"\": name: 1 to 64"),
+            (
+                "[[machine]]\nname = \"a\"\n[[machine]]\nname = \"a\"\n[[group]]",
+                "two machines are called \"a\"",
+            ),
+            (
+                "[[machine]]\nname = \"a\"\nssh = \"-oProxyCommand=x\"\n[[group]]",
+                "ssh: give [USER@]HOST",
+            ),
+            (
+                "[[machine]]\nname = \"a\"\nprogram = \"x;y\"\n[[group]]",
+                "program: letters, digits",
+            ),
+            (
+                "[[group]]\nsubscriber_machines = [\"b\"]",
+                "no [[machine]] is called \"b\"",
+            ),
+            (
+                "[[machine]]\nname = \"a\"\n[[machine]]\nname = \"b\"\n[[group]]\nshared = true",
+                "who shares messages has to be on one machine",
+            ),
             ("[[[[", "TOML parse error"),
         ] {
             let error = Scenario::parse(text).unwrap_err();

@@ -2,6 +2,7 @@
 
 use crate::contest::{COST, DISORDER, DUPLICATES, LOST, Run};
 use crate::engine::Engine;
+use crate::machines;
 use crate::mqttloader::{self, Csv};
 use crate::report::Name;
 use crate::scenario::{self, Scenario};
@@ -34,7 +35,7 @@ names! {
 }
 
 /// Percentiles that are told.
-const TOLD: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
+pub(crate) const TOLD: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
 macro_rules! percentiles {
     ($key:literal, $text:literal) => {
@@ -68,10 +69,12 @@ macro_rules! percentiles {
     };
 }
 
-const DELAY: [Name; 5] = percentiles!("delay", "due to each copy");
-const WIRE: [Name; 5] = percentiles!("wire", "left to each copy (kernel's stamps)");
-const SKEW: [Name; 5] = percentiles!("skew", "first to last copy");
-const LATE: [Name; 5] = percentiles!("late", "the load tool's own lateness");
+pub(crate) use percentiles;
+
+pub(crate) const DELAY: [Name; 5] = percentiles!("delay", "due to each copy");
+pub(crate) const WIRE: [Name; 5] = percentiles!("wire", "left to each copy (kernel's stamps)");
+pub(crate) const SKEW: [Name; 5] = percentiles!("skew", "first to last copy");
+pub(crate) const LATE: [Name; 5] = percentiles!("late", "the load tool's own lateness");
 
 /// Measures.
 ///
@@ -102,6 +105,9 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     } else {
         Scenario::load(path)?
     };
+    if !scenario.machine.is_empty() {
+        return machines::run(run, &target, &scenario);
+    }
     let start = now_ns();
     let mut csv = csv.map(|path| Csv::create(&path, start)).transpose()?;
     let mut engine = Engine::open(run, &target, &scenario)?;
@@ -131,8 +137,8 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     result
 }
 
-/// Adds a trial's figures.
-fn tell(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally) {
+/// Adds a trial's counts.
+pub(crate) fn tell_counts(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally) {
     let seconds = tally.seconds().max(1e-9);
     for (name, value) in [
         (OFFERED, tally.offered as f64 / seconds),
@@ -151,17 +157,35 @@ fn tell(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally) {
         let each = used.total_ns as f64 / tally.delivered.max(1) as f64;
         run.report.add(COST, WHO, each);
     }
+}
+
+/// Adds what a machine's load tool did itself.
+pub(crate) fn tell_own(
+    run: &mut Run<'_>,
+    who: &str,
+    unstamped: u64,
+    resent: u64,
+    shares: [f64; 3],
+) {
+    let [own, idle, fullest] = shares;
+    for (name, value) in [
+        (UNSTAMPED, unstamped as f64),
+        (OWN, 100.0 * own),
+        (FULLEST, 100.0 * fullest),
+        (AGAIN, resent as f64),
+        (IDLE, 100.0 * idle),
+    ] {
+        run.report.add(name, who.to_owned(), value);
+    }
+}
+
+/// Adds a trial's figures.
+fn tell(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally) {
+    tell_counts(run, scenario, tally);
     percentiles_of(run, WHO, tally);
     tell_percentiles(run, LATE, "mqtick-load", &tally.late);
-    for (name, value) in [
-        (UNSTAMPED, tally.unstamped as f64),
-        (OWN, 100.0 * tally.own_share),
-        (FULLEST, 100.0 * tally.fullest),
-        (AGAIN, tally.resent as f64),
-        (IDLE, 100.0 * tally.idle_share),
-    ] {
-        run.report.add(name, "mqtick-load", value);
-    }
+    let shares = [tally.own_share, tally.idle_share, tally.fullest];
+    tell_own(run, "mqtick-load", tally.unstamped, tally.resent, shares);
     if tally.belated > 0 {
         let count = tally.belated;
         run.report.note(format!(

@@ -144,6 +144,13 @@ impl Sender {
         self.stamps.is_some()
     }
 
+    /// Whether all has left, with a stamp, and has been acknowledged.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let is_answered = self.qos == Qos::AtMostOnce || self.acknowledged >= self.next;
+        is_answered && self.unsent.is_empty() && (self.stamps.is_none() || self.marks.is_empty())
+    }
+
     /// Whether the broker takes another message now.
     #[must_use]
     pub fn has_room(&self) -> bool {

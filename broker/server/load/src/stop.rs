@@ -2,7 +2,8 @@
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Failure, Outcome, system};
 
@@ -10,7 +11,7 @@ use crate::{Failure, Outcome, system};
 #[derive(Debug)]
 pub struct Stop {
     signals: SignalFd,
-    asked: Cell<bool>,
+    asked: Arc<AtomicBool>,
 }
 
 impl Stop {
@@ -29,16 +30,22 @@ impl Stop {
             SignalFd::with_flags(&set, flags).map_err(system("signals cannot be read"))?;
         Ok(Self {
             signals,
-            asked: Cell::new(false),
+            asked: Arc::default(),
         })
     }
 
     /// Whether it was asked for, now or before.
     pub fn asked(&self) -> bool {
-        if !self.asked.get() && matches!(self.signals.read_signal(), Ok(Some(_))) {
-            self.asked.set(true);
+        if matches!(self.signals.read_signal(), Ok(Some(_))) {
+            self.asked.store(true, Ordering::Relaxed);
         }
-        self.asked.get()
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Returns what another thread sets to ask for it.
+    #[must_use]
+    pub fn asker(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.asked)
     }
 
     /// Ends a preparation that is not worth keeping.

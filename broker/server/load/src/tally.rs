@@ -15,6 +15,21 @@ const STEP_NS: u64 = 10_000_000;
 /// The share of the copies owed that has to come for a broker to be under its limit.
 pub const ENOUGH: f64 = 0.99;
 
+/// What a machine that is one of several goes by, and writes down.
+#[derive(Debug, Default)]
+pub struct Apart {
+    /// When the first message is due, in ns.
+    pub begin: u64,
+    /// When the last one is, on whichever machine.
+    pub until: u64,
+    /// Copies that our subscribers are to have.
+    pub owed: u64,
+    /// Whether our publishers have sent all that they may.
+    pub is_over: bool,
+    /// Publisher, number and stamp of each copy whose latency is measured.
+    pub heard: Vec<(u32, u64, u64)>,
+}
+
 /// A trial's counts and times.
 #[derive(Debug)]
 pub struct Tally {
@@ -70,6 +85,8 @@ pub struct Tally {
     pub stopped: bool,
     /// Where each message is written down.
     pub csv: Option<Csv>,
+    /// Of one of several machines.
+    pub apart: Option<Apart>,
 }
 
 impl Tally {
@@ -107,6 +124,7 @@ impl Tally {
             step_ns: 0,
             stopped: false,
             csv: None,
+            apart: None,
         })
     }
 

@@ -1,0 +1,130 @@
+"""Two sites with a broker each become one: role join.
+
+h1 has the fleet's Mosquitto; h2 has a broker that somebody else runs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from fleet import RELEASE, Fleet, broker_package, snapshot, wheelhouse
+from hosts import Host, Rig
+from paho.mqtt import client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
+from playbook import PROJECT, needs_hosts, write_inventory
+
+from demo.local_programs import wait_until
+
+pytestmark = needs_hosts
+TAGS = ("--tags", "broker,join")
+# The fleet's broker has taken the port that the node is to have.
+NOT_MOVED = ("-e", "broker_port=1883")
+BROKER = """\
+[[listener]]
+address = "127.0.0.1:1884"
+[access]
+anonymous = true
+"""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    package, folder = broker_package(), tmp_path_factory.mktemp("user")
+    with Rig("join", 84, ["h1", "h2"], RELEASE) as rig:
+        fleet = Fleet(folder, rig)
+        groups = {
+            "mqtick_broker": {"h1": {"broker_port": 1884, "broker_bind_address": "127.0.0.1"}},
+            "mqtick_join": {"h1": {}, "h2": {"join_broker_user": ""}},
+            "mqtick_timeservers": {"h1": {"timeserver_number": 0}},
+        }
+        write_inventory(
+            folder,
+            rig,
+            groups,
+            fleet_offline=True,
+            fleet_tls=False,
+            fleet_broker_url="mqtt://h1",
+            broker_accounts={"plant": ["readwrite plant/#"]},
+            broker_package=str(package),
+        )
+        fleet.install_collection()
+        fleet.use_wheelhouse(wheelhouse(RELEASE))
+        run_broker(rig.host("h2"))
+        yield fleet
+
+
+def run_broker(host: Host) -> None:
+    """Run a broker that the fleet knows nothing of: it comes with no package."""
+    with (PROJECT / "build/broker/amd64/usr/bin/mqtick-broker").open("rb") as program:
+        copy = host.ssh("install -m 755 /dev/stdin /opt/broker", user="root")
+        subprocess.run(copy, stdin=program, check=True)
+    host.run(f"cat >/opt/broker.toml <<'END'\n{BROKER}END")
+    host.run("systemd-run --quiet --unit=broker /opt/broker --config /opt/broker.toml")
+
+
+class Client:
+    """A client of a site, which knows its node only."""
+
+    def __init__(self, host: Host, name: str = "", password: str = "") -> None:
+        self.heard: list[tuple[str, bytes]] = []
+        self.mqtt = mqtt.Client(CallbackAPIVersion.VERSION2)
+        if name:
+            self.mqtt.username_pw_set(name, password)
+        self.mqtt.on_connect = lambda *_: self.mqtt.subscribe("plant/#")
+        self.mqtt.on_message = lambda _, __, message: self.heard.append(
+            (message.topic, message.payload)
+        )
+        self.mqtt.connect(host.address, 1883)
+        self.mqtt.loop_start()
+
+    def tells(self, other: Client, topic: str) -> bool:
+        """Whether what it publishes comes to the other one."""
+        self.mqtt.publish(topic, "21.5")
+        return (topic, b"21.5") in other.heard
+
+
+def pid(host: Host) -> str:
+    return host.run("systemctl show --value -p MainPID mqtick-join").strip()
+
+
+def password(fleet: Fleet, name: str) -> str:
+    lines = (fleet.folder / "secrets/passwords").read_text().splitlines()
+    return dict(line.split() for line in lines)[name]
+
+
+def test_two_sites_are_joined_by_the_inventory_and_parted_again(fleet: Fleet) -> None:
+    h1, h2 = fleet.hosts
+    before = {host.name: snapshot(host) for host in fleet.hosts}
+
+    fleet.play("site", "--tags", "join", "--check")
+    assert {host.name: snapshot(host) for host in fleet.hosts} == before
+
+    # a broker in the way: its host is left as it is, the other one is set up
+    refused = fleet.refused("site", *TAGS, *NOT_MOVED)
+    assert "Port 1883 of h1 is taken by mosquitto" in refused.sentences
+    assert refused.recap["h2"]["failed"] == 0
+    assert pid(h2) != "0"
+
+    # the broker moves, and the node takes its place
+    fleet.play("site", *TAGS)
+    one, other = Client(h1, "plant", password(fleet, "plant")), Client(h2)
+    wait_until(lambda: one.tells(other, "plant/a"), "h2 hears what is published at h1")
+    wait_until(lambda: other.tells(one, "plant/b"), "h1 hears what is published at h2")
+
+    again = fleet.play("site", *TAGS)
+    assert {host: counts["changed"] for host, counts in again.recap.items()} == {"h1": 0, "h2": 0}
+
+    # what the node does not take is not placed, and it runs on
+    running = pid(h1)
+    settings = '{"join_settings": {"absence_s": -3}}'
+    wrong = fleet.refused("site", "--tags", "join", "--limit", "h1", "-e", settings)
+    assert "/etc/mqtick/join.toml was not put in place" in wrong.sentences
+    assert pid(h1) == running
+
+    for client in (one, other):
+        client.mqtt.disconnect()
+    fleet.play("remove", "-e", "remove_confirm=yes")
+    for host in fleet.hosts:
+        assert snapshot(host) ^ before[host.name] == set(), host.name

@@ -1,0 +1,287 @@
+//! `mqtick-load agent` on several machines: started by ssh, talked with, and ended.
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::agent::{Clock, Part, SILENCE, Said, Task, VERSION, last_line};
+use crate::contest::Run;
+use crate::scenario::Machine;
+use crate::stop::Stop;
+use crate::{Failure, Outcome};
+
+/// Octets of what a machine says at most.
+const LONGEST: u64 = 1 << 27;
+/// How long a machine may take to be there, in s.
+const HELLO_S: f64 = 60.0;
+/// How long its clock and its answer may take at the end, in s.
+const REST_S: f64 = 40.0;
+/// How long it may take to end.
+const ENDING: Duration = Duration::from_secs(15);
+
+/// All machines, connected.
+pub struct Fleet {
+    all: Vec<Member>,
+    heard: Receiver<(usize, Heard)>,
+}
+
+struct Member {
+    name: String,
+    child: Child,
+}
+
+enum Heard {
+    /// A line, without its end.
+    Line(Vec<u8>),
+    /// That nothing more comes, and what was complained before.
+    End(String),
+}
+
+impl Fleet {
+    /// Starts the program on each machine.
+    ///
+    /// # Errors
+    /// Where ssh, or on this machine the program itself, cannot be started.
+    pub fn start(machines: &[Machine]) -> Outcome<Self> {
+        let (sender, heard) = channel();
+        let mut made = Self {
+            all: Vec::new(),
+            heard,
+        };
+        for (place, machine) in machines.iter().enumerate() {
+            let failed = |error: std::io::Error| {
+                Failure::Failed(format!("machine {}: ssh: {error}.", machine.name))
+            };
+            let mut command = match &machine.ssh {
+                Some(host) => {
+                    let mut command = Command::new("ssh");
+                    command.args(["-T", "-o", "BatchMode=yes", "--", host]);
+                    command.arg(format!("{} agent", machine.program));
+                    command
+                }
+                None => {
+                    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+                    command.arg("agent");
+                    command
+                }
+            };
+            // In a group of its own: a Ctrl-C is for us, and we end the others.
+            let mut child = command
+                .process_group(0)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .map_err(failed)?;
+            listen(&mut child, place, &sender);
+            made.all.push(Member {
+                name: machine.name.clone(),
+                child,
+            });
+        }
+        Ok(made)
+    }
+
+    /// Gives each machine its part, and waits until its clients are connected.
+    ///
+    /// # Errors
+    /// Where one is not there, is of another version, or cannot.
+    pub fn connect(&mut self, run: &Run<'_>, task: impl Fn(usize) -> Task) -> Outcome<()> {
+        run.progress("ssh");
+        let hellos = self.gather(run.stop, HELLO_S, |said| match said {
+            Said::Hello(version) => Some(version),
+            _ => None,
+        })?;
+        for (member, version) in self.all.iter().zip(hellos) {
+            if version != VERSION {
+                let version: String = version
+                    .chars()
+                    .filter(|one| !one.is_control())
+                    .take(40)
+                    .collect();
+                let text = format!(
+                    "has mqtick-load {version}, and here is {VERSION}: they have to be the same"
+                );
+                return Err(member.failed(&text));
+            }
+        }
+        for place in 0..self.all.len() {
+            self.tell(place, &task(place))?;
+        }
+        run.progress("connections and clocks");
+        let is_ready = |said| matches!(said, Said::Ready).then_some(());
+        self.gather(run.stop, SILENCE.as_secs_f64(), is_ready)?;
+        Ok(())
+    }
+
+    /// Has all begin at a moment, in ns, and returns what happened; `long`: in s, what that takes.
+    ///
+    /// # Errors
+    /// Where one of them fails, dies, or says nothing in time.
+    pub fn carry_out(&mut self, stop: &Stop, at: u64, long: f64) -> Outcome<Vec<Part>> {
+        for place in 0..self.all.len() {
+            self.tell(place, &at)?;
+        }
+        let parts = self.gather(stop, long + REST_S, |said| match said {
+            Said::Done(part) => Some(*part),
+            _ => None,
+        })?;
+        for (member, part) in self.all.iter().zip(&parts) {
+            let is_turned = matches!(part.clock, Clock::Known(error) if error.low > error.high);
+            let figures = part.shares.iter().chain(&part.late_us);
+            if is_turned || !figures.clone().all(|one| one.is_finite()) {
+                return Err(member.failed("its figures are nonsense"));
+            }
+        }
+        Ok(parts)
+    }
+
+    fn tell(&mut self, place: usize, what: &impl serde::Serialize) -> Outcome<()> {
+        let Some(member) = self.all.get_mut(place) else {
+            return Ok(());
+        };
+        let text = serde_json::to_string(what).unwrap_or_default();
+        let input = member.child.stdin.as_mut();
+        // Whoever is gone is heard of in another way.
+        let _ = input.map(|input| writeln!(input, "{text}").and_then(|()| input.flush()));
+        Ok(())
+    }
+
+    /// Waits until each machine has said what is wanted.
+    fn gather<T>(
+        &mut self,
+        stop: &Stop,
+        within_s: f64,
+        wanted: impl Fn(Said) -> Option<T>,
+    ) -> Outcome<Vec<T>> {
+        let until = Instant::now() + Duration::from_secs_f64(within_s);
+        let mut found: Vec<Option<T>> = self.all.iter().map(|_| None).collect();
+        while let Some(missing) = found.iter().position(Option::is_none) {
+            stop.check()?;
+            let (place, heard) = match self.heard.recv_timeout(Duration::from_millis(50)) {
+                Ok(heard) => heard,
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => continue,
+                Err(_) => {
+                    let text = format!("has said nothing for {within_s:.0} s");
+                    return Err(match self.all.get(missing) {
+                        Some(member) => member.failed(&text),
+                        None => Failure::Failed(text),
+                    });
+                }
+            };
+            let Some(member) = self.all.get_mut(place) else {
+                continue;
+            };
+            let line = match heard {
+                Heard::Line(line) => line,
+                Heard::End(complaint) => {
+                    let ended = member.ended();
+                    let text = format!("ended ({ended}): {}", last_line(&complaint));
+                    return Err(member.failed(&text));
+                }
+            };
+            let said = serde_json::from_slice(&line).ok();
+            match said {
+                Some(Said::Failed(text)) => return Err(member.failed(&last_line(&text))),
+                said => {
+                    let value = said.and_then(&wanted);
+                    let Some(place) = found.get_mut(place).filter(|one| one.is_none()) else {
+                        return Err(member.failed("spoke out of turn"));
+                    };
+                    if value.is_none() {
+                        let start = line.get(..60).unwrap_or(&line);
+                        let start = String::from_utf8_lossy(start).into_owned();
+                        let text = format!("said {start:?}, which mqtick-load agent does not say");
+                        return Err(member.failed(&text));
+                    }
+                    *place = value;
+                }
+            }
+        }
+        Ok(found.into_iter().flatten().collect())
+    }
+}
+
+impl Member {
+    fn failed(&self, text: &str) -> Failure {
+        let end = if text.ends_with('.') { "" } else { "." };
+        Failure::Failed(format!("machine {}: {text}{end}", self.name))
+    }
+
+    /// Waits until the process ends, as it closed its output.
+    fn ended(&mut self) -> String {
+        drop(self.child.stdin.take());
+        match wait(&mut self.child, Instant::now() + ENDING) {
+            Some(status) => status.to_string(),
+            None => "it does not end".to_owned(),
+        }
+    }
+}
+
+impl Drop for Fleet {
+    /// The end of its input ends each agent, and with it ssh; what does not end is killed.
+    fn drop(&mut self) {
+        for member in &mut self.all {
+            drop(member.child.stdin.take());
+        }
+        let until = Instant::now() + ENDING;
+        for member in &mut self.all {
+            if wait(&mut member.child, until).is_none() {
+                let _ = killpg(
+                    Pid::from_raw(member.child.id().cast_signed()),
+                    Signal::SIGKILL,
+                );
+                let _ = member.child.wait();
+            }
+        }
+    }
+}
+
+fn wait(child: &mut Child, until: Instant) -> Option<ExitStatus> {
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(10)),
+            _ => return None,
+        }
+    }
+}
+
+/// Reads what a program says, and what it complains, in threads of their own.
+fn listen(child: &mut Child, place: usize, sender: &Sender<(usize, Heard)>) {
+    let (output, errors) = (child.stdout.take(), child.stderr.take());
+    let sender = sender.clone();
+    let complaints = thread::spawn(move || {
+        let mut kept = Vec::new();
+        if let Some(mut errors) = errors {
+            let _ = errors.by_ref().take(1 << 16).read_to_end(&mut kept);
+            // Whoever complains without end must not wait for us.
+            let _ = std::io::copy(&mut errors, &mut std::io::sink());
+        }
+        String::from_utf8_lossy(&kept).into_owned()
+    });
+    thread::spawn(move || {
+        if let Some(output) = output {
+            let mut output = BufReader::new(output.take(LONGEST));
+            loop {
+                let mut line = Vec::new();
+                match output.read_until(b'\n', &mut line) {
+                    Ok(count) if count > 0 => {
+                        let _ = line.pop_if(|last| *last == b'\n');
+                        if sender.send((place, Heard::Line(line))).is_err() {
+                            return;
+                        }
+                    }
+                    _ => break,
+                }
+            }
+        }
+        let complaint = complaints.join().unwrap_or_default();
+        let _ = sender.send((place, Heard::End(complaint)));
+    });
+}

@@ -1,0 +1,346 @@
+//! The command `run` where the scenario is on several machines: what they counted is put together,
+//! and a latency from one to another is given as the interval in which it lies, by both clocks.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::agent::{Clock, LEAD_NS, Part, Task};
+use crate::clocks::Interval;
+use crate::connection::Target;
+use crate::contest::Run;
+use crate::fleet::Fleet;
+use crate::report::{Name, quantile_of};
+use crate::scenario::Scenario;
+use crate::scenario_run::{self, LATE, TOLD, percentiles, tell_counts, tell_own};
+use crate::stamps::now_ns;
+use crate::tally::Tally;
+use crate::{Failure, Outcome};
+
+const DELAY: [[Name; 5]; 3] = [
+    scenario_run::DELAY,
+    percentiles!("delay_low", "due to each copy, at least"),
+    percentiles!("delay_high", "due to each copy, at most"),
+];
+const WIRE: [[Name; 5]; 3] = [
+    scenario_run::WIRE,
+    percentiles!("wire_low", "left to each copy (kernel's stamps), at least"),
+    percentiles!("wire_high", "left to each copy (kernel's stamps), at most"),
+];
+const SKEW: [[Name; 5]; 3] = [
+    scenario_run::SKEW,
+    percentiles!("skew_low", "first to last copy, at least"),
+    percentiles!("skew_high", "first to last copy, at most"),
+];
+const CLOCK: [Name; 2] = [
+    Name {
+        key: "clock_low_us",
+        text: "clock minus UTC, at least",
+        unit: "us",
+    },
+    Name {
+        key: "clock_high_us",
+        text: "clock minus UTC, at most",
+        unit: "us",
+    },
+];
+const WITHIN: Name = Name {
+    key: "clocks_within_us",
+    text: "uncertainty of the latency by both clocks, +-",
+    unit: "us",
+};
+
+/// Where copies are whose machine does not matter.
+const ALL: &str = "at any machine";
+
+/// The least and the greatest that each of some durations may be, in ns.
+#[derive(Debug, Default)]
+struct Between {
+    low: Vec<i64>,
+    high: Vec<i64>,
+}
+
+impl Between {
+    fn push(&mut self, measured: i64, by: Interval) {
+        self.low.push(measured.saturating_add(by.low).max(0));
+        self.high.push(measured.saturating_add(by.high));
+    }
+
+    /// A quantile of what is true lies between those of the two ends, as each single value does.
+    /// `names`: where one clock made both stamps, at least, at most.
+    fn tell(mut self, run: &mut Run<'_>, names: &[[Name; 5]; 3], who: &str, one_clock: bool) {
+        self.low.sort_unstable();
+        self.high.sort_unstable();
+        let [exact, low, high] = names;
+        for (place, share) in TOLD.into_iter().enumerate() {
+            let mut add = |names: &[Name; 5], values| {
+                if let Some((name, value)) = names.get(place).zip(quantile_of(values, share)) {
+                    run.report.add(*name, who.to_owned(), value as f64 / 1e3);
+                }
+            };
+            if one_clock {
+                add(exact, &self.low);
+            } else {
+                add(low, &self.low);
+                add(high, &self.high);
+            }
+        }
+    }
+}
+
+/// Measures.
+///
+/// # Errors
+/// What stopped it: nothing is left running on any machine.
+pub fn run(run: &mut Run<'_>, target: &Target, scenario: &Scenario) -> Outcome<()> {
+    let options = run.options;
+    if options.csv.is_some() || options.broker_pid.is_some() {
+        let text = "--csv and --broker-pid are of one machine, and the scenario names several.";
+        return Err(Failure::Use(text.to_owned()));
+    }
+    if target.address.ip().is_loopback() && scenario.machine.iter().any(|one| one.ssh.is_some()) {
+        let broker = &options.broker;
+        let text = format!("--broker {broker} is on each machine what is there itself.");
+        run.report.note(text);
+    }
+    for repeat in 0..options.repeats {
+        let task = |own| Task {
+            scenario: scenario.clone(),
+            own,
+            broker: options.broker.clone(),
+            v5: target.version == mqtick_packet::Version::V5,
+            login: target.login.clone(),
+            prefix: format!("{}-{repeat}", target.prefix),
+            patience_s: options.patience.as_secs_f64(),
+        };
+        let mut fleet = Fleet::start(&scenario.machine)?;
+        fleet.connect(run, task)?;
+        run.progress(&format!("{} s of messages", scenario.seconds));
+        let at = now_ns() + LEAD_NS;
+        let long = scenario.seconds + options.patience.as_secs_f64();
+        let parts = fleet.carry_out(run.stop, at, long)?;
+        drop(fleet);
+        tell(run, scenario, &parts, at)?;
+    }
+    Ok(())
+}
+
+fn tell(run: &mut Run<'_>, scenario: &Scenario, parts: &[Part], at: u64) -> Outcome<()> {
+    let mut all = Tally::new()?;
+    let seconds = scenario.seconds - scenario.ramp_up_s - scenario.ramp_down_s;
+    let mut ns = (seconds * 1e9) as u64;
+    for part in parts {
+        part.counts.add_to(&mut all);
+    }
+    if parts.iter().all(|part| part.is_over) {
+        let ends = parts
+            .iter()
+            .map(|part| part.last_ns.saturating_sub(part.begin));
+        ns = ends.max().unwrap_or(ns).clamp(1, ns);
+    }
+    all.window = (0, ns);
+    tell_counts(run, scenario, &all);
+    for (machine, part) in scenario.machine.iter().zip(parts) {
+        let name = &machine.name;
+        let counts = &part.counts;
+        tell_own(run, name, counts.unstamped, counts.resent, part.shares);
+        for (late, value) in LATE.into_iter().zip(&part.late_us) {
+            run.report.add(late, name.clone(), *value);
+        }
+        for text in &part.bottlenecks {
+            run.report
+                .note(format!("not the broker alone, {name}: {text}."));
+        }
+        if part.begin != at {
+            run.report.note(format!(
+                "{name} began when the word came: its clock and this one are too far apart."
+            ));
+        }
+        if !part.stamped {
+            run.report
+                .note(format!("{name}: the kernel gave no stamps."));
+        }
+        match &part.clock {
+            Clock::Known(error) => {
+                for (row, value) in CLOCK.into_iter().zip([error.low, error.high]) {
+                    run.report.add(row, name.clone(), value as f64 / 1e3);
+                }
+            }
+            Clock::Unknown(why) => run.report.note(format!(
+                "latency between {name} and other machines is unknown, as its clock is: {why}."
+            )),
+        }
+    }
+    if all.delivered > all.copies {
+        let text = format!(
+            "{} copies came of {} that were sent.",
+            all.delivered, all.copies
+        );
+        return Err(Failure::Failed(text));
+    }
+    tell_times(run, scenario, parts)?;
+    if all.delivered == 0 && all.copies > 0 {
+        let text = format!("no copy of {} messages came.", all.sent);
+        return Err(Failure::Failed(text));
+    }
+    Ok(())
+}
+
+/// Puts together what left one machine and came at another.
+fn tell_times(run: &mut Run<'_>, scenario: &Scenario, parts: &[Part]) -> Outcome<()> {
+    let name = |place: usize| {
+        scenario
+            .machine
+            .get(place)
+            .map_or("", |one| one.name.as_str())
+    };
+    let clock = |place: usize| match parts.get(place).map(|part| &part.clock) {
+        Some(Clock::Known(error)) => Some(*error),
+        _ => None,
+    };
+    let between = |one, other| match one == other {
+        true => Some(Interval::NONE),
+        false => Some(Interval::correction(clock(one)?, clock(other)?)),
+    };
+    let mut sent = HashMap::new();
+    for (place, part) in parts.iter().enumerate() {
+        for (stream, number, due, left) in &part.left {
+            let times = (place, due.cast_signed(), left.cast_signed());
+            if let Some((other, ..)) = sent.insert((*stream, *number), times) {
+                return Err(Failure::Failed(format!(
+                    "{} and {} both say that they sent message {number} of publisher {stream}.",
+                    name(other),
+                    name(place)
+                )));
+            }
+        }
+    }
+    let mut pairs: BTreeMap<(usize, usize), (Between, Between)> = BTreeMap::new();
+    let mut came: HashMap<(u32, u64), Vec<(usize, i64)>> = HashMap::new();
+    for (place, part) in parts.iter().enumerate() {
+        for (stream, number, stamp) in &part.heard {
+            let (key, stamp) = ((*stream, *number), stamp.cast_signed());
+            let Some((from, due, left)) = sent.get(&key) else {
+                continue;
+            };
+            came.entry(key).or_default().push((place, stamp));
+            if let Some(by) = between(*from, place) {
+                let (delay, wire) = pairs.entry((*from, place)).or_default();
+                delay.push(stamp.saturating_sub(*due), by);
+                wire.push(stamp.saturating_sub(*left), by);
+            }
+        }
+    }
+    for ((from, to), (delay, wire)) in pairs {
+        if let Some(early) = wire
+            .high
+            .iter()
+            .min()
+            .filter(|high| from != to && **high < 0)
+        {
+            return Err(Failure::Failed(format!(
+                "a copy came at {} {} us before it can have left {}: one of the two clocks is \
+                 outside its interval.",
+                name(to),
+                early.unsigned_abs().div_ceil(1000),
+                name(from)
+            )));
+        }
+        let who = format!("{} to {}", name(from), name(to));
+        delay.tell(run, &DELAY, &who, from == to);
+        wire.tell(run, &WIRE, &who, from == to);
+        if let Some(by) = between(from, to).filter(|_| from != to) {
+            let half = (by.high - by.low) as f64 / 2e3;
+            run.report.add(WITHIN, who, half);
+        }
+    }
+    let copies: Vec<usize> = scenario
+        .group
+        .iter()
+        .flat_map(|one| std::iter::repeat_n(one.copies(), one.topics * one.publishers))
+        .collect();
+    let mut skews: BTreeMap<String, Between> = BTreeMap::new();
+    for ((stream, _), stamps) in came {
+        if copies.get(stream as usize) != Some(&stamps.len()) {
+            continue;
+        }
+        // First and last copy of each machine.
+        let mut ends: BTreeMap<usize, (i64, i64)> = BTreeMap::new();
+        for (place, stamp) in &stamps {
+            let (first, last) = ends.entry(*place).or_insert((*stamp, *stamp));
+            (*first, *last) = ((*first).min(*stamp), (*last).max(*stamp));
+        }
+        for (place, (first, last)) in &ends {
+            if stamps.iter().filter(|(at, _)| at == place).count() > 1 {
+                let who = format!("at {}", name(*place));
+                skews
+                    .entry(who)
+                    .or_default()
+                    .push(last - first, Interval::NONE);
+            }
+        }
+        if ends.len() > 1
+            && let Some((low, high)) = skew(&ends, clock)
+        {
+            let one = skews.entry(ALL.to_owned()).or_default();
+            one.low.push(low);
+            one.high.push(high);
+        }
+    }
+    for (who, one) in skews {
+        one.tell(run, &SKEW, &who, who != ALL);
+    }
+    Ok(())
+}
+
+/// Returns what the time from the first copy to the last is at least and at most, by the first and
+/// last stamp of each machine and its clock's error; None where one is not known.
+fn skew(
+    ends: &BTreeMap<usize, (i64, i64)>,
+    clock: impl Fn(usize) -> Option<Interval>,
+) -> Option<(i64, i64)> {
+    let mut least = 0;
+    let (mut first, mut last) = ([i64::MAX; 2], [i64::MIN; 2]);
+    for (place, (begin, end)) in ends {
+        let error = clock(*place)?;
+        least = least.max(end - begin);
+        for (at, by) in [error.high, error.low].into_iter().enumerate() {
+            if let (Some(first), Some(last)) = (first.get_mut(at), last.get_mut(at)) {
+                *first = (*first).min(begin - by);
+                *last = (*last).max(end - by);
+            }
+        }
+    }
+    let ([first_early, first_late], [last_early, last_late]) = (first, last);
+    Some((least.max(last_early - first_late), last_late - first_early))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_true_skew_is_always_inside(
+            machines in prop::collection::vec(
+                (prop::collection::vec(0_i64..1_000_000, 1..5), -900_000_i64..900_000,
+                 0_i64..500_000, 0_i64..500_000),
+                1..5,
+            ),
+        ) {
+            let mut ends = BTreeMap::new();
+            for (place, (truth, error, ..)) in machines.iter().enumerate() {
+                let stamps = truth.iter().map(|one| one + error);
+                ends.insert(place, (stamps.clone().min().unwrap(), stamps.max().unwrap()));
+            }
+            let clock = |place: usize| machines.get(place).map(|(_, error, below, above)| Interval {
+                low: error - below,
+                high: error + above,
+            });
+            let all: Vec<i64> = machines.iter().flat_map(|one| one.0.clone()).collect();
+            let truth = all.iter().max().unwrap() - all.iter().min().unwrap();
+            let (low, high) = skew(&ends, clock).unwrap();
+            prop_assert!(low <= truth && truth <= high, "{low} {truth} {high}");
+            prop_assert!(skew(&ends, |_| None).is_none());
+        }
+    }
+}
