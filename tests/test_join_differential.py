@@ -136,7 +136,7 @@ def play(
 def test_joined_brokers_of_several_kinds_deliver_what_one_mosquitto_does(
     tmp_path: Path, seed: int
 ) -> None:
-    kinds: list[type[Mosquitto]] = [Mosquitto, DebugBroker, Mosquitto]
+    kinds: list[type[Mosquitto]] = [Mosquitto, DebugBroker, Mosquitto, DebugBroker]
     if program("nats-server") is not None:
         kinds.insert(1, Nats)
     if program("mosquitto") is None:

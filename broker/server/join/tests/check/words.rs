@@ -1,0 +1,100 @@
+//! Reads any octets as what a neighbour says, and has a node do it.
+
+use mqtick_join::cooperation::{Kind, Source};
+use mqtick_join::node::{Action, Node};
+use mqtick_join::topology::State;
+use mqtick_join::words::{self, Hello, TOPOLOGY};
+use mqtick_packet::{Packet, Publish, Version, decode, frame};
+use std::sync::Arc;
+
+const LINK: u64 = 1;
+
+/// Fail where something panics, where what was read is not what is said again, or where a node says
+/// more than one answer for each word.
+pub fn check(octets: &[u8]) {
+    let text = String::from_utf8_lossy(octets);
+    if let Ok(hello) = Hello::parse(&text) {
+        assert_eq!(Hello::parse(&hello.to_string()), Ok(hello));
+    }
+    for kind in [Kind::Subscriptions, Kind::Publications] {
+        talk(octets, kind);
+    }
+}
+
+fn talk(octets: &[u8], kind: Kind) {
+    let mut node = Node::new(1, "here", kind, 30);
+    node.link_up(LINK, 2, 7, "there");
+    node.link_up(LINK + 1, 3, 8, "behind");
+    node.subscribed(Source::Local, &["a".into()]);
+    let (mut at, mut words) = (0, 0);
+    while let Some(rest) = octets.get(at..).filter(|rest| !rest.is_empty()) {
+        let Ok(Some(found)) = frame(rest, 1 << 16) else {
+            break;
+        };
+        at += found.length;
+        let Ok(packet) = decode(&found, Version::V5) else {
+            break;
+        };
+        match packet {
+            Packet::Connack(connack) => {
+                let said = connack.properties.assigned_client_id();
+                if let Ok((peer, name)) = words::parse_welcome(said) {
+                    let mut again = Vec::new();
+                    words::welcome(&mut again, peer, &name);
+                    assert!(frame(&again, 1 << 16).is_ok_and(|found| found.is_some()));
+                }
+            }
+            Packet::Publish(publish) if publish.topic == TOPOLOGY => {
+                if let Some(state) = State::parse(publish.payload) {
+                    assert_eq!(State::parse(state.text().as_bytes()).as_ref(), Some(&state));
+                    node.state(LINK, &state);
+                    words += 1 + state.links.len();
+                }
+            }
+            Packet::Publish(publish) => words += message(&mut node, &publish),
+            Packet::Subscribe(subscribe) => {
+                let filters: Vec<Arc<str>> =
+                    subscribe.filters().map(|one| one.filter.into()).collect();
+                words += filters.len();
+                node.subscribed(Source::Link(LINK), &filters);
+            }
+            Packet::Unsubscribe(unsubscribe) => {
+                let filters: Vec<Arc<str>> = unsubscribe.filters().map(Into::into).collect();
+                words += filters.len();
+                node.unsubscribed(Source::Link(LINK), &filters);
+            }
+            _ => {}
+        }
+    }
+    node.link_down(LINK, true);
+    let mut said = 0;
+    while let Some(action) = node.next_action() {
+        if let Action::Deliver(key, _) = action {
+            node.delivered(key);
+        }
+        said += 1;
+    }
+    assert!(said <= 40 + 8 * words, "{said} actions for {words} words");
+}
+
+/// A message: read, and the same after it was said again.
+fn message(node: &mut Node, publish: &Publish<'_>) -> usize {
+    let Ok((key, again, message)) = words::parse_message(publish) else {
+        return 0;
+    };
+    let mut octets = Vec::new();
+    words::message(&mut octets, key, again, &message, publish.id.max(1), 0);
+    let found = frame(&octets, 1 << 20).ok().flatten();
+    let packet = found.as_ref().map(|found| decode(found, Version::V5));
+    match packet {
+        Some(Ok(Packet::Publish(same))) => {
+            assert_eq!(
+                words::parse_message(&same),
+                Ok((key, again, message.clone()))
+            );
+        }
+        other => unreachable!("{other:?}"),
+    }
+    node.arrived(LINK, key, again, message);
+    1
+}
