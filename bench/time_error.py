@@ -180,6 +180,10 @@ def _summarise(
             line += f", inside the bound {100 - share:.3f} %"
             report.add(f"{what}: half the interval", "us", who, halves)
             report.add(f"{what}: outside the bound", "%", who, [share], digits=4)
+            unknown = sum(record["unknown"][method] for record in records)
+            if unknown:
+                share = 100 * unknown / (unknown + looks)
+                report.add(f"{what}: looks without an estimate", "%", who, [share], digits=4)
         report.add(f"{what}: |constant part| by client", "us", who, [abs(c) for c in constants])
         print(line, flush=True)
     if ntp_us:

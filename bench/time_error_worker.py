@@ -61,6 +61,7 @@ class Client:
         self.errors = {name: array("q") for name in METHODS}
         self.halves = {name: array("q") for name in METHODS}
         self.outside = dict.fromkeys(METHODS, 0)
+        self.unknown = dict.fromkeys(METHODS, 0)
         self.samples: dict[str, array[int]] = {str(kind): array("q") for kind in Kind}
         self.measuring = False
 
@@ -106,7 +107,7 @@ class Client:
             raw_ns, truth_ns = self.truth_ns()
             estimate = estimator.at(raw_ns)
             if estimate.offset_ns is None or estimate.half_width_ns is None:
-                self.outside[name] += 1
+                self.unknown[name] += 1
                 continue
             assert estimate.lower_ns is not None
             assert estimate.upper_ns is not None
@@ -170,6 +171,7 @@ def main() -> None:
                     "errors": client.errors,
                     "halves": client.halves,
                     "outside": client.outside,
+                    "unknown": client.unknown,
                     "samples": client.samples,
                     "refused": dict(client.agent.refused),
                     "cpu_s": used / len(clients),
