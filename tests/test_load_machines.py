@@ -8,6 +8,7 @@ import contextlib
 import getpass
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -293,11 +294,11 @@ HELLO = """echo '{"Hello":"0.1.0"}'"""
     [
         ("program", "echo Welcome!; cat >/dev/null", 'said "Welcome!", which mqtick-load agent'),
         ("program", """echo '{"Hello":"9.9.9"}'; cat""", "has mqtick-load 9.9.9, and here is"),
-        ("program", "echo 'agent is no command' >&2; exit 2", "status: 2): agent is no command"),
-        ("program", "kill -9 $$", "ended (exit status: 137): Killed"),
-        ("program", f"{HELLO}; read task; echo '\"Ready\"'; exit 3", "status: 3)"),
-        ("program", f"{HELLO}; {HELLO}; cat", "spoke out of turn"),
-        ("program", "head -c 200 /dev/urandom; cat >/dev/null", "which mqtick-load agent does not"),
+        ("program", "echo 'agent is no command' >&2; exit 2", r"status: 2\): agent is no command"),
+        ("program", "kill -9 $$", r"ended \(exit status: 137\): Killed"),
+        ("program", f"{HELLO}; read task; echo '\"Ready\"'; exit 3", r"status: 3\)"),
+        ("program", f"{HELLO}; {HELLO}; cat", "spoke out of turn|which mqtick-load agent does not"),
+        ("program", "head -c 200 /dev/urandom; echo; cat >/dev/null", "mqtick-load agent does not"),
         ("clock", "echo 12", "its answer is not that of mqtick-client"),
         ("clock", "head -c 200 /dev/urandom", "its answer is not that of mqtick-client"),
     ],
@@ -309,7 +310,7 @@ def test_a_machine_that_talks_nonsense_or_ends_is_told(
     stand_in.machines["b"][key] = path
     _, error = stand_in.run(code=1)
     assert "machine b: " in error
-    assert expected in error
+    assert re.search(expected, error)
     assert "panicked" not in error
 
 
