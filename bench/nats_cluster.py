@@ -80,8 +80,11 @@ def run(program: str, text: str, folder: Path) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[tuple[list[str], float]]:
-    """Run three nodes; yield their addresses, and how long they took to serve MQTT, in s."""
+def cluster(folder: Path, program: str) -> Iterator[tuple[list[str], float]]:
+    """Run three nodes; yield their addresses, and how long they took to serve MQTT, in s.
+
+    program is mqtick-load, which asks them.
+    """
     routes = [free_port() for _ in range(_NODES)]
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -94,7 +97,7 @@ def cluster(folder: Path) -> Iterator[tuple[list[str], float]]:
         while True:
             # Sessions need the leader that the nodes elect; until then they refuse.
             try:
-                run(str(_LOAD), scenario(brokers, 0.2, 1, os.getpid()), folder)
+                run(program, scenario(brokers, 0.2, 1, os.getpid()), folder)
                 break
             except RuntimeError:
                 if time.monotonic() > began + _LIMIT_S:
@@ -117,7 +120,7 @@ def main() -> None:
             place.mkdir()
             broker: Mosquitto = stack.enter_context(running(kind(place)))
             served[broker.name] = [f"127.0.0.1:{broker.port}"]
-        served[_CLUSTER], ready_s = stack.enter_context(cluster(folder))
+        served[_CLUSTER], ready_s = stack.enter_context(cluster(folder, str(_LOAD)))
         for number in range(args.rounds):
             for qos in (0, 1):
                 for who, brokers in served.items():

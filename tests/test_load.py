@@ -156,7 +156,8 @@ def test_stamps_are_those_of_a_packet_capture(tmp_path: Path) -> None:
 def test_subscribers_of_three_joined_nats_servers_hear_each_message_once(tmp_path: Path) -> None:
     if program_named("nats-server") is None:
         pytest.skip(Nats.missing)
-    with cluster(tmp_path) as (brokers, ready_s):
-        found = run(program(), scenario(brokers, 2.0, 0, 1), tmp_path)
+    load_program = program()
+    with cluster(tmp_path, load_program) as (brokers, ready_s):
+        found = run(load_program, scenario(brokers, 2.0, 0, 1), tmp_path)
     assert ready_s > 0
     assert (found["lost"], found["duplicates"], found["disorder"]) == (0, 0, 0)
