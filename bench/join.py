@@ -34,8 +34,8 @@ PROGRAMS = Path(__file__).resolve().parent.parent / "broker/server/target/releas
 SO_TIMESTAMPNS = 35
 GAP_S = 0.002
 EACH_US = 1000.0
-"""Between two messages of a publisher, in the run whose cost is measured: ten copies of each are near
-what Mosquitto carries on one core. At a tenth of that a message costs twice as much, in wake-ups."""
+"""Between two messages of a publisher, in the run whose cost is measured: with ten copies of each,
+near what Mosquitto carries on one core. With fewer, wake-ups make each message dearer."""
 GOALS = {"A": 0.95, "B": 1.0, "C": 4.5, "D": 1.0}
 BEHIND = "Mosquitto behind the node"
 PLACES = ("Mosquitto", "a node before Mosquitto", "from one site to another")
