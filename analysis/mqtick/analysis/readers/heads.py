@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from mqtick.analysis.clocks.offset_text import delimiter_of
 from mqtick.analysis.readers.columns import head_lines, is_text, read_head
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.heads_without_names import infiniium, rigol, tektronix
@@ -53,16 +54,19 @@ def _without_titles(path: Path, head: Head, lines: list[str]) -> CaptureError:
             "again, with times."
         )
     row = rows_only(lines)
+    clock = ""
+    if delimiter_of(row) is not None:
+        clock = " If these are a clock's errors, say their units instead: `--units s,ns`."
     above = next((n for n, line in enumerate(lines) if line.strip() == row), 0)
     if above and any(letter.isalpha() for letter in lines[above - 1]):
         return CaptureError(
             f"{path}: no column of {lines[above - 1].strip()[:80]!r} is called a time (time, "
             "t, seconds, x). Rename the column that is one, with its unit, for example to "
-            "`time [s]`."
+            f"`time [s]`.{clock}"
         )
     return CaptureError(
         f"{path} has rows of numbers ({row[:60]!r}) but no names above them, so it is not "
-        f"known which is a time and which a channel. {_HEAD}"
+        f"known which is a time and which a channel. {_HEAD}{clock}"
     )
 
 

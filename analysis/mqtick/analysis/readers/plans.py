@@ -28,6 +28,7 @@ _NO_CHANNELS: Final = {"time", "timestamp", "second", "seconds", "nr", "index", 
 """A second time column, or one of row numbers."""
 _NO_NAMES: Final = {"value", "voltage", "ampl"}
 """What stands above a column besides units where its channel is named elsewhere."""
+_ERRORS: Final = {"offset", "error", "time error", "time_error", "te", "phase"}
 _MENTIONED: Final = re.compile(r"\b(?:CH|C|F|M|D)\d{1,2}(?=\s*:)")
 _IN_FILE_NAME: Final = re.compile(r"[CFMZ]\d{1,2}(?!\d)", re.I)
 _SCALE: Final = re.compile(
@@ -107,6 +108,12 @@ def _refuse_other_rows(path: Path, titles: Titles) -> None:
         raise CaptureError(
             f"{path}: the line {titles.between[0].strip()[:80]!r} below the names is not "
             "understood, and may be a factor. Apply it to the numbers, and take the line out."
+        )
+    others = [cell for place, cell in enumerate(titles.cells) if place != titles.time and cell]
+    if len(others) == 1 and others[0].casefold() in _ERRORS:
+        raise CaptureError(
+            f"{path}: the column {others[0]!r} has no unit. If it is a clock's error, name it "
+            f"`{others[0]} [ns]`; if it is a channel, `{others[0]} [V]`."
         )
     names = len(titles.cells)
     numbers = len(titles.first)
