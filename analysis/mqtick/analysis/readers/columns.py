@@ -243,7 +243,9 @@ class Rows:
 
     def refuse_groups(self, path: Path) -> None:
         """CaptureError where 1.000 stands among whole numbers, and may be a thousand."""
-        lines = [*self.first_lines, *self.last_lines] if self.layout.delimiter in ";\t" else []
+        lines = (
+            [*self.first_lines, *self.last_lines] if self.layout.delimiter in (";", "\t") else []
+        )
         for column in self.layout.columns if not self.layout.decimal_comma else ():
             cells = {cell for line in lines if (cell := self._cell(line, column))}
             grouped = {cell for cell in cells if _THOUSANDS.fullmatch(cell)}
