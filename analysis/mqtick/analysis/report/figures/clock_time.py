@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report import style
@@ -87,13 +86,13 @@ def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
         constant = clock.constant_us.value * factor
         low, high = last.get_ylim()
         if low <= constant <= high:
+            # In grey the errors are as dark as the dashes.
+            last.axhline(constant, color=style.PAPER.light, linewidth=2.5)
             last.axhline(
                 constant,
                 color=style.INK.light,
                 linewidth=0.9,
                 linestyle=(0, (5, 2)),
-                # In grey the errors are as dark.
-                path_effects=[withStroke(linewidth=2.7, foreground=style.PAPER.light)],
                 label=f"constant part {short(constant)}\N{NO-BREAK SPACE}{unit}",
             )
         converged = float(clock.after.seconds[0]) / size
