@@ -171,6 +171,35 @@ def test_what_cannot_be_known_is_said(tmp_path: Path, text: str, says: str) -> N
     assert any(says in note for note in opened.notes)
 
 
+@pytest.mark.parametrize("word", ["inf", "NaN", "OL", "#N/A", "null", "0x1F", "9.9E+37", ""])
+def test_a_channel_that_begins_with_a_word_is_one(tmp_path: Path, word: str) -> None:
+    text = "time [us],A,B\n" + rows().replace("0.1", word, 1)
+    opened, (capture,) = read_written(tmp_path, text)
+    assert list(capture.signals) == ["A", "B"]
+    assert "A: 1 sample" in opened.notes[1]
+
+
+def test_words_below_the_rows_are_no_sample(tmp_path: Path) -> None:
+    opened, (capture,) = read_written(tmp_path, "time [us],A,B\n" + rows() + "Mean,5,6\nMax,9,9\n")
+    assert wave(capture, "A").codes.size == ROWS
+    assert wave(capture, "A").volts().max() == pytest.approx(HIGH_V, abs=1e-3)
+    assert opened.notes[0] == "Among the rows, the line 'Mean,5,6' and 1 more were left out."
+
+
+@pytest.mark.parametrize("again", ["time [ms],A,B", "time [us],A [mV],B [mV]"])
+def test_other_names_further_down_are_refused(tmp_path: Path, again: str) -> None:
+    head = "time [us],A,B\n"
+    _, captures = read_written(tmp_path, head + rows() + head + rows())
+    assert len(captures) == 2
+    with pytest.raises(CaptureError, match="other names further down, 'time .*maybe other units"):
+        read_written(tmp_path, head + rows() + f"{again}\n" + rows())
+
+
+def test_units_in_a_column_of_their_own_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="column 'unit' has a unit in each row .'mV'."):
+        read_written(tmp_path, "time [us],A,B,unit\n" + rows(end=",mV"))
+
+
 def test_a_second_column_of_times_is_no_channel(tmp_path: Path) -> None:
     text = "Time[us],Time abs [s],A,B\n" + rows(lambda row: f"{row},{row * 1e-6:.6f}")
     opened, (capture,) = read_written(tmp_path, text)
@@ -192,7 +221,7 @@ def test_seconds_since_1970_keep_all_their_digits(tmp_path: Path) -> None:
     [
         *((name, 1.0) for name in ("V", "A (V)", "MOTOR V", "PinV", "GPIO (3.3V)", "VDD_1V8", "s")),
         *((name, 1.0) for name in ("V(out)", "3V3", "A (Vdc)", "gate (open)", "PV", "MV2X", "x")),
-        *((name, 1e-3) for name in ("mV", "CH1mV", "CH1 mv", "A:mV", "A <mV>", "A [mV DC]")),
+        *((name, 1e-3) for name in ("mV", "CH1mV", "CH1 mv", "A:mV", "A <mV>", "A [m V]", "Ch 12 mV")),
         *((name, 1e-6) for name in ("µV", "A [μV]", "A uV", "A (microvolt)")),
         *((name, 1e3) for name in ("A kV", "A (kilovolts)")),
     ],
@@ -201,7 +230,9 @@ def test_the_factor_of_a_channel_is_in_its_name(name: str, factor: float) -> Non
     assert named(Path("a.csv"), name).to_volts == factor
 
 
-@pytest.mark.parametrize("name", ["UV", "A UV", "A (KV)", "nv", "BeamV", "A mV rms", "A (x10 V)"])
+@pytest.mark.parametrize(
+    "name", ["UV", "A UV", "A (KV)", "nv", "BeamV", "A mV rms", "A offset 5 mV"]
+)
 def test_a_name_that_may_have_a_unit_is_not_guessed(name: str) -> None:
     with pytest.raises(CaptureError, match="not certain"):
         named(Path("a.csv"), name)

@@ -52,6 +52,8 @@ _OVERRANGE: Final = 9e36
 _INFINITY: Final = ("\u221e", "\u221e".encode().decode("latin-1"))
 """PicoScope's mark of overrange, in a head and in rows."""
 
+_NO_NUMBERS: Final = {"nan", "n/a", "na", "null", "none"}
+_MOST_WORDS: Final = 100
 _CONTROL: Final = bytes(set(range(32)) - {9, 10, 13, 12, 26})
 
 
@@ -143,7 +145,8 @@ class Rows:
     """The numbers of a file, by the number of their column, and what its rows look like.
 
     `size` is that of the file in octets: room is made for as much as its first rows suggest. What
-    is not written to takes no memory. `origin` is what was subtracted from the exact column.
+    is not written to takes no memory. `origin` is what was subtracted from the exact column,
+    `words` the first lines that have words where it should have a number: they are no rows.
     """
 
     layout: Columns
@@ -154,6 +157,7 @@ class Rows:
     first_lines: list[str] = field(default_factory=list)
     last_lines: list[str] = field(default_factory=list)
     origin: Decimal | None = None
+    words: list[str] = field(default_factory=list)
 
     def column(self, column: int, first: int = 0, last: int | None = None) -> Floats:
         """Return one column as it is kept, or its rows from `first` to before `last`."""
@@ -286,6 +290,9 @@ class Rows:
             if not line.strip():
                 continue
             cells = cells_of(line, self.layout.delimiter)
+            if self._is_words(cells):
+                self.words += [line] if len(self.words) < _MOST_WORDS else []
+                continue
             row = [
                 (self._since if c == self.layout.exact else number)(cells[c])
                 if c < len(cells)
@@ -295,6 +302,12 @@ class Rows:
             if self.layout.every_row or not all(np.isnan(value) for value in row):
                 rows.append(row)
         return np.array(rows, np.float64).reshape(len(rows), len(self.layout.columns))
+
+    def _is_words(self, cells: list[str]) -> bool:
+        exact = self.layout.exact
+        if exact is None or exact >= len(cells) or cells[exact].casefold() in _NO_NUMBERS:
+            return False
+        return cells[exact][:1].isalpha() and not is_number(cells[exact])
 
     def whole(self, line: str) -> bool:
         """Whether a line without an end may be whole: as many cells, and the last one as long."""

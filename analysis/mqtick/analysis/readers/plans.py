@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.readers.columns import cells_of, number
+from mqtick.analysis.readers.columns import cells_of, is_number, number
 from mqtick.analysis.readers.text_capture import Column, Plan
 from mqtick.analysis.readers.text_transitions import refuse_dates
 from mqtick.analysis.readers.titles import Titles
@@ -24,8 +24,20 @@ from mqtick.recording.capture import CaptureError
 
 __all__ = ["Head", "first_of", "plan_of", "sane", "seconds_of", "told_in"]
 
-_NO_CHANNELS: Final = {"time", "timestamp", "second", "seconds", "nr", "index", "sample", "row"}
+_NO_CHANNELS: Final = {
+    "time",
+    "timestamp",
+    "second",
+    "seconds",
+    "nr",
+    "index",
+    "sample",
+    "row",
+    "no.",
+}
 """A second time column, or one of row numbers."""
+_LOOKED_AT: Final = 20
+"""Rows, to find which columns have numbers."""
 _NO_NAMES: Final = {"value", "voltage", "ampl"}
 """What stands above a column besides units where its channel is named elsewhere."""
 _ERRORS: Final = {"offset", "error", "time error", "time_error", "te", "phase"}
@@ -69,7 +81,8 @@ def plan_of(path: Path, head: Head, lines: list[str], titles: Titles) -> Plan:
     if not head.maker:
         _refuse_other_rows(path, titles)
     notes: list[str] = []
-    channels = tuple(_channels(path, titles, cells, told, notes))
+    rows = [cells_of(line, titles.delimiter) for line in lines[titles.first_row :][:_LOOKED_AT]]
+    channels = tuple(_channels(path, titles, cells, told, rows, notes))
     if not channels:
         raise CaptureError(
             f"{path}: no column besides the time {cells[titles.time]!r} has numbers; there is "
@@ -98,6 +111,7 @@ def plan_of(path: Path, head: Head, lines: list[str], titles: Titles) -> Plan:
         decimal_comma=titles.decimal_comma,
         # The times of converted files count from the first sample.
         triggered=head.triggered if "Channel Data" not in told else False,
+        heading=titles.cells,
         notes=tuple(notes),
     )
 
@@ -233,17 +247,37 @@ def _is_no_name(cell: str) -> bool:
     return unit_of(cell, "V") is not None or split_unit(cell)[0].casefold() in _NO_NAMES
 
 
+def _has_words(path: Path, cell: str, place: int, rows: list[list[str]], titles: Titles) -> bool:
+    """Whether a column has words and no number; CaptureError where they are units."""
+    values = {row[place] for row in rows if place < len(row) and row[place]}
+    if titles.decimal_comma:
+        values = {value.replace(",", ".") for value in values}
+    if any(is_number(value) for value in values) or not any(
+        re.search("[g-zG-Z]", v) for v in values
+    ):
+        return False
+    for value in values:
+        if unit_of(value, "V") not in (None, 1.0) or unit_of(value, "s") is not None:
+            raise CaptureError(
+                f"{path}: column {cell!r} has a unit in each row ({value!r}), which is not read. "
+                "Write it in brackets behind the names, as in `CH1 [mV]`."
+            )
+    return True
+
+
 def _channels(
-    path: Path, titles: Titles, cells: list[str], told: dict[str, list[str]], notes: list[str]
+    path: Path,
+    titles: Titles,
+    cells: list[str],
+    told: dict[str, list[str]],
+    rows: list[list[str]],
+    notes: list[str],
 ) -> list[Column]:
     vertical = [cell.rpartition(":") for cell in told.get("Vertical Units", []) if cell]
     units = {name.strip(): unit.strip() for name, _, unit in vertical}
     channels = []
     for place, cell in enumerate(cells):
-        value = titles.first[place] if place < len(titles.first) else ""
-        if titles.decimal_comma:
-            value = value.replace(",", ".")
-        if place == titles.time or not cell or (re.search(r"[g-zG-Z]", value) and value != "nan"):
+        if place == titles.time or not cell or _has_words(path, cell, place, rows, titles):
             continue
         name = split_unit(cell)[0]
         if name.casefold() in _NO_CHANNELS:

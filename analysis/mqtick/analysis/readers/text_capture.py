@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.readers.columns import Columns, Floats, Rows, read_rows
+from mqtick.analysis.readers.columns import Columns, Floats, Rows, cells_of, read_rows
 from mqtick.analysis.readers.text_grid import UNEVEN_TIMES, Grid, grid_of, once
 from mqtick.analysis.readers.text_transitions import is_changes, is_levels, transitions_of
 from mqtick.analysis.readers.time_column import even_times, steps_of
+from mqtick.analysis.readers.units import time_unit
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.recording.octets import LONGEST_S
 from mqtick.recording.quantise import waveform_of_volts
@@ -51,6 +52,7 @@ class Plan:
         rows: how many rows the head announces, 0 where it does not.
         delimiter, decimal_comma: as Columns has them.
         triggered: whether time 0 is the trigger; None: where it lies within the record.
+        heading: the names, which may be repeated among the rows.
         notes: what a reader of the report has to know of the columns.
     """
 
@@ -68,6 +70,7 @@ class Plan:
     delimiter: str = ","
     decimal_comma: bool = False
     triggered: bool | None = True
+    heading: list[str] = field(default_factory=list)
     notes: tuple[str, ...] = ()
 
 
@@ -101,6 +104,7 @@ def _captures(path: Path, plan: Plan, notes: list[str]) -> Iterator[Capture]:
         largest=math.inf if plan.grid else LONGEST_S,
     )
     rows = read_rows(path, layout, notes)
+    _look_at_words(path, plan, rows.words, notes)
     if plan.unit_assumed and rows.origin is not None and abs(rows.origin) > _LATEST_S:
         raise CaptureError(
             f"{path}: the times, from {rows.origin:f} on, are no seconds since 1970, and nothing "
@@ -126,6 +130,24 @@ def _captures(path: Path, plan: Plan, notes: list[str]) -> Iterator[Capture]:
             )
     if not found:
         raise CaptureError(f"{path}: no channel has samples that can be read. " + " ".join(notes))
+
+
+def _look_at_words(path: Path, plan: Plan, lines: list[str], notes: list[str]) -> None:
+    """Say which lines are no rows; CaptureError where one has other names than the head."""
+    others = []
+    for line in lines:
+        cells = cells_of(line, plan.delimiter)
+        if plan.time_column is None or cells == plan.heading:
+            continue
+        if time_unit(cells[plan.time_column]) is not None:
+            raise CaptureError(
+                f"{path} has other names further down, {line.strip()[:80]!r}, and maybe other "
+                "units. Split it into a file for each line of names."
+            )
+        others.append(line.strip())
+    if others:
+        more = f" and {len(others) - 1} more were" if len(others) > 1 else " was"
+        notes.append(f"Among the rows, the line {others[0][:60]!r}{more} left out.")
 
 
 def _segments(
@@ -223,6 +245,9 @@ def _waveform(name: str, values: Floats, grid: Grid, notes: list[str]) -> Wavefo
         holes = _samples(last - first - known.size)
         once(notes, f"{name}: {holes} with no number among the others; it was left out.")
         return None
+    if last - first < values.size:
+        gone = _samples(values.size - (last - first))
+        once(notes, f"{name}: {gone} at its ends without a number; they were left out.")
     values = values[first:last]
     if finite.size < values.size:
         over = _samples(values.size - finite.size)

@@ -18,7 +18,7 @@ from mqtick.recording.capture import CaptureError
 __all__ = ["Named", "has_unit", "named", "split_unit", "time_unit", "unit_of", "units_said"]
 
 _TIMES: Final = {
-    *("time", "t", "x", "timestamp", "zeit", "x-axis", "x_value"),
+    *("time", "t", "x", "timestamp", "zeit", "temps", "tiempo", "tempo", "x-axis", "x_value"),
     *("elapsed time", "relative time", "rel. time", "time axis", "elapsed"),
 }
 _SECONDS: Final = {"second", "seconds", "sec", "s"}
@@ -37,14 +37,23 @@ _POWERS: Final = {
 }
 _UNIT: Final = {
     # Nobody means megaseconds: MS in a head of capitals is ms.
-    "s": re.compile(r"(milli|micro|nano|pico|[munp]?)(?:s|secs?|seconds?)", re.I),
-    "V": re.compile(r"(kilo|milli|micro|nano|[kmun]?)(?:(?<![kun])v|V|[vV]olts?)(?: ?[ADad][Cc])?"),
+    "s": re.compile(r"(milli|micro|nano|pico|[munp]?) ?(?:s|secs?|seconds?)", re.I),
+    "V": re.compile(
+        r"(kilo|milli|micro|nano|[kmun]?) ?(?:(?<![kun])v|V|[vV]olts?)(?: ?[ADad][Cc])?"
+    ),
 }
 _BRACKETS: Final = "()[]{}<>"
 _SPLIT: Final = re.compile(
     r"(.*?)\s*(?:\(([^()]*)\)|\[([^\[\]]*)\]|\{([^{}]*)\}|<([^<>]*)>|\s+in\s+(\S+))\s*$"
 )
 _AT_END: Final = re.compile(r"(.*[^\s_/:,.|-])(?:[\s_/:,.|-]+|(?<=\d))([A-Za-z]+)\s*$")
+_A_NUMBER: Final = re.compile(r"(.*?)[\s_]*\b\d[\d.]*")
+_NUMBERED: Final = re.compile(
+    r"(?:.*[\W_])?(?:ch|chan|channel|kanal|voie|canal|ai|ain|adc|in|input|probe|trace|math|ref|"
+    r"signal|voltage|volts?)",
+    re.I,
+)
+"""What has a number that is not one of millivolts: CH 2 mV, but not offset 5 mV."""
 _DOUBTFUL: Final = (
     re.compile(r"(?<![a-z])[kmung]v(?:olts?)?(?![a-z0-9])", re.I),
     re.compile(r"[A-Za-z]mV(?![a-z])"),
@@ -131,9 +140,11 @@ def named(path: Path, cell: str, told: str = "") -> Named:
         return Named(name, factor)
     if unit_of(unit or told, "s") is not None:
         return Named(cell, None, f"{cell!r} has times and no volts; it was left out.")
-    if at_end is not None and not unit:
+    counted = _A_NUMBER.fullmatch(_at_end(cell, "V")[0]) if at_end not in (None, 1.0) else None
+    is_number = counted is not None and not _NUMBERED.fullmatch(counted[1])
+    if at_end is not None and not unit and not is_number:
         return Named(cell, at_end)
-    if any(doubt.search(_plain(f"{cell} {told}")) for doubt in _DOUBTFUL):
+    if is_number or any(doubt.search(_plain(f"{cell} {told}")) for doubt in _DOUBTFUL):
         raise _doubtful(path, f"{cell} {told}".strip(), "it may be V, mV or another one")
     # A unit that is not of volts belongs to the name: `gate (open)`.
     note = ""
