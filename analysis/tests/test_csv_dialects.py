@@ -191,12 +191,12 @@ def test_other_names_further_down_are_refused(tmp_path: Path, again: str) -> Non
     head = "time [us],A,B\n"
     _, captures = read_written(tmp_path, head + rows() + head + rows())
     assert len(captures) == 2
-    with pytest.raises(CaptureError, match="other names further down, 'time .*maybe other units"):
+    with pytest.raises(CaptureError, match=r"other names further down, 'time .*maybe other units"):
         read_written(tmp_path, head + rows() + f"{again}\n" + rows())
 
 
 def test_units_in_a_column_of_their_own_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="column 'unit' has a unit in each row .'mV'."):
+    with pytest.raises(CaptureError, match=r"column 'unit' has a unit in each row .'mV'."):
         read_written(tmp_path, "time [us],A,B,unit\n" + rows(end=",mV"))
 
 
@@ -221,7 +221,7 @@ def test_seconds_since_1970_keep_all_their_digits(tmp_path: Path) -> None:
     [
         *((name, 1.0) for name in ("V", "A (V)", "MOTOR V", "PinV", "GPIO (3.3V)", "VDD_1V8", "s")),
         *((name, 1.0) for name in ("V(out)", "3V3", "A (Vdc)", "gate (open)", "PV", "MV2X", "x")),
-        *((name, 1e-3) for name in ("mV", "CH1mV", "CH1 mv", "A:mV", "A <mV>", "A [m V]", "Ch 12 mV")),
+        *((name, 1e-3) for name in ("mV", "CH1mV", "Ch 12 mv", "A:mV", "A <mV>", "A [m V]")),
         *((name, 1e-6) for name in ("µV", "A [μV]", "A uV", "A (microvolt)")),
         *((name, 1e3) for name in ("A kV", "A (kilovolts)")),
     ],
@@ -230,9 +230,7 @@ def test_the_factor_of_a_channel_is_in_its_name(name: str, factor: float) -> Non
     assert named(Path("a.csv"), name).to_volts == factor
 
 
-@pytest.mark.parametrize(
-    "name", ["UV", "A UV", "A (KV)", "nv", "BeamV", "A mV rms", "A offset 5 mV"]
-)
+@pytest.mark.parametrize("name", ["UV", "A UV", "A (KV)", "nv", "BeamV", "A offset 5 mV"])
 def test_a_name_that_may_have_a_unit_is_not_guessed(name: str) -> None:
     with pytest.raises(CaptureError, match="not certain"):
         named(Path("a.csv"), name)
