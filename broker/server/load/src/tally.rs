@@ -65,7 +65,9 @@ pub struct Tally {
     pub wire: Histogram<u64>,
     /// From a message's first copy to its last, ns.
     pub skew: Histogram<u64>,
-    /// Our own processor time, as a share of one processor.
+    /// Our own processor time, in ns.
+    pub own_ns: u64,
+    /// The same, as a share of one processor.
     pub own_share: f64,
     /// What the broker's process used.
     pub cost: Option<Used>,
@@ -85,6 +87,8 @@ pub struct Tally {
     pub stopped: bool,
     /// Where each message is written down.
     pub csv: Option<Csv>,
+    /// What was at its end on which of several machines.
+    pub elsewhere: Vec<String>,
     /// Of one of several machines.
     pub apart: Option<Apart>,
 }
@@ -114,6 +118,7 @@ impl Tally {
             delay: empty.clone(),
             wire: empty.clone(),
             skew: empty,
+            own_ns: 0,
             own_share: 0.0,
             cost: None,
             idle_share: 1.0,
@@ -124,6 +129,7 @@ impl Tally {
             step_ns: 0,
             stopped: false,
             csv: None,
+            elsewhere: Vec::new(),
             apart: None,
         })
     }
@@ -159,14 +165,19 @@ impl Tally {
         self.copies.saturating_sub(self.delivered)
     }
 
+    /// Says by how much the clock was stepped, if it was.
+    #[must_use]
+    pub fn stepped(&self) -> Option<String> {
+        let ms = self.step_ns / 1_000_000;
+        let is_stepped = self.step_ns.unsigned_abs() > STEP_NS;
+        is_stepped.then(|| format!("the clock was stepped by {ms} ms"))
+    }
+
     /// Says which parts of the way other than the broker were at their end; sentences.
     #[must_use]
     pub fn bottlenecks(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        if self.step_ns.unsigned_abs() > STEP_NS {
-            let ms = self.step_ns / 1_000_000;
-            found.push(format!("the clock was stepped by {ms} ms"));
-        }
+        let mut found = self.elsewhere.clone();
+        found.extend(self.stepped());
         if self.own_share > 0.85 {
             found.push(format!(
                 "mqtick-load used {:.0} % of its processor",

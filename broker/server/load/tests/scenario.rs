@@ -238,6 +238,39 @@ fn a_limit_needs_a_load_to_vary_and_a_broker_that_delivers() {
 }
 
 #[test]
+fn a_scenario_may_keep_windows_full_instead_of_following_a_schedule() {
+    let text = "seconds = 0.3\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\npublishers = 2\n\
+                subscribers = 3\ninterval_us = 0\nwindow = 8\nburst = 4\n";
+    for (qos, trick, lost) in [
+        (0, Trick::None, 0.0),
+        (1, Trick::None, 0.0),
+        (0, Trick::Lose, 1.0),
+    ] {
+        let peer = start(trick);
+        let file = File::new(
+            &format!("window-{qos}-{trick:?}.toml"),
+            &format!("{text}qos = {qos}\n"),
+        );
+        let output = run(&peer, &file, &["--patience", "0.3"]);
+        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        // Windows go on after a loss: each tenth message has one.
+        assert!(value(&output, "egress") > 1000.0, "{trick:?}");
+        assert!(value(&output, "lost") >= 20.0 * lost, "{trick:?}");
+    }
+    let file = File::new(
+        "mixed.toml",
+        &format!("{text}[[group]]\nname = \"other\"\n"),
+    );
+    let output = program(&["run", file.path()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        error(&output).contains("window: of all groups or of none"),
+        "{}",
+        error(&output)
+    );
+}
+
+#[test]
 fn clients_are_spread_over_joined_brokers_in_turn() {
     let (one, other) = (start(Trick::None), start(Trick::None));
     let text = format!(
