@@ -16,7 +16,7 @@ use crate::connection::{Connection, Target};
 use crate::contest::{Contestant, Meter, Run};
 use crate::machine::Machine;
 use crate::places::Places;
-use crate::process::Process;
+use crate::process::{Process, waited_ns};
 use crate::receive::{Listener, TURN};
 use crate::scenario::{Group, Kind, Scenario};
 use crate::sender::{Schedule, Sender, Sent};
@@ -341,13 +341,14 @@ impl Engine {
         let without = self.reader.without;
         let (machine, resent) = (Machine::read(), self.resent());
         let (meter, ahead) = (Meter::start(self.process)?, ahead_ns());
-        let began = Instant::now();
+        let (began, waited) = (Instant::now(), waited_ns());
         let result = self.traffic(stop, due, patience, tally);
         let seconds = began.elapsed().as_secs_f64();
         let (cost, own) = meter.read()?;
         (tally.cost, tally.own_ns) = (cost, own);
         tally.step_ns = ahead_ns() - ahead;
         tally.own_share = own as f64 / 1e9 / seconds;
+        tally.waited_share = waited_ns().saturating_sub(waited) as f64 / 1e9 / seconds;
         tally.idle_share = Machine::read().idle_since(&machine);
         tally.resent = self.resent().saturating_sub(resent);
         tally.unstamped += self.reader.without - without;
@@ -503,7 +504,6 @@ impl Engine {
             return Ok(None);
         };
         let had_room = sender.flush()?;
-        let due = sender.due().filter(|_| sender.schedule.is_open());
         // What the broker has not taken when the trial ends is not sent any more.
         let over = now >= sender.schedule.end;
         let is_burst = sender.latency && sender.schedule.window > 0;
@@ -525,8 +525,10 @@ impl Engine {
                 tally.owed += added * sender.copies as u64;
             }
         }
-        if let Some(due) = due.filter(|_| added > 0 && had_room) {
-            record(&mut tally.late, now.saturating_sub(due));
+        if had_room && sender.schedule.is_open() {
+            let dues =
+                (sender.count() - added..sender.count()).filter_map(|n| sender.schedule.due(n));
+            dues.for_each(|due| record(&mut tally.late, now.saturating_sub(due)));
         }
         let flushed = sender.flush()?;
         if let Some(csv) = tally.csv.as_mut() {

@@ -69,6 +69,8 @@ pub struct Tally {
     pub own_ns: u64,
     /// The same, as a share of one processor.
     pub own_share: f64,
+    /// How long it waited for a processor that others had, as a share of the time.
+    pub waited_share: f64,
     /// What the broker's process used.
     pub cost: Option<Used>,
     /// What of the machine's processors did nothing, 0 to 1.
@@ -120,6 +122,7 @@ impl Tally {
             skew: empty,
             own_ns: 0,
             own_share: 0.0,
+            waited_share: 0.0,
             cost: None,
             idle_share: 1.0,
             resent: 0,
@@ -178,10 +181,11 @@ impl Tally {
     pub fn bottlenecks(&self) -> Vec<String> {
         let mut found = self.elsewhere.clone();
         found.extend(self.stepped());
-        if self.own_share > 0.85 {
+        if self.own_share + self.waited_share > 0.85 {
             found.push(format!(
-                "mqtick-load used {:.0} % of its processor",
-                100.0 * self.own_share
+                "mqtick-load used {:.0} % of its processor, and waited {:.0} % for one",
+                100.0 * self.own_share,
+                100.0 * self.waited_share
             ));
         }
         let late_s = self.late.value_at_quantile(0.99) as f64 / 1e9;
@@ -222,14 +226,14 @@ mod tests {
         (tally.window, tally.sent) = ((0, 1_000_000_000), 1000);
         assert!(tally.bottlenecks().is_empty());
         tally.step_ns = -20_000_000;
-        tally.own_share = 0.9;
+        (tally.own_share, tally.waited_share) = (0.6, 0.3);
         tally.fullest = 0.6;
         tally.resent = 11;
         record(&mut tally.late, 11_000_000);
         let told = tally.bottlenecks();
         for (text, expected) in told.iter().zip([
             "by -20 ms",
-            "90 % of its",
+            "60 % of its processor, and waited 30 %",
             "p99 11.0 ms",
             "60 % full",
             "11 seg",

@@ -48,7 +48,7 @@ def call_matrix(args: argparse.Namespace, overrides: Mapping[str, object]) -> in
     if args.out is None:
         return fail("--out FOLDER is missing: where the runs are to be kept", Exit.WRONG_USE)
     load_program = found()
-    if load_program is None and not args.quiet:
+    if load_program is None:
         print(MISSING, file=sys.stderr)
     try:
         outcome = run_matrix(
