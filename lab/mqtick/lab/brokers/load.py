@@ -61,9 +61,9 @@ def measured(
         sentences.append(f"mqtick-load speaks mqtt:// only, not {broker.scheme}://.")
     else:
         host = f"[{broker.host}]" if ":" in broker.host else broker.host
-        who = ["--mqtt", experiment.mqtt_version]
-        if experiment.username:
-            who += ["--username", experiment.username]
+        who = ["--mqtt", broker.version]
+        if broker.username:
+            who += ["--username", broker.username]
         if experiment.password_file:
             who += ["--password-file", experiment.password_file]
         at = f"{host}:{broker.port}"
