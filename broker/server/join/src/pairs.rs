@@ -230,10 +230,7 @@ impl Manager {
             }
             match self.connect_to_broker(Role::Lane(number)) {
                 Ok(token) => {
-                    let password = self.secrets.password.clone();
-                    let user = self.broker.user.clone();
-                    let password =
-                        password.or(self.broker.password.clone().map(String::into_bytes));
+                    let (user, password) = self.broker_account();
                     if let Some((lane, place)) = self.lanes.get_mut(number) {
                         *place = Some(token);
                         lane.open(user.as_deref(), password.as_deref());

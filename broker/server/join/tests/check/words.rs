@@ -40,7 +40,7 @@ fn talk(octets: &[u8], kind: Kind) {
                 let said = connack.properties.assigned_client_id();
                 if let Ok((peer, name)) = words::parse_welcome(said) {
                     let mut again = Vec::new();
-                    words::welcome(&mut again, peer, &name);
+                    words::welcome(&mut again, peer, &name, 1 << 20);
                     assert!(frame(&again, 1 << 16).is_ok_and(|found| found.is_some()));
                 }
             }
