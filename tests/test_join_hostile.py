@@ -44,7 +44,7 @@ def works(here: Site, there: Site) -> None:
     reader.disconnect()
 
 
-def hello(node: str = "abc", *, version: int = 1, index: str = "0/1", rest: str = "x") -> str:
+def hello(node: str = "abc", *, version: int = 2, index: str = "0/1", rest: str = "x") -> str:
     """The client identifier of a node."""
     return f"mqtick-join/{version}/{node}/5/{index}/{rest}"
 
@@ -80,7 +80,7 @@ def test_octets_that_are_no_mqtt_end_their_connection_and_nothing_else(pair: lis
 @pytest.mark.parametrize(
     ("client_id", "reason", "why"),
     [
-        (hello(version=2, rest="subscriptions/bad"), 0x84, "version"),
+        (hello(version=1, rest="subscriptions/bad"), 0x84, "version"),
         (hello(rest="publications/bad"), 0x87, "algorithm"),
         (hello(node="xyz"), 0x84, "malformed"),
         (hello(index="3/2", rest="subscriptions/bad"), 0x84, "malformed"),
@@ -372,7 +372,12 @@ def test_a_hundred_thousand_subscriptions_are_told_and_withdrawn(pair: list[Site
     reader.subscribe(("some/#", 0))
     wanted(here, total + 1)
     reader.subscribe(("some/new/+", 0))
+    other = there.client("other")
     reader.close()
+    until(lambda: there.now("clients") == 1, "it is gone")
+    other.publish("other", b"", qos=1)
+    assert there.now("subscriptions") > 0, "others go on while its subscriptions end"
+    wanted(there, 0)
     wanted(here, 0)
     works(*pair)
 

@@ -273,7 +273,9 @@ impl Manager {
     /// Serve whatever is ready, or comes within so many milliseconds.
     pub fn turn(&mut self, milliseconds: u16) {
         let mut events = Vec::new();
-        self.poller.wait(&mut events, milliseconds);
+        let has_work = self.site.sessions.is_leaving();
+        self.poller
+            .wait(&mut events, if has_work { 0 } else { milliseconds });
         let now_s = self.start.elapsed().as_secs();
         if now_s != self.site.now_s {
             self.site.now_s = now_s;
@@ -285,6 +287,10 @@ impl Manager {
                 LISTENERS.. => self.accept(token),
                 _ => self.ready(token, flags),
             }
+        }
+        if has_work {
+            let gone = self.site.sessions.leave();
+            self.site.node.unsubscribed(Source::Local, &gone);
         }
         self.act();
         self.flush();

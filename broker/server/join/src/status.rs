@@ -320,10 +320,11 @@ pub fn json(manager: &Manager) -> String {
     let up = manager.lanes.iter().all(|(lane, _)| lane.is_up());
     format!(
         "{{\"name\": {}, \"algorithm\": {}, \"broker\": {}, \"broker_connected\": {up}, \
-         \"now\": {}, \"counts\": {}, \"neighbours\": [{}]}}\n",
+         \"retained_known\": {}, \"now\": {}, \"counts\": {}, \"neighbours\": [{}]}}\n",
         quoted(&manager.settings.name),
         quoted(manager.settings.algorithm.name()),
         quoted(&manager.broker.to_string()),
+        manager.site.node.retained.is_known,
         numbers(gauges(manager)),
         numbers(counts(manager)),
         neighbours.join(", ")
