@@ -1,9 +1,9 @@
 //! Reads any octets as what a neighbour says, and has a node do it.
 
 use mqtick_join::cooperation::{Kind, Source};
-use mqtick_join::node::{Action, Node};
+use mqtick_join::node::{Action, Message, Node};
 use mqtick_join::topology::State;
-use mqtick_join::words::{self, Hello, TOPOLOGY};
+use mqtick_join::words::{self, Hello, RETAINED, TOPOLOGY};
 use mqtick_packet::{Packet, Publish, Version, decode, frame};
 use std::sync::Arc;
 
@@ -52,6 +52,17 @@ fn talk(octets: &[u8], kind: Kind) {
                 }
             }
             Packet::Publish(publish) => words += message(&mut node, &publish),
+            Packet::Subscribe(ask) if ask.filters().all(|one| one.filter == RETAINED) => {
+                let message = Message {
+                    topic: "kept".into(),
+                    payload: b"content".to_vec(),
+                    ..Message::default()
+                };
+                node.begin_reading();
+                node.found(message, &[LINK]);
+                words += 1 + node.retained.deleted().len();
+                node.end_reading(&[LINK]);
+            }
             Packet::Subscribe(subscribe) => {
                 let filters: Vec<Arc<str>> =
                     subscribe.filters().map(|one| one.filter.into()).collect();
