@@ -231,3 +231,22 @@ def test_echo_messages_of_a_time_server_stay_on_their_site_also_retained(two: li
     keep(here, "other", b"x")
     join(here, there)
     has(there, other=b"x")
+
+
+def test_a_broker_that_does_not_say_what_it_has_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("topic readwrite a\n")
+    broker = OurBroker(tmp_path, f'acl_file = "{tmp_path}/acl"')
+    broker.start()
+    folder = tmp_path / "site"
+    folder.mkdir()
+    one = Site(folder, broker)
+    one.start()
+    try:
+        one.says('what it has retained cannot be read: its user may not subscribe to "#"')
+        client = one.client("both")
+        client.subscribe("a")
+        client.publish("a", b"works", qos=1)
+        assert client.message().payload == b"works"
+    finally:
+        one.stop()
+        broker.stop()

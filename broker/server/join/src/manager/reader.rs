@@ -207,7 +207,8 @@ impl Manager {
         if reader.said != why {
             reader.said = why.into();
             log::warning(&format!(
-                "broker {}: what it has retained cannot be read: {why}; sites that join later do not get it",
+                "broker {}: what it has retained cannot be read: {why}; so nothing that was retained \
+                 before sites joined is exchanged",
                 self.broker
             ));
         }
