@@ -290,17 +290,23 @@ def test_nodes_that_name_each_other_deliver_once_too(pair: list[Site]) -> None:
     assert reader.settle() == []
 
 
+@pytest.mark.parametrize(("prefix", "other"), [("mqtick", "plant"), ("plant/time", "mqtick")])
 def test_no_broker_behind_states_the_residence_of_a_time_message_from_elsewhere(
-    pair: list[Site],
+    prefix: str, other: str, tmp_path: Path
 ) -> None:
-    reader = pair[1].client("reader")
-    subscribed((reader, "mqtick/#"), (reader, "t"), sites=pair)
-    writer = pair[0].client("writer")
-    time_message = bytes([0x20]) + bytes(40)
-    writer.publish("t", time_message)
-    assert reader.message().payload == time_message
-    writer.publish("mqtick/time", time_message)
-    assert reader.message().payload == time_message[:-16] + bytes(8) + b"\x80" + bytes(7)
+    lines = "" if prefix == "mqtick" else f'time_filters = ["{prefix}/#"]'
+    with joined(tmp_path, [Mosquitto] * 2, lines) as pair:
+        reader = pair[1].client("reader")
+        subscribed((reader, "#"), sites=pair)
+        will = Will(f"{prefix}/will", time_message := bytes([0x20]) + bytes(40))
+        writer = pair[0].client("writer", will=will)
+        writer.publish(f"{other}/0", time_message)
+        assert reader.message().payload == time_message
+        unstated = time_message[:-16] + bytes(8) + b"\x80" + bytes(7)
+        writer.publish(f"{prefix}/0", time_message)
+        assert reader.message().payload == unstated
+        writer.vanish()
+        assert reader.message().payload == unstated
 
 
 def test_neighbours_come_and_go_while_nodes_run(tmp_path: Path) -> None:

@@ -11,9 +11,6 @@ use mqtick_packet::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Whose messages tell the time.
-const TIME: &str = "mqtick/#";
-
 /// What all clients of a site share.
 pub struct Site {
     /// The node.
@@ -24,6 +21,8 @@ pub struct Site {
     pub rules: Rules,
     /// Whether a client's acknowledgement waits until all sites have its message.
     pub waits_for_all: bool,
+    /// Topics of messages that tell the time.
+    pub time_filters: Vec<String>,
     /// Messages that clients wait for: whose, and with which identifier.
     pub waiting: HashMap<Key, (u64, u16)>,
     /// Messages that the access list kept from other sites, or from this one.
@@ -211,11 +210,11 @@ impl Paired {
         if came_before || stays || !site.allows(&self.user, name, topic) {
             return Ok(Next::Relay);
         }
-        let came_s = site.now_s;
+        let (came_s, filters) = (site.now_s, &site.time_filters);
         let make = || {
             let mut forwarded = Vec::new();
             publish.properties.forwarded(&mut forwarded);
-            unstated(Message {
+            unstated(filters, Message {
                 topic: topic.into(),
                 payload: publish.payload.into(),
                 qos: publish.qos,
@@ -342,13 +341,13 @@ impl Paired {
 
 /// A time message that goes to another site: how long it was in nodes and on links between them is
 /// not stated, so no broker behind may state a residence (broker/spec/residence.md).
-fn unstated(mut message: Message) -> Message {
+fn unstated(filters: &[String], mut message: Message) -> Message {
     const TRAILER: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
     let is_precise = |first: &u8| first >> 4 == 2;
     let octets = &mut message.payload;
     if (17..=64).contains(&octets.len())
         && octets.first().is_some_and(is_precise)
-        && mqtick_topics::matches(TIME, &message.topic)
+        && filters.iter().any(|one| mqtick_topics::matches(one, &message.topic))
         && let Some(trailer) = octets.last_chunk_mut()
     {
         *trailer = TRAILER;
@@ -373,7 +372,7 @@ fn is_echo(topic: &str, payload: &[u8]) -> bool {
 
 /// Send a will to the other sites: the broker serves this one.
 pub fn publish_will(site: &mut Site, message: Message) {
-    let mut message = unstated(message);
+    let mut message = unstated(&site.time_filters, message);
     message.came_s = site.now_s;
     let (topic, client) = (message.topic.clone(), message.client.clone());
     let (qos, retain) = (message.qos, message.retain);

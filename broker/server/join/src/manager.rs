@@ -182,6 +182,7 @@ impl Manager {
             sessions: Sessions::default(),
             rules,
             waits_for_all: settings.reliability == Reliability::All,
+            time_filters: settings.time_filters.clone(),
             waiting: HashMap::new(),
             denied: 0,
             now_s: 0,

@@ -27,6 +27,8 @@ pub struct Settings {
     pub absence_s: u64,
     /// Where subscriptions of kept sessions are, over a restart.
     pub state: Option<PathBuf>,
+    /// Topics of messages that tell the time: at other sites their residence is not stated.
+    pub time_filters: Vec<String>,
     /// Where `status` and the like ask.
     pub control: PathBuf,
     /// Where clients and neighbours connect.
@@ -121,6 +123,7 @@ impl Default for Settings {
             reliability: Reliability::default(),
             absence_s: 30,
             state: None,
+            time_filters: vec!["mqtick/#".into()],
             control: CONTROL.into(),
             listeners: vec![listener(SocketAddr::from(([127, 0, 0, 1], 1883)))],
             broker: Broker::default(),
@@ -289,6 +292,10 @@ impl Settings {
         if !names.is_empty() && !self.listeners.iter().any(asks) {
             let what = "needs a [[listener]] with tls.client_ca: nobody is asked for a certificate";
             return refuse("neighbours.certificate_names", what);
+        }
+        let wrong = |one: &&String| !mqtick_topics::valid_filter(one);
+        if let Some(wrong) = self.time_filters.iter().find(wrong) {
+            return refuse("time_filters", format!("has {wrong:?}, which is no topic filter"));
         }
         if self
             .state

@@ -71,6 +71,10 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
             "is no address of a broker",
         ),
         (
+            "time_filters = [\"t/#\", \"t/#/0\"]",
+            "time_filters: has \"t/#/0\", which is no topic filter",
+        ),
+        (
             "neighbours.key = \"k\"",
             "certificate and key belong together",
         ),
