@@ -113,6 +113,8 @@ pub struct Limits {
     pub queue: usize,
     /// Seconds from a connection to its whole CONNECT.
     pub connect_timeout_s: u64,
+    /// Seconds for which the node waits for others at its end.
+    pub stop_s: u64,
 }
 
 impl Default for Settings {
@@ -189,6 +191,7 @@ impl Default for Limits {
             packet: 16 << 20,
             queue: 32 << 20,
             connect_timeout_s: 10,
+            stop_s: 5,
         }
     }
 }
@@ -283,6 +286,7 @@ impl Settings {
             self.limits.connect_timeout_s,
             1..=3600,
         )?;
+        between("limits.stop_s", self.limits.stop_s, 0..=3600)?;
         if self.neighbours.certificate.is_some() != self.neighbours.key.is_some() {
             let what = "certificate and key belong together: set both, or none";
             return refuse("neighbours.certificate", what);
@@ -295,7 +299,10 @@ impl Settings {
         }
         let wrong = |one: &&String| !mqtick_topics::valid_filter(one);
         if let Some(wrong) = self.time_filters.iter().find(wrong) {
-            return refuse("time_filters", format!("has {wrong:?}, which is no topic filter"));
+            return refuse(
+                "time_filters",
+                format!("has {wrong:?}, which is no topic filter"),
+            );
         }
         if self
             .state
@@ -330,6 +337,14 @@ impl Settings {
             said.push(
                 "neighbours: no other node can connect to this one, since nothing says who is one: \
                  set neighbours.secret_file, or certificate_names"
+                    .into(),
+            );
+        }
+        if self.access.acl_file.is_none() && !self.listeners.iter().all(|one| one.place.is_local())
+        {
+            said.push(
+                "access.acl_file: is not set, so whatever clients publish here goes to other sites, \
+                 also what this site's broker refuses, and whatever comes from there is published"
                     .into(),
             );
         }

@@ -27,11 +27,29 @@ impl Manager {
                     return;
                 }
             };
-            self.counts.accepted += 1;
             // Each client needs a second one, to the broker.
             if self.slots.len() < 2 * self.settings.limits.connections {
+                self.counts.accepted += 1;
                 self.add(Connection::taken(socket, transport), Role::New);
+            } else {
+                self.counts.full += 1;
+                self.say_full();
             }
+        }
+    }
+
+    fn say_full(&mut self) {
+        const EVERY_S: u64 = 60;
+        let now_s = self.site.now_s;
+        if self
+            .full_said_s
+            .is_none_or(|said_s| said_s + EVERY_S <= now_s)
+        {
+            self.full_said_s = Some(now_s);
+            let (full, most) = (self.counts.full, self.settings.limits.connections);
+            log::warning(&format!(
+                "limits.connections, {most}, is reached: {full} connections were refused so far"
+            ));
         }
     }
 
@@ -248,9 +266,12 @@ impl Manager {
         let reads = match slot.role {
             Role::Client => self.pairs.get(&token).is_none_or(|pair| {
                 let early = !pair.paired.is_up() && held > EARLY;
-                !early && !self.blocked.contains(&token) && waits(&pair.broker) < HIGH
+                !early
+                    && !self.is_ending
+                    && !self.blocked.contains(&token)
+                    && waits(&pair.broker) < HIGH
             }),
-            Role::Paired(client) => waits(&client) < HIGH,
+            Role::Paired(client) => !self.blocked.contains(&token) && waits(&client) < HIGH,
             _ => true,
         };
         if let Some(slot) = self.slots.get_mut(&token)
