@@ -299,9 +299,8 @@ def test_nodes_that_name_each_other_in_a_ring_deliver_once(tmp_path: Path) -> No
             site.start()
             open_ones.callback(site.stop)
         settled(*ring)
-        for site in ring:
-            until(lambda: site.now("neighbours") == 2, f"{site.name} has both")
-            until(lambda: len(site.topology()["unused"]) == 1, "and the loop is cut")
+        until(lambda: all(site.now("neighbours") == 2 for site in ring), "each has both")
+        until(lambda: all(len(site.topology()["unused"]) == 1 for site in ring), "the loop is cut")
         readers = [site.client(f"reader-{site.name}") for site in ring]
         subscribed(*((reader, "t") for reader in readers), sites=ring)
         for site in ring:

@@ -109,9 +109,14 @@ def test_two_sites_are_joined_by_the_inventory_and_parted_again(fleet: Fleet) ->
 
     # the broker moves, and the node takes its place
     fleet.play("site", *TAGS)
-    one, other = Client(h1, "plant", password(fleet, "plant")), Client(h2)
+    # What the fleet's access list gives nobody does not go to other sites: h2's broker takes all.
+    one, other = Client(h1, "plant", password(fleet, "plant")), Client(h2, "plant", "any")
+    nobody = Client(h2)
     wait_until(lambda: one.tells(other, "plant/a"), "h2 hears what is published at h1")
     wait_until(lambda: other.tells(one, "plant/b"), "h1 hears what is published at h2")
+    wait_until(lambda: nobody.tells(other, "plant/c"), "h2 hears what nobody may publish elsewhere")
+    wait_until(lambda: other.tells(one, "plant/d"), "h1 still hears what is published at h2")
+    assert "plant/c" not in {topic for topic, _ in one.heard}
 
     again = fleet.play("site", *TAGS)
     assert {host: counts["changed"] for host, counts in again.recap.items()} == {"h1": 0, "h2": 0}
@@ -123,7 +128,7 @@ def test_two_sites_are_joined_by_the_inventory_and_parted_again(fleet: Fleet) ->
     assert "/etc/mqtick/join.toml was not put in place" in wrong.sentences
     assert pid(h1) == running
 
-    for client in (one, other):
+    for client in (one, other, nobody):
         client.mqtt.disconnect()
     fleet.play("remove", "-e", "remove_confirm=yes")
     for host in fleet.hosts:

@@ -37,10 +37,13 @@ def rendered(folder: Path, **variables: Any) -> tuple[dict[str, Any], str]:
     for role in ("fleet", "join"):
         for kind in ("defaults", "vars"):
             of_roles |= yaml.safe_load((ROLES / role / kind / "main.yml").read_text())
-    text = "{{ join_computed_settings | combine(join_settings, recursive=true) | mqtick.fleet.toml }}"
+    settings = "join_computed_settings | combine(join_settings, recursive=true)"
     tasks = [
         {"ansible.builtin.copy": {"content": content, "dest": str(folder / name)}}
-        for name, content in (("toml", text), ("acl", "{{ join_acl }}"))
+        for name, content in (
+            ("toml", f"{{{{ {settings} | mqtick.fleet.toml }}}}"),
+            ("acl", "{{ join_acl }}"),
+        )
     ]
     play = {"hosts": "b", "connection": "local", "gather_facts": False, "tasks": tasks}
     # A role's defaults give way to the inventory, a play's variables do not.
