@@ -66,7 +66,7 @@ def test_a_node_has_the_access_list_and_the_topics_of_the_fleet(tmp_path: Path) 
     assert settings["time_filters"] == ["plant/time/#"]
     assert settings["access"] == {"acl_file": "/etc/mqtick/join.acl"}
     assert "user plant\ntopic readwrite plant/#" in acl
-    assert "user mqtick-join\ntopic write #" in acl
+    assert "user mqtick-join\ntopic readwrite #" in acl
     assert "topic write plant/time/t/3" in acl
     assert settings["neighbours"]["urls"] == ["mqtt://192.0.2.1:1883"]
     assert "tls" not in settings["listener"][0]

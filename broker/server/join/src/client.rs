@@ -11,6 +11,7 @@ use mqtick_packet::{
 };
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What all clients of a site share.
 pub struct Site {
@@ -30,6 +31,12 @@ pub struct Site {
     pub denied: u64,
     /// Seconds since the start.
     pub now_s: u64,
+}
+
+/// The computer's clock, to stamp what is to be kept.
+fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64)
 }
 
 impl Site {
@@ -112,6 +119,7 @@ impl Paired {
                     forwarded,
                     user: user.into(),
                     client: connect.client_id.into(),
+                    ..Message::default()
                 },
             }
         });
@@ -216,7 +224,14 @@ impl Paired {
             publish.qos == Qos::ExactlyOnce && !site.sessions.receive(&self.client, publish.id);
         let name = self.client.strip_prefix('\0').map_or(&*self.client, |_| "");
         let stays = is_echo(topic, publish.payload);
-        if came_before || stays || !site.allows(&self.user, name, topic) {
+        if came_before {
+            return Ok(Next::Relay);
+        }
+        if stays || !site.allows(&self.user, name, topic) {
+            if publish.retain {
+                let retained = &mut site.node.retained;
+                retained.published(topic, publish.payload, now_us(), true);
+            }
             return Ok(Next::Relay);
         }
         let (came_s, filters) = (site.now_s, &site.time_filters);
@@ -235,10 +250,13 @@ impl Paired {
                     forwarded,
                     user: self.user.clone(),
                     client: name.into(),
+                    stamp: if publish.retain { now_us() } else { 0 },
+                    kept: false,
                 },
             )
         };
-        if goes_on {
+        let is_kept = publish.retain && !topic.starts_with('$'); // for sites that join later
+        if goes_on || (sure && is_kept) {
             let message = make();
             self.unanswered_octets += octets(&message);
             if let Some(before) = self.unanswered.insert(publish.id, message) {
@@ -389,7 +407,7 @@ fn octets(message: &Message) -> usize {
 
 /// A time message that goes to another site: how long it was in nodes and on links between them is
 /// not stated, so no broker behind may state a residence (broker/spec/residence.md).
-fn unstated(filters: &[String], mut message: Message) -> Message {
+pub(crate) fn unstated(filters: &[String], mut message: Message) -> Message {
     const TRAILER: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
     let is_precise = |first: &u8| first >> 4 == 2;
     let octets = &mut message.payload;
@@ -408,7 +426,7 @@ fn unstated(filters: &[String], mut message: Message) -> Message {
 /// An echo message of a time server (docs/protocol.md, 4.5 and 4.8), on `P/f/SERVER/CLIENT`. It says
 /// between which instants its own broker delivered the reply. At another site that came later: who
 /// believed it would be wrong by the whole way. Without it the exchange counts as two-way.
-fn is_echo(topic: &str, payload: &[u8]) -> bool {
+pub(crate) fn is_echo(topic: &str, payload: &[u8]) -> bool {
     const FIRST: u8 = 0x15; // version 1, kind 5
     const SECOND: u8 = 0x25;
     let mut levels = topic.rsplit('/').skip(1);
@@ -424,6 +442,7 @@ fn is_echo(topic: &str, payload: &[u8]) -> bool {
 pub fn publish_will(site: &mut Site, message: Message) {
     let mut message = unstated(&site.time_filters, message);
     message.came_s = site.now_s;
+    message.stamp = now_us();
     let (topic, client) = (message.topic.clone(), message.client.clone());
     let (qos, retain) = (message.qos, message.retain);
     site.node.publish(&topic, qos, retain, &client, || message);

@@ -5,6 +5,7 @@
 //! has something to write is written to once.
 
 mod names;
+mod reader;
 mod sockets;
 
 use crate::client::{Paired, Site};
@@ -13,6 +14,7 @@ use crate::cooperation::Source;
 use crate::delivery::Lane;
 use crate::neighbours::{Dial, Wires};
 use crate::node::{Link, Node};
+use crate::rarely::Rarely;
 use crate::sessions::Sessions;
 use crate::settings::{Reliability, Settings};
 use crate::topology::{LinkKey, NodeId};
@@ -48,6 +50,8 @@ pub(crate) enum Role {
     Paired(u64),
     /// To the broker, for messages from other sites.
     Lane(usize),
+    /// To the broker, for what it has retained.
+    Reader,
     /// One of a link.
     Link(Link, u8),
     /// Over, but for what is left to be written.
@@ -119,6 +123,8 @@ pub struct Counts {
     pub refused: u64,
     /// Messages of QoS 0 for which a neighbour had no room.
     pub dropped: u64,
+    /// Messages that are longer than a neighbour takes.
+    pub too_long: u64,
     /// Neighbours that were turned away.
     pub strangers: u64,
 }
@@ -139,7 +145,10 @@ pub struct Manager {
     pub(crate) next_link: Link,
     pub(crate) dials: Vec<Dial>,
     pub(crate) removed: HashSet<String>,
+    pub(crate) stranger_said: Rarely,
+    pub(crate) length_said: Rarely,
     pub(crate) lanes: Vec<(Lane, Option<u64>)>,
+    pub(crate) reader: reader::Reader,
     pub(crate) broker: Address,
     pub(crate) broker_place: Place,
     pub(crate) broker_said: String,
@@ -151,7 +160,7 @@ pub struct Manager {
     pub counts: Counts,
     /// The program ends: nothing more is taken from clients.
     pub(crate) is_ending: bool,
-    full_said_s: Option<u64>,
+    full_said: Rarely,
     start: Instant,
     room: Vec<u8>,
 }
@@ -182,7 +191,9 @@ impl Manager {
         let lanes =
             lanes.map(|number| Lane::new(format!("mqtick-join-{}-{number}", settings.name)));
         let lanes: Vec<_> = lanes.map(|lane| (lane, None)).collect();
-        let node = Node::new(id, &settings.name, settings.algorithm, settings.absence_s);
+        let reader = reader::Reader::new(format!("mqtick-join-{}-retained", settings.name));
+        let mut node = Node::new(id, &settings.name, settings.algorithm, settings.absence_s);
+        node.retained.most_octets = settings.limits.retained;
         let site = Site {
             node,
             sessions: Sessions::default(),
@@ -214,7 +225,10 @@ impl Manager {
             next_link: 1,
             dials,
             removed: HashSet::new(),
+            stranger_said: Rarely::default(),
+            length_said: Rarely::default(),
             lanes,
+            reader,
             broker,
             broker_place: Place::default(),
             broker_said: String::new(),
@@ -223,7 +237,7 @@ impl Manager {
             blocked: HashSet::new(),
             counts: Counts::default(),
             is_ending: false,
-            full_said_s: None,
+            full_said: Rarely::default(),
             start: Instant::now(),
             room: vec![0; READ],
         })
@@ -285,7 +299,9 @@ impl Manager {
     /// Serve whatever is ready, or comes within so many milliseconds.
     pub fn turn(&mut self, milliseconds: u16) {
         let mut events = Vec::new();
-        self.poller.wait(&mut events, milliseconds);
+        let has_work = self.site.sessions.is_leaving();
+        self.poller
+            .wait(&mut events, if has_work { 0 } else { milliseconds });
         let now_s = self.start.elapsed().as_secs();
         if now_s != self.site.now_s {
             self.site.now_s = now_s;
@@ -297,6 +313,10 @@ impl Manager {
                 LISTENERS.. => self.accept(token),
                 _ => self.ready(token, flags),
             }
+        }
+        if has_work {
+            let gone = self.site.sessions.leave();
+            self.site.node.unsubscribed(Source::Local, &gone);
         }
         self.act();
         self.flush();
@@ -311,6 +331,7 @@ impl Manager {
         self.site.node.tick(now_s);
         self.act();
         self.tick_lanes(now_s);
+        self.tick_reader(now_s);
         self.tick_links(now_s);
         let limit_s = self.settings.limits.connect_timeout_s;
         let late = |slot: &Slot| match slot.role {

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 const PING_S: u64 = 20;
 const SILENCE_S: u64 = 60;
+const ANSWER_S: u64 = 5; // some brokers say nothing to a version that they do not speak
 const PUBLISH: u8 = 3;
 
 impl Manager {
@@ -229,8 +230,9 @@ impl Manager {
                 if now_s.is_multiple_of(PING_S) {
                     lane.ping();
                 }
+                let limit_s = if lane.is_up() { SILENCE_S } else { ANSWER_S };
                 let slot = self.slots.get(&token);
-                let is_silent = slot.is_some_and(|slot| slot.heard_s + SILENCE_S < now_s);
+                let is_silent = slot.is_some_and(|slot| slot.heard_s + limit_s < now_s);
                 self.write_lane(number);
                 if is_silent {
                     self.close(token, "it is silent");
@@ -239,10 +241,7 @@ impl Manager {
             }
             match self.connect_to_broker(Role::Lane(number)) {
                 Ok(token) => {
-                    let password = self.secrets.password.clone();
-                    let user = self.broker.user.clone();
-                    let password =
-                        password.or(self.broker.password.clone().map(String::into_bytes));
+                    let (user, password) = self.broker_account();
                     if let Some((lane, place)) = self.lanes.get_mut(number) {
                         *place = Some(token);
                         lane.open(user.as_deref(), password.as_deref());

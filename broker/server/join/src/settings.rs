@@ -111,6 +111,8 @@ pub struct Limits {
     pub packet: usize,
     /// Octets that wait for one neighbour, or for the broker, before QoS 0 is dropped.
     pub queue: usize,
+    /// Octets for the topics of retained messages.
+    pub retained: usize,
     /// Seconds from a connection to its whole CONNECT.
     pub connect_timeout_s: u64,
     /// Seconds for which the node waits for others at its end.
@@ -190,6 +192,7 @@ impl Default for Limits {
             connections: 100_000,
             packet: 16 << 20,
             queue: 32 << 20,
+            retained: 32 << 20,
             connect_timeout_s: 10,
             stop_s: 5,
         }
@@ -281,6 +284,7 @@ impl Settings {
             1024..=mqtick_packet::MAXIMUM_LENGTH,
         )?;
         between("limits.queue", self.limits.queue, 1024..=1 << 40)?;
+        between("limits.retained", self.limits.retained, 0..=1 << 40)?;
         between(
             "limits.connect_timeout_s",
             self.limits.connect_timeout_s,
