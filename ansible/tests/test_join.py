@@ -97,8 +97,9 @@ def certificate(fleet: Fleet) -> tuple[Path, tuple[str, str]]:
     command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     command += ["-addext", f"subjectAltName={names}", "-addext", "basicConstraints=CA:FALSE"]
     subprocess.run([*command, "-keyout", key, "-out", made], check=True, capture_output=True)
-    settings = {"join_certificate_file": str(made), "join_certificate_key_file": str(key)}
-    return made, ("-e", json.dumps({**settings, "join_ca_file": str(made)}))
+    settings = {"certificate_file": made, "certificate_key_file": key, "ca_file": made}
+    words = {f"join_{name}": str(value) for name, value in settings.items()}
+    return made, ("-e", json.dumps({**words, "join_certificate_name": "nodes"}))
 
 
 def pid(host: Host) -> str:
@@ -126,9 +127,14 @@ def test_two_sites_are_joined_by_the_inventory_and_parted_again(fleet: Fleet) ->
     # the broker moves, and the node takes its place; nodes and clients speak TLS
     ca, tls = certificate(fleet)
     fleet.play("site", *TAGS, *tls)
-    one, other = Client(h1, ca, "plant", password(fleet, "plant")), Client(h2, ca)
+    # What the fleet's access list gives nobody does not go to other sites: h2's broker takes all.
+    one = Client(h1, ca, "plant", password(fleet, "plant"))
+    other, nobody = Client(h2, ca, "plant", "any"), Client(h2, ca)
     wait_until(lambda: one.tells(other, "plant/a"), "h2 hears what is published at h1")
     wait_until(lambda: other.tells(one, "plant/b"), "h1 hears what is published at h2")
+    wait_until(lambda: nobody.tells(other, "plant/c"), "h2 hears what nobody may publish elsewhere")
+    wait_until(lambda: other.tells(one, "plant/d"), "h1 still hears what is published at h2")
+    assert "plant/c" not in {topic for topic, _ in one.heard}
 
     assert f"mqtts://{h1.address}:8883" in h2.run("mqtick-join status")
 
@@ -142,7 +148,7 @@ def test_two_sites_are_joined_by_the_inventory_and_parted_again(fleet: Fleet) ->
     assert "/etc/mqtick/join.toml was not put in place" in wrong.sentences
     assert pid(h1) == running
 
-    for client in (one, other):
+    for client in (one, other, nobody):
         client.mqtt.disconnect()
     fleet.play("remove", "-e", "remove_confirm=yes")
     for host in fleet.hosts:

@@ -20,6 +20,7 @@ use crate::settings::{Reliability, Settings};
 use crate::topology::{LinkKey, NodeId};
 use mqtick_access::Rules;
 use mqtick_broker::listener::Listener;
+use mqtick_broker::log;
 use mqtick_broker::poller::Poller;
 use mqtick_broker::settings::Address;
 use mqtick_packet::Version;
@@ -28,7 +29,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Octets that wait for one side of a pair until the other is not read from.
 pub(crate) const HIGH: usize = 1 << 20;
@@ -116,6 +117,8 @@ pub struct Counts {
     pub received: u64,
     /// Connections that were taken.
     pub accepted: u64,
+    /// Connections for which there was no room.
+    pub full: u64,
     /// Packets that were malformed, or said what they may not.
     pub refused: u64,
     /// Messages of QoS 0 for which a neighbour had no room.
@@ -155,6 +158,9 @@ pub struct Manager {
     pub(crate) blocked: HashSet<u64>,
     /// What is counted.
     pub counts: Counts,
+    /// The program ends: nothing more is taken from clients.
+    pub(crate) is_ending: bool,
+    full_said: Rarely,
     start: Instant,
     room: Vec<u8>,
 }
@@ -193,6 +199,7 @@ impl Manager {
             sessions: Sessions::default(),
             rules,
             waits_for_all: settings.reliability == Reliability::All,
+            time_filters: settings.time_filters.clone(),
             waiting: HashMap::new(),
             denied: 0,
             now_s: 0,
@@ -229,6 +236,8 @@ impl Manager {
             dirty: Vec::new(),
             blocked: HashSet::new(),
             counts: Counts::default(),
+            is_ending: false,
+            full_said: Rarely::default(),
             start: Instant::now(),
             room: vec![0; READ],
         })
@@ -244,9 +253,26 @@ impl Manager {
         Ok(())
     }
 
-    /// The program ends: clients and neighbours are told.
+    /// The program ends: nobody is read from any more until other sites have what clients here
+    /// published above QoS 0, or the time is over; then clients and neighbours are told.
     pub fn stop(&mut self) {
         const SHUTTING_DOWN: u8 = 0x8B;
+        let end = Instant::now() + Duration::from_secs(self.settings.limits.stop_s);
+        self.is_ending = true;
+        self.listeners.clear();
+        self.dirty.extend(self.pairs.keys());
+        self.flush();
+        while self.site.node.owes() > 0 && Instant::now() < end {
+            self.turn(100);
+        }
+        match self.site.node.owes() {
+            0 => {}
+            left => log::warning(&format!(
+                "{left} messages above QoS 0 did not get to all other sites within {} s, and are \
+                 lost there",
+                self.settings.limits.stop_s
+            )),
+        }
         let mut last = Vec::new();
         mqtick_packet::disconnect(&mut last, Version::V5, SHUTTING_DOWN);
         let clients: Vec<u64> = self.pairs.keys().copied().collect();

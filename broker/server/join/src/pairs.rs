@@ -30,7 +30,7 @@ impl Manager {
                 }
             };
             match paired.client_says(&found, &mut self.site) {
-                Ok(Next::Relay) => at += found.length,
+                Ok(Next::Relay | Next::Keep) => at += found.length,
                 Ok(Next::Wait) => {
                     if paired.is_up() {
                         self.blocked.insert(token);
@@ -73,10 +73,17 @@ impl Manager {
                 self.counts.received += 1;
             } else {
                 let raw = rest.get(..found.length).unwrap_or_default();
-                let goes = paired.broker_says(&found, raw, &mut self.site);
-                if !goes.map_err(|error| error.to_string())? {
-                    out.extend_from_slice(input.get(from..at).unwrap_or_default());
-                    from = end;
+                let next = paired.broker_says(&found, raw, &mut self.site);
+                match next.map_err(|error| error.to_string())? {
+                    Next::Relay => {}
+                    Next::Keep => {
+                        out.extend_from_slice(input.get(from..at).unwrap_or_default());
+                        from = end;
+                    }
+                    Next::Wait => {
+                        self.blocked.insert(token);
+                        break;
+                    }
                 }
             }
             at = end;
@@ -89,9 +96,10 @@ impl Manager {
                 self.send(client, &out);
             }
         }
-        if is_up && !was_up {
+        if is_up && (!was_up || self.blocked.remove(&client)) {
             self.act();
             self.process(client);
+            self.dirty.push(client);
         }
         Ok(at)
     }
@@ -102,6 +110,7 @@ impl Manager {
         let Some(Pair { paired, broker }) = self.pairs.remove(&client) else {
             return self.drop(ended);
         };
+        self.blocked.remove(&broker);
         let other = if ended == client { broker } else { client };
         if other == client && !paired.is_up() {
             let silent = self
@@ -113,7 +122,7 @@ impl Manager {
                 self.send(client, &refusal(paired.version(), UNAVAILABLE));
             }
         }
-        paired.end(&mut self.site);
+        paired.end(ended == client, &mut self.site);
         self.drop(ended);
         self.over(other);
     }

@@ -27,6 +27,8 @@ pub struct Settings {
     pub absence_s: u64,
     /// Where subscriptions of kept sessions are, over a restart.
     pub state: Option<PathBuf>,
+    /// Topics of messages that tell the time: at other sites their residence is not stated.
+    pub time_filters: Vec<String>,
     /// Where `status` and the like ask.
     pub control: PathBuf,
     /// Where clients and neighbours connect.
@@ -113,6 +115,8 @@ pub struct Limits {
     pub retained: usize,
     /// Seconds from a connection to its whole CONNECT.
     pub connect_timeout_s: u64,
+    /// Seconds for which the node waits for others at its end.
+    pub stop_s: u64,
 }
 
 impl Default for Settings {
@@ -123,6 +127,7 @@ impl Default for Settings {
             reliability: Reliability::default(),
             absence_s: 30,
             state: None,
+            time_filters: vec!["mqtick/#".into()],
             control: CONTROL.into(),
             listeners: vec![listener(SocketAddr::from(([127, 0, 0, 1], 1883)))],
             broker: Broker::default(),
@@ -189,6 +194,7 @@ impl Default for Limits {
             queue: 32 << 20,
             retained: 32 << 20,
             connect_timeout_s: 10,
+            stop_s: 5,
         }
     }
 }
@@ -284,6 +290,7 @@ impl Settings {
             self.limits.connect_timeout_s,
             1..=3600,
         )?;
+        between("limits.stop_s", self.limits.stop_s, 0..=3600)?;
         if self.neighbours.certificate.is_some() != self.neighbours.key.is_some() {
             let what = "certificate and key belong together: set both, or none";
             return refuse("neighbours.certificate", what);
@@ -293,6 +300,13 @@ impl Settings {
         if !names.is_empty() && !self.listeners.iter().any(asks) {
             let what = "needs a [[listener]] with tls.client_ca: nobody is asked for a certificate";
             return refuse("neighbours.certificate_names", what);
+        }
+        let wrong = |one: &&String| !mqtick_topics::valid_filter(one);
+        if let Some(wrong) = self.time_filters.iter().find(wrong) {
+            return refuse(
+                "time_filters",
+                format!("has {wrong:?}, which is no topic filter"),
+            );
         }
         if self
             .state
@@ -327,6 +341,14 @@ impl Settings {
             said.push(
                 "neighbours: no other node can connect to this one, since nothing says who is one: \
                  set neighbours.secret_file, or certificate_names"
+                    .into(),
+            );
+        }
+        if self.access.acl_file.is_none() && !self.listeners.iter().all(|one| one.place.is_local())
+        {
+            said.push(
+                "access.acl_file: is not set, so whatever clients publish here goes to other sites, \
+                 also what this site's broker refuses, and whatever comes from there is published"
                     .into(),
             );
         }

@@ -14,6 +14,7 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         published,
         received,
         accepted,
+        full,
         refused,
         dropped,
         too_long,
@@ -35,6 +36,11 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
     let expired: u64 = lanes().map(|lane| lane.expired).sum();
     vec![
         ("connections_accepted", "Connections accepted.", accepted),
+        (
+            "refused_full",
+            "Connections for which limits.connections left no room.",
+            full,
+        ),
         (
             "client_messages_received",
             "Messages that clients published.",

@@ -186,7 +186,7 @@ impl Manager {
         }
         let mut forwarded = Vec::new();
         publish.properties.forwarded(&mut forwarded);
-        let message = unstated(Message {
+        let message = Message {
             topic: topic.into(),
             payload: payload.into(),
             expiry: publish.properties.message_expiry(),
@@ -195,7 +195,8 @@ impl Manager {
             user,
             client: self.reader.name.clone(),
             ..Message::default()
-        });
+        };
+        let message = unstated(&self.site.time_filters, message);
         self.site.node.found(message, &self.reader.serves);
     }
 

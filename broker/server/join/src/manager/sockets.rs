@@ -31,10 +31,16 @@ impl Manager {
                     return;
                 }
             };
-            self.counts.accepted += 1;
             // Each client needs a second one, to the broker.
             if self.slots.len() < 2 * self.settings.limits.connections {
+                self.counts.accepted += 1;
                 self.add(Connection::taken(socket, transport), Role::New);
+            } else {
+                self.counts.full += 1;
+                let most = self.settings.limits.connections;
+                self.full_said.warn(self.site.now_s, || {
+                    format!("limits.connections, {most}, is reached: a connection is refused")
+                });
             }
         }
     }
@@ -256,9 +262,12 @@ impl Manager {
         let reads = match slot.role {
             Role::Client => self.pairs.get(&token).is_none_or(|pair| {
                 let early = !pair.paired.is_up() && held > EARLY;
-                !early && !self.blocked.contains(&token) && waits(&pair.broker) < HIGH
+                !early
+                    && !self.is_ending
+                    && !self.blocked.contains(&token)
+                    && waits(&pair.broker) < HIGH
             }),
-            Role::Paired(client) => waits(&client) < HIGH,
+            Role::Paired(client) => !self.blocked.contains(&token) && waits(&client) < HIGH,
             Role::Reader => !self.blocked.contains(&token),
             _ => true,
         };

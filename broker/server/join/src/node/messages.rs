@@ -15,14 +15,19 @@ impl Node {
     /// Whether clients may publish above QoS 0: not too much waits to be confirmed.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        let count: usize = self.own_pending.iter().map(BTreeSet::len).sum();
         let fits = |(lane, last): (&BTreeSet<u64>, &[u64; 2])| {
             let oldest = lane.first();
             oldest.is_none_or(|oldest| last[1] - oldest < WINDOW - 1)
         };
-        count < MOST_PENDING
+        self.owes() < MOST_PENDING
             && self.own_octets < MOST_OCTETS
             && self.own_pending.iter().zip(&self.last).all(fits)
+    }
+
+    /// How many messages above QoS 0 of this site's clients are not confirmed.
+    #[must_use]
+    pub fn owes(&self) -> usize {
+        self.own_pending.iter().map(BTreeSet::len).sum()
     }
 
     /// Whether a message of a client of this site goes to others.
