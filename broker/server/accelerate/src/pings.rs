@@ -49,6 +49,12 @@ impl Pings {
         (self.open == 0).then_some(self.covers)
     }
 
+    /// Whether answers may come, soon or late.
+    #[must_use]
+    pub fn are_open(&self) -> bool {
+        self.open > 0
+    }
+
     /// Whether no answer can come.
     pub fn is_idle(&mut self, now_ns: u64) -> bool {
         if self.open > 0 && now_ns.saturating_sub(self.since_ns) > OWED_NS {

@@ -308,7 +308,7 @@ impl Clients {
         let gets =
             |one: &&Session| one.confirmed && one.is_active() && !one.subscriptions.is_empty();
         let leases = self.sessions.iter().filter(|(_, one)| gets(one));
-        let leases = leases.filter(|(_, one)| one.lease.is_some());
+        let leases = leases.filter(|(_, one)| one.lease.is_some() && !one.pings.are_open());
         leases
             .min_by_key(|(_, one)| one.pings.ours_ns)
             .map(|(client, _)| *client)
