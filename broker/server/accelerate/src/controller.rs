@@ -309,14 +309,14 @@ impl Controller {
     /// Events were lost, none of them after this mark: whatever was known may be wrong.
     pub fn lost(&mut self, now_ns: u64, mark: u64, plane: &mut impl Plane) {
         self.counters.lost += 1;
-        self.stop(plane);
+        self.forget(plane);
         self.clients.doubt_all(now_ns);
         plane.done(mark);
     }
 
     /// The broker is about to be started, and has no sessions.
     pub fn broker_started(&mut self, now_ns: u64, plane: &mut impl Plane) {
-        self.stop(plane);
+        self.forget(plane);
         let before = self.counters();
         self.clients = Clients::new(Rc::clone(&self.settings), now_ns, true);
         self.clients.restarts = before.restarts + 1;
@@ -327,6 +327,15 @@ impl Controller {
     pub fn ways_changed(&mut self, now_ns: u64, plane: &mut impl Plane) {
         self.clients.dirty.push(crate::clients::Dirty::All);
         self.settle(now_ns, plane);
+    }
+
+    /// Delete all rules. Of mqtt-udp what is kept back is so for its time: a client would take the answer
+    /// for one to itself.
+    fn forget(&mut self, plane: &mut impl Plane) {
+        match self.settings.protocol {
+            Protocol::MqttSn => self.stop(plane),
+            Protocol::MqttUdp => self.book.clear(plane),
+        }
     }
 
     /// Delete all rules.

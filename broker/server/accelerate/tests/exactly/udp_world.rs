@@ -75,6 +75,7 @@ struct Client {
     connect: Vec<u8>,
     waits: Option<Vec<u8>>, // for an answer that is not a challenge
     connected: bool,
+    answered: bool, // it has a lease, as far as it knows
     silent: bool,
     keep_alive_ns: u64,
     said_ns: u64,
@@ -134,6 +135,7 @@ impl World {
             connect: Vec::new(),
             waits: None,
             connected: false,
+            answered: false,
             silent: false,
             keep_alive_ns: 0,
             said_ns: 0,
@@ -193,7 +195,7 @@ impl World {
             Action::Disconnect(who, fate) => {
                 self.settle(); // what the broker is about to send, it would drop
                 let client = &mut self.clients[*who];
-                (client.connected, client.waits) = (false, None);
+                (client.connected, client.answered, client.waits) = (false, false, None);
                 self.say(*who, vec![0xe0, 0], *fate);
             }
             Action::Ping(who, fate) => self.ask(*who, vec![0xc0, 0], *fate),
@@ -242,6 +244,7 @@ impl World {
             Action::RestartBroker { told } => {
                 self.settle();
                 self.broker = Broker::new(self.now_ns);
+                self.clients.iter_mut().for_each(|one| one.answered = false);
                 if !told {
                     self.restarted_ns = Some(self.now_ns);
                 } else if let Some(controller) = &mut self.controller {
@@ -267,7 +270,7 @@ impl World {
         let head = b"\x10\x0c\0\x04MQTT\x04\x02";
         client.connect = [head, &[high, low, 0, 0][..]].concat();
         client.keep_alive_ns = u64::from(keep_alive_s) * SECOND_NS;
-        (client.connected, client.silent) = (true, false);
+        (client.connected, client.answered, client.silent) = (true, false, false);
         let connect = client.connect.clone();
         self.ask(who, connect, fate);
     }
@@ -297,12 +300,23 @@ impl World {
         if self.clients[who].silent {
             return;
         }
+        // It waits for the answer to what it asked before; and who has no lease, for the challenge.
+        self.drain();
         let client = &mut self.clients[who];
         client.said_ns = self.now_ns;
-        if datagram[0] != 0xc0 {
+        if matches!(datagram[0], 0x10 | 0x82) {
             client.waits = Some(datagram.clone());
         }
         self.say(who, datagram, fate);
+        if !self.clients[who].answered {
+            self.drain();
+        }
+    }
+
+    fn drain(&mut self) {
+        while !self.inbox.is_empty() {
+            self.serve();
+        }
     }
 
     fn publish(&mut self, who: usize, topic: usize, kind: u8) {
@@ -546,7 +560,7 @@ impl World {
             };
             *counts.entry((to, first)).or_default() += 1;
             if let Some(who) = who.filter(|_| !is_refused) {
-                self.clients[who].waits = None;
+                (self.clients[who].waits, self.clients[who].answered) = (None, true);
             }
             return;
         }
@@ -561,7 +575,8 @@ impl World {
             if let Some(request) = self.clients[who].waits.take() {
                 self.clients[who].proof = datagram.to_vec();
                 self.say(who, datagram.to_vec(), Fate::Served);
-                self.ask(who, request, Fate::Served);
+                self.clients[who].waits = Some(request.clone());
+                self.say(who, request, Fate::Served);
             }
             return;
         }
