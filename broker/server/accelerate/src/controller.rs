@@ -293,6 +293,10 @@ impl Controller {
             plane.keep_back(&client, 0);
         }
         if is_confirmed && !std::mem::replace(&mut session.confirmed, true) {
+            // What mqtt-udp's broker could read and we could not, has been answered before.
+            if session.lease.is_some() && std::mem::take(&mut session.unclear) {
+                self.clients.dirty.push(crate::clients::Dirty::All);
+            }
             self.clients.touch(client);
         }
         if self.book.has_rules(&client) {

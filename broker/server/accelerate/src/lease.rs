@@ -28,8 +28,7 @@ pub enum Stage {
     Unknown,
     /// None: the broker has sent a challenge.
     Absent,
-    /// The challenge was answered: whatever else the broker answers now, there is one without
-    /// subscriptions of before.
+    /// A proof was sent: if the broker answers anything, there is one.
     Proven,
     /// There is one.
     Held,
@@ -51,6 +50,8 @@ pub enum Renewal {
 pub struct Lease {
     /// Whether there is one.
     pub stage: Stage,
+    /// Whether it began after a challenge: without subscriptions of before.
+    pub is_new: bool,
     /// How long it is from each renewal on; None: as long as the broker likes.
     pub length_ns: Option<u64>,
     renewed_ns: u64, // when the request was seen that renewed it last, for sure
@@ -99,6 +100,7 @@ impl Lease {
     pub fn begins(&mut self, now_ns: u64, own_ns: Option<u64>) {
         *self = Self {
             stage: Stage::Proven,
+            is_new: self.stage == Stage::Absent,
             length_ns: own_ns,
             renewed_ns: now_ns,
             latest_ns: now_ns,

@@ -239,7 +239,7 @@ impl Session {
         self.pending.clear();
         self.answered.clear();
         (self.state, self.connecting, self.repeats) = (State::New, None, 0);
-        self.late = false;
+        (self.late, self.unclear) = (false, false);
         if let Some(lease) = &mut self.lease {
             lease.ends();
         }
@@ -255,14 +255,14 @@ impl Session {
         };
         match lease.stage {
             Stage::Held => {}
-            Stage::Proven => {
+            Stage::Proven if lease.is_new => {
                 lease.stage = Stage::Held;
                 self.state = State::Active;
                 // What was asked before the proof has been answered, or will never be.
                 self.pings.forget();
                 self.changed();
             }
-            Stage::Unknown | Stage::Absent => return false,
+            Stage::Unknown | Stage::Absent | Stage::Proven => return false,
         }
         if let Some(lease) = &mut self.lease {
             lease.challenged = None;

@@ -68,11 +68,7 @@ impl Clients {
                 session.changed();
                 self.touch(client);
             }
-            // A broker refuses it; if not, its answer to our next question tells.
-            None => {
-                session.changed();
-                self.touch(client);
-            }
+            None => self.is_unread(now_ns, client),
             _ => {}
         }
     }
@@ -103,22 +99,53 @@ impl Clients {
             self.forget_stranger(client);
             self.is_told(now_ns, client);
         }
-        let Some(session) = self.sessions.get(&client) else {
+        if self.strangers.contains_key(&client) || !self.has_room_for(&client) {
+            return;
+        }
+        let session = self.sessions.entry(client);
+        let session = session.or_insert_with(|| Session::without_lease(now_ns));
+        session.hear(now_ns);
+        let is_leaving = matches!(session.state, State::Away { .. });
+        let Some(lease) = &mut session.lease else {
             return;
         };
-        let Some(lease) = &session.lease else { return };
         match lease.stage {
-            Stage::Absent => {}
+            Stage::Proven => return,
             Stage::Held if lease.challenged.is_some() => self.lease_ends(client),
-            _ => return,
+            // With a token of before: is it a new lease, or has the broker not heard the good-bye?
+            Stage::Held if is_leaving => return self.estrange(now_ns, client),
+            Stage::Held => return,
+            Stage::Unknown | Stage::Absent => {}
         }
         if let Some(session) = self.sessions.get_mut(&client)
             && let Some(lease) = &mut session.lease
         {
             lease.begins(now_ns, self.settings.lease_ns);
-            session.hear(now_ns);
             session.changed();
         }
+    }
+
+    /// Something of a client cannot be read. A broker that can may do anything for who has a lease; for
+    /// another it can only be the proof.
+    fn is_unread(&mut self, now_ns: u64, client: SocketAddr) {
+        let Some(session) = self.sessions.get_mut(&client) else {
+            return;
+        };
+        session.changed();
+        let Some(lease) = &mut session.lease else {
+            return;
+        };
+        match lease.stage {
+            Stage::Absent => lease.begins(now_ns, self.settings.lease_ns),
+            Stage::Unknown => {}
+            Stage::Proven | Stage::Held => {
+                session.unclear = true;
+                self.listed += 1;
+                self.wild.entry(client).or_insert(self.listed);
+                self.dirty.push(Dirty::All);
+            }
+        }
+        self.touch(client);
     }
 
     /// The broker has no lease of him. Nobody else is concerned.

@@ -46,7 +46,7 @@ impl Rulebook {
                 let Some(session) = clients.get(&to) else {
                     continue;
                 };
-                if session.awaited().any(|one| one.may_match(name)) {
+                if session.unclear || session.awaited().any(|one| one.may_match(name)) {
                     return Err(Reason::AnswerAwaited(to));
                 }
                 let filters = session.subscriptions.iter();

@@ -75,7 +75,7 @@ struct Client {
     connect: Vec<u8>,
     waits: Option<Vec<u8>>, // for an answer that is not a challenge
     connected: bool,
-    answered: bool, // it has a lease, as far as it knows
+    answered: bool, // it has a lease, and keeps it
     silent: bool,
     keep_alive_ns: u64,
     said_ns: u64,
@@ -211,7 +211,11 @@ impl World {
                     6 => b"\x20\x02\0\0",
                     _ => b"\xc0\x01\0",
                 };
+                self.drain();
                 self.say(*who, octets.to_vec(), Fate::Served);
+                if !self.clients[*who].answered {
+                    self.drain();
+                }
             }
             Action::OldProof(who) => {
                 let proof = self.clients[*who].proof.clone();
@@ -560,7 +564,9 @@ impl World {
             };
             *counts.entry((to, first)).or_default() += 1;
             if let Some(who) = who.filter(|_| !is_refused) {
-                (self.clients[who].waits, self.clients[who].answered) = (None, true);
+                let client = &mut self.clients[who];
+                client.waits = None;
+                client.answered |= client.connected && datagram[..] == [0x20, 2, 0, 0];
             }
             return;
         }
