@@ -36,6 +36,7 @@ class Place:
         self, folder: Path, lines: str = "", address: str = "127.0.0.1", *, udp: bool = False
     ) -> None:
         self.folder, self.is_udp = folder, udp
+        self.more: tuple[str, ...] = ()
         self.mark = 0x08  # by chance both protocols have the same bit
         self.broker = SensorBroker(folder, address, lines, udp=udp)
         self.feed = self.broker.told()
@@ -43,7 +44,7 @@ class Place:
 
     def accelerate(self) -> None:
         """Start who copies."""
-        way = ["--proxy", "127.0.0.1:0"]
+        way = ["--proxy", "127.0.0.1:0", *self.more]
         at = ("127.0.0.1", self.broker.port)
         self.one = Accelerator(self.folder, at, way, feed=self.feed, udp=self.is_udp)
 
@@ -90,7 +91,9 @@ class KernelPlace(Place):
     def accelerate(self) -> None:
         """Start who copies."""
         at = ("10.77.0.1", self.broker.port)
-        self.one = in_the_kernel(self.folder, at, feed=self.feed, udp=self.is_udp)
+        self.one = in_the_kernel(
+            self.folder, at, "#", *self.more, feed=self.feed, udp=self.is_udp
+        )
 
     def start_again(self) -> None:
         """Start the broker."""
@@ -183,8 +186,11 @@ def proxy(tmp_path: Path) -> Iterator[Launch]:
     """Start broker and proxy; the broker must not panic."""
     with contextlib.ExitStack() as open_ones:
 
-        def start(lines: str = "", *, alone: bool = False, udp: bool = False) -> Place:
+        def start(
+            lines: str = "", *, alone: bool = False, udp: bool = False, more: tuple[str, ...] = ()
+        ) -> Place:
             place = Place(tmp_path, lines, udp=udp)
+            place.more = more
             open_ones.enter_context(running(place.broker))
             if not alone:
                 place.accelerate()
@@ -202,8 +208,9 @@ def kernel(tmp_path: Path) -> Iterator[Launch]:
         pytest.skip("network namespaces need root")
     with contextlib.ExitStack() as open_ones:
 
-        def start(lines: str = "", *, udp: bool = False) -> Place:
+        def start(lines: str = "", *, udp: bool = False, more: tuple[str, ...] = ()) -> Place:
             place = KernelPlace(tmp_path, lines, udp=udp)
+            place.more = more
             open_ones.enter_context(between_namespaces(tmp_path, broker=place.broker))
             with where_the_kernel_can():
                 place.accelerate()
