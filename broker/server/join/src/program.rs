@@ -23,10 +23,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "mqtick-join";
-const TURN_MS: u16 = 100;
-// Questions and signals end a turn. What else is beside messages waits so long at most while they
-// flow: looking for it in each turn costs more system calls than the messages do.
-const BESIDE: Duration = Duration::from_millis(20);
+// Questions, signals and the supervisor wait so long at most: while messages flow, looking for them in
+// each turn would cost more system calls than the messages do.
+const BESIDE_MS: u16 = 20;
+const BESIDE: Duration = Duration::from_millis(BESIDE_MS as u64);
 
 const USAGE: &str = "\
 Usage: mqtick-join --broker HOST[:PORT] [--listen ADDRESS:PORT] [--neighbour HOST[:PORT]]... [OPTION]...
@@ -316,10 +316,6 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     }
     let places: Vec<String> = listeners.iter().map(Listener::address).collect();
     let mut manager = Manager::new(settings, secrets, rules, listeners, random())?;
-    manager.heed(&signals)?;
-    if let Some(control) = &control {
-        manager.heed(control)?;
-    }
     restore(&mut manager)?;
     for place in places {
         log::notice(&format!("listens on {place}"));
@@ -331,7 +327,8 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     let lines = lines || std::io::stdout().is_terminal();
     let mut looked = Instant::now();
     loop {
-        if !manager.turn(TURN_MS) && looked.elapsed() < BESIDE {
+        manager.turn(BESIDE_MS);
+        if looked.elapsed() < BESIDE {
             continue;
         }
         looked = Instant::now();
