@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import select
+import shutil
 import signal
 import socket
 import struct
