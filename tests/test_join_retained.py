@@ -6,8 +6,9 @@ import contextlib
 import itertools
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from joined import JOIN, Site, settled, until
@@ -80,11 +81,16 @@ def version(where: Site | Mosquitto) -> int:
     return V5 if broker.mqtt_version == "5" else V3
 
 
-def keep(where: Site | Mosquitto, topic: str, payload: bytes, **options: object) -> None:
+def keep(
+    where: Site | Mosquitto,
+    topic: str,
+    payload: bytes,
+    properties: Sequence[tuple[str, Any]] = (),
+) -> None:
     """Have a message retained, at a node or at a broker behind its back."""
     client = Client(("127.0.0.1", where.port), version(where), f"w-{topic}")
     assert client.connect().reason == 0
-    client.publish(topic, payload, qos=1, retain=True, **options)
+    client.publish(topic, payload, qos=1, retain=True, properties=properties)
     client.disconnect()
 
 
