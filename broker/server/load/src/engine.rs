@@ -508,7 +508,16 @@ impl Engine {
         let over = now >= sender.schedule.end;
         let is_burst = sender.latency && sender.schedule.window > 0;
         let took = (is_burst && sender.on_way() == 0).then(|| sender.took());
-        let added = if over { 0 } else { sender.add_due(now) };
+        let mut added = if over { 0 } else { sender.add_due(now) };
+        let mut flushed = sender.flush()?;
+        while flushed && added > 0 && sender.schedule.window > 0 {
+            let more = sender.add_due(now);
+            if more == 0 {
+                break;
+            }
+            added += more;
+            flushed = sender.flush()?;
+        }
         if is_burst && added > 0 {
             self.just_left = true;
             // An eighth of what is new: one slow message does not make for long sleeps.
@@ -530,7 +539,6 @@ impl Engine {
                 (sender.count() - added..sender.count()).filter_map(|n| sender.schedule.due(n));
             dues.for_each(|due| record(&mut tally.late, now.saturating_sub(due)));
         }
-        let flushed = sender.flush()?;
         if let Some(csv) = tally.csv.as_mut() {
             for _ in 0..added {
                 csv.sent(place, now)?;

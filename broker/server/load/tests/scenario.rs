@@ -368,6 +368,58 @@ fn a_load_tool_whose_processor_is_at_its_end_says_so() {
 }
 
 #[test]
+fn the_published_search_runs_to_its_end_and_says_what_it_does_not_know() {
+    let peer = start(Trick::None);
+    let text = "seconds = 0.2\nramp_up_s = 0.05\nramp_down_s = 0.02\n[[group]]\npublishers = 4\n\
+                subscribers = 4\ninterval_us = 20\n";
+    let file = File::new("published.toml", text);
+    let broker = peer.address.to_string();
+    let words = [
+        "limit",
+        &broker,
+        "--search",
+        "published",
+        "--scenario",
+        file.path(),
+        "--json",
+    ];
+    let output = program(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let [low, found, high] =
+        ["limit_ingress_low", "limit_ingress", "limit_ingress_high"].map(|key| value(&output, key));
+    // At this rate it held, once; at the next step of the interval it did not.
+    assert!(
+        low == found && found < high && high <= 1.06 * found,
+        "{low} {found} {high}"
+    );
+    assert!(value(&output, "uncertainty") < 5.6);
+    let told = notes(&output);
+    assert!(told.contains("each interval was tried once"), "{told}");
+}
+
+#[test]
+fn ctrl_c_in_a_search_says_what_the_broker_has_carried() {
+    let peer = start(Trick::None);
+    let broker = peer.address.to_string();
+    let child = Command::new(env!("CARGO_BIN_EXE_mqtick-load"))
+        .args(["limit", &broker, "--search", "published", "--json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    peer.messages.iter().find(|number| *number == SOME).unwrap();
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", error(&output));
+    assert_eq!(
+        (value(&output, "trials"), value(&output, "held")),
+        (0.0, 0.0)
+    );
+}
+
+#[test]
 fn clients_are_spread_over_joined_brokers_in_turn() {
     let (one, other) = (start(Trick::None), start(Trick::None));
     let text = format!(
