@@ -27,6 +27,7 @@ use mqtick_packet::Version;
 use rustls::ClientConfig;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -38,6 +39,7 @@ const READ: usize = 1 << 16;
 const TURNS: usize = 8; // reads until others have their turn
 const DRAIN_S: u64 = 5;
 const LISTENERS: u64 = 1 << 62; // their tokens
+const HEEDED: u64 = 1 << 63; // what the program reads itself
 
 /// Whose a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,8 +298,19 @@ impl Manager {
         self.flush();
     }
 
-    /// Serve whatever is ready, or comes within so many milliseconds.
-    pub fn turn(&mut self, milliseconds: u16) {
+    /// Have a turn end when somebody else's file can be read.
+    ///
+    /// # Errors
+    /// What the system has no room for.
+    pub fn heed(&self, file: impl AsFd) -> Result<(), String> {
+        let added = self.poller.listen(file, HEEDED);
+        added.map_err(|error| error.to_string())
+    }
+
+    /// Serve whatever is ready, or comes within so many milliseconds; whether a file that is heeded
+    /// can be read.
+    pub fn turn(&mut self, milliseconds: u16) -> bool {
+        let mut is_heeded = false;
         let mut events = Vec::new();
         let has_work = self.site.sessions.is_leaving();
         self.poller
@@ -310,6 +323,7 @@ impl Manager {
         for (token, flags) in events {
             match token {
                 mqtick_broker::poller::CALLED => self.found(),
+                HEEDED => is_heeded = true,
                 LISTENERS.. => self.accept(token),
                 _ => self.ready(token, flags),
             }
@@ -320,6 +334,7 @@ impl Manager {
         }
         self.act();
         self.flush();
+        is_heeded
     }
 
     fn tick(&mut self, now_s: u64) {
