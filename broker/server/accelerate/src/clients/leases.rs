@@ -107,7 +107,7 @@ impl Clients {
         let session = self.sessions.entry(client);
         let session = session.or_insert_with(|| Session::without_lease(now_ns));
         session.hear(now_ns);
-        let is_leaving = matches!(session.state, State::Away { .. });
+        let may_have_left = session.unclear || matches!(session.state, State::Away { .. });
         let Some(lease) = &mut session.lease else {
             return;
         };
@@ -118,7 +118,7 @@ impl Clients {
             }
             Stage::Held if lease.challenged.is_some() => self.lease_ends(client),
             // With a token of before: is it a new lease, or has the broker not heard the good-bye?
-            Stage::Held if is_leaving => return self.estrange(now_ns, client),
+            Stage::Held if may_have_left => return self.estrange(now_ns, client),
             Stage::Held => return,
             Stage::Unknown | Stage::Absent => {}
         }
