@@ -331,7 +331,11 @@ def test_answers_that_do_not_come_from_the_broker_make_no_rules(kernel: Launch) 
         (["--broker", "mqtt+udp://127.0.0.1", "--interface", "a", "--lease", "0"], "--lease"),
         (["--broker", "mqtt+udp://127.0.0.1", "--interface", "a", "--lease", "3601"], "--lease"),
         (
-            [*("--broker", "127.0.0.1:1", "--broker", "mqtt+udp://127.0.0.1:2"), "--interface", "a"],
+            [
+                *("--broker", "127.0.0.1:1", "--broker", "mqtt+udp://127.0.0.1:2"),
+                "--interface",
+                "a",
+            ],
             "need --feed",
         ),
         (["--broker", "mqtts://127.0.0.1", "--interface", "a"], "neither mqtt-sn:// nor"),

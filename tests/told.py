@@ -91,9 +91,7 @@ class KernelPlace(Place):
     def accelerate(self) -> None:
         """Start who copies."""
         at = ("10.77.0.1", self.broker.port)
-        self.one = in_the_kernel(
-            self.folder, at, "#", *self.more, feed=self.feed, udp=self.is_udp
-        )
+        self.one = in_the_kernel(self.folder, at, "#", *self.more, feed=self.feed, udp=self.is_udp)
 
     def start_again(self) -> None:
         """Start the broker."""
