@@ -411,8 +411,10 @@ impl Controller {
             plane.keep_back(&client, 0);
             self.counters.unanswered += 1;
             self.clients.touch(client);
-            // A broker that is not there any more knows nobody.
-            if self.settings.protocol == Protocol::MqttUdp {
+            // A broker that is not there any more knows nobody. It may have its reasons not to answer who
+            // has no lease.
+            let session = self.clients.get(&client);
+            if session.is_some_and(|one| one.lease.is_some() && one.state == State::Active) {
                 self.clients.doubt_leases();
             }
         }

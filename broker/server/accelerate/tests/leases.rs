@@ -134,6 +134,27 @@ impl Scene {
         self.controller.settle(self.now_ns, &mut self.rules);
     }
 
+    /// Something that cannot be read.
+    fn says_unread(&mut self, who: u8) {
+        let from = client(who);
+        let table = &mut self.rules.table;
+        let verdict = table.from_client(self.now_ns, from, &Packet::Unread);
+        let Verdict::Pass(Some(mark)) = verdict else {
+            unreachable!("it is reported")
+        };
+        let event = Event {
+            protocol: Protocol::MqttUdp,
+            way: Way::ToBroker,
+            from,
+            to: broker(),
+            datagram: None,
+            mark,
+            kept_back: false,
+        };
+        self.controller.event(self.now_ns, &event, &mut self.rules);
+        self.controller.settle(self.now_ns, &mut self.rules);
+    }
+
     fn says(&mut self, who: u8, datagram: &[u8]) {
         self.event(Way::ToBroker, client(who), broker(), datagram);
     }
@@ -438,4 +459,64 @@ fn after_a_loss_whoever_has_a_lease_is_a_stranger() {
     scene.says(1, &publish("a/b"));
     scene.hears(2, b"\xd0\0");
     assert_eq!(scene.controller.sizes(), (0, 1));
+}
+
+#[test]
+fn a_broker_that_answers_nothing_any_more_has_its_leases_doubted() {
+    let mut scene = Scene::ordinary(fresh());
+    for _ in 0..45 {
+        scene.ticks(SECOND_NS / 10);
+    }
+    assert_eq!(scene.rule(), Err(Reason::InDoubt(client(2))));
+}
+
+#[test]
+fn a_publisher_that_the_broker_does_not_answer_concerns_nobody_else() {
+    let mut scene = Scene::ordinary(fresh());
+    scene.connects(3, 40);
+    scene.subscribes(3, "x", 0);
+    scene.passes(1, &[]);
+    scene.says(9, &publish("x"));
+    for _ in 0..45 {
+        scene.ticks(SECOND_NS / 10);
+        scene.rules.asked.retain(|who| *who != client(9));
+        scene.answers();
+    }
+    assert_eq!(scene.controller.counters().unanswered, 1);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn what_cannot_be_read_of_a_client_may_be_a_request_until_the_next_answer() {
+    let mut scene = Scene::ordinary(fresh());
+    scene.connects(3, 40);
+    scene.passes(1, &[]);
+    scene.says_unread(3);
+    assert_eq!(scene.rule(), Err(Reason::AnswerAwaited(client(3))));
+    scene.passes(1, &[]);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn a_proof_after_what_may_have_been_a_good_bye_is_not_followed() {
+    for is_read in [true, false] {
+        let mut scene = Scene::ordinary(fresh());
+        match is_read {
+            true => scene.says(2, b"\xe0\0"),
+            false => scene.says_unread(2),
+        }
+        scene.says(2, CHALLENGE);
+        assert_eq!(scene.rule(), Err(Reason::Stranger(client(2))));
+    }
+}
+
+#[test]
+fn retained_messages_may_follow_a_new_subscription_until_the_next_answer() {
+    let mut scene = Scene::ordinary(fresh());
+    scene.connects(3, 40);
+    scene.passes(1, &[]);
+    scene.subscribes(3, "a/b", 0);
+    assert_eq!(scene.rule(), Err(Reason::InDoubt(client(3))));
+    scene.passes(1, &[]);
+    assert_eq!(scene.rule(), Ok(2));
 }
