@@ -6,16 +6,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from broker.conformance.client import V5, Client
-from demo.local_broker import running
+from demo.local_broker import free_port, running
 from demo.local_sensors import (
     BROKER_SIDE,
     CHOSEN,
+    PATIENCE_S,
     Accelerator,
     Sensor,
     SensorBroker,
@@ -38,7 +40,9 @@ class Place:
         self.folder, self.is_udp = folder, udp
         self.more: tuple[str, ...] = ()
         self.mark = 0x08  # by chance both protocols have the same bit
-        self.broker = SensorBroker(folder, address, lines, udp=udp)
+        self.metrics = (address, free_port())
+        metrics = f'[metrics]\naddress = "{address}:{self.metrics[1]}"\n'
+        self.broker = SensorBroker(folder, address, lines + metrics, udp=udp)
         self.feed = self.broker.told()
         self.one: Accelerator
 
@@ -71,13 +75,20 @@ class Place:
         """A client that publishes."""
         return Publisher(self, topic)
 
-    def counted(self, name: str) -> int:
-        """What the broker says in `$SYS/broker/`."""
-        client = self.tcp("reads-sys")
-        client.subscribe(f"$SYS/broker/{name}")
-        found = int(client.message().payload)
-        client.disconnect()
-        return found
+    def counted(self, name: str, what: str) -> int:
+        """What the broker says in its metrics: at once, and not every ten seconds as in `$SYS`."""
+        with inside(self.namespace):
+            asking = socket.create_connection(self.metrics, PATIENCE_S)
+        with asking, asking.makefile("rb") as answer:
+            asking.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            lines = answer.read().decode().splitlines()
+        begin = f'mqtick_broker_{name}_total{{what="{what}"}} '
+        (value,) = (line.removeprefix(begin) for line in lines if line.startswith(begin))
+        return int(value)
+
+    def has_counted(self, name: str, what: str, least: int) -> None:
+        """Wait until it says so many."""
+        until(lambda: self.counted(name, what) >= least, f"fewer than {least} {what}")
 
 
 class KernelPlace(Place):

@@ -385,7 +385,8 @@ impl World {
         match table.from_client(self.now_ns, from, &packet) {
             Verdict::Copies(copies) => {
                 self.fast += 1;
-                for copy in copies.to_vec() {
+                let copies = copies.to_vec();
+                for copy in copies {
                     self.receive(copy.to, &datagram);
                 }
             }
