@@ -198,7 +198,8 @@ def test_nothing_is_copied_after_the_end_of_a_lease_and_nothing_is_missing_befor
     got = [payload for _, payload in ends.got]
     assert got == [payload for _, payload in said[: len(got)]]
     sent_s = [at for at, _ in said]
-    assert sent_s[len(got) - 1] < after_s + 6
+    # The RTL's clock is simulated, and slower.
+    assert sent_s[len(got) - 1] < after_s + (7 if place.broker.name == "rtl" else 6)
     assert sent_s[len(got)] > before_s + 6 - 0.05
     until(lambda: place.one.status()["clients"] == 2, "whoever has gone is still waited for")
     publisher.is_open(stays, copies=1)
@@ -370,7 +371,8 @@ def test_copies_state_their_residence_only_where_that_is_declared(
         ) -> bool:  # fmt: skip
             sensor.got.clear()
             publisher.sensor.publish(name, payload)
-            sensor.hear()
+            while sensor.hear() and sensor.got[-1][1][:16] != payload[:16]:
+                pass
             return bool(place.one.topic(name)["fast"] > fast)
 
         until(is_copied, "nothing is copied")

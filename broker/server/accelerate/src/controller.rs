@@ -385,6 +385,9 @@ impl Controller {
             if let Some(tries) = tries {
                 left -= 1;
                 session.pings.sent(now_ns);
+                if let Some(lease) = &mut session.lease {
+                    lease.since_proof += 1;
+                }
                 session.news = false;
                 session.pings.tries = tries;
                 (session.pings.ours_ns, session.pings.kept) = (Some(now_ns), true);
@@ -430,7 +433,8 @@ fn is_questioned(
     prepare: impl FnOnce() -> bool,
 ) -> Option<u32> {
     let lease = session.lease.as_ref()?;
-    if session.connecting.is_some() || lease.is_proven() || !session.pings.is_idle(now_ns) {
+    let is_coming = lease.is_proven() && !session.unclear;
+    if session.connecting.is_some() || is_coming || !session.pings.is_idle(now_ns) {
         return None;
     }
     let since_ns = session.pings.ours_ns;
@@ -438,7 +442,7 @@ fn is_questioned(
     if since_ns < LONGEST_RETRY_NS.min(RETRY_NS << session.pings.tries.min(10)) {
         return None;
     }
-    let is_of_use = session.state != State::New || !session.publishes.is_empty();
+    let is_of_use = session.state != State::New || session.unclear || !session.publishes.is_empty();
     let opens = session.confirmed && prepare();
     let is_in_doubt = is_of_use && (!session.confirmed || session.may_be_over());
     let tries = session.pings.tries;

@@ -520,3 +520,14 @@ fn retained_messages_may_follow_a_new_subscription_until_the_next_answer() {
     scene.passes(1, &[]);
     assert_eq!(scene.rule(), Ok(2));
 }
+
+#[test]
+fn what_cannot_be_read_of_who_has_no_lease_costs_no_more_than_a_question() {
+    let mut scene = Scene::ordinary(fresh());
+    scene.hears(9, CHALLENGE);
+    scene.says_unread(9);
+    scene.says_unread(9);
+    assert_eq!(scene.rule(), Err(Reason::AnswerAwaited(client(9))));
+    scene.passes(1, &[]);
+    assert_eq!(scene.rule(), Ok(1));
+}

@@ -177,6 +177,9 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
         };
+        if session.unclear {
+            self.dirty.push(Dirty::All);
+        }
         for filter in session.loses_lease() {
             self.unlist(client, &filter);
         }
@@ -247,6 +250,7 @@ impl Clients {
         let is_expected = session.state != State::Active || session.late;
         let lease = session.lease.as_mut()?;
         if lease.stage == Stage::Proven {
+            let _ = session.pings.answered();
             match lease.owed.checked_sub(1) {
                 Some(left) => lease.owed = left,
                 None => self.lease_ends(client),

@@ -239,6 +239,7 @@ impl World {
             Action::Time(steps) => (0..*steps).for_each(|_| self.step()),
             Action::LoseEvent if self.controller.is_some() => self.loses = 1,
             Action::RestartController if self.controller.is_some() => {
+                self.drain(); // what was kept back goes to clients, who would take it for theirs
                 self.may_get_answers = true;
                 self.events.clear();
                 (self.lost, self.loses) = (false, 0);
