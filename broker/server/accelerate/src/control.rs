@@ -133,7 +133,7 @@ fn ask_within(most: Duration, path: &Path, program: &str, question: &str) -> Out
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::panic, clippy::unwrap_used)]
 
     use super::*;
 

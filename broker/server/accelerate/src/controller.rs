@@ -385,6 +385,9 @@ impl Controller {
             if let Some(tries) = tries {
                 left -= 1;
                 session.pings.sent(now_ns);
+                if let Some(lease) = &mut session.lease {
+                    lease.since_proof += 1;
+                }
                 session.news = false;
                 session.pings.tries = tries;
                 (session.pings.ours_ns, session.pings.kept) = (Some(now_ns), true);
@@ -411,8 +414,10 @@ impl Controller {
             plane.keep_back(&client, 0);
             self.counters.unanswered += 1;
             self.clients.touch(client);
-            // A broker that is not there any more knows nobody.
-            if self.settings.protocol == Protocol::MqttUdp {
+            // A broker that is not there any more knows nobody. It may have its reasons not to answer who
+            // has no lease.
+            let session = self.clients.get(&client);
+            if session.is_some_and(|one| one.lease.is_some() && one.state == State::Active) {
                 self.clients.doubt_leases();
             }
         }
@@ -428,7 +433,8 @@ fn is_questioned(
     prepare: impl FnOnce() -> bool,
 ) -> Option<u32> {
     let lease = session.lease.as_ref()?;
-    if session.connecting.is_some() || lease.is_proven() || !session.pings.is_idle(now_ns) {
+    let is_coming = lease.is_proven() && !session.unclear;
+    if session.connecting.is_some() || is_coming || !session.pings.is_idle(now_ns) {
         return None;
     }
     let since_ns = session.pings.ours_ns;
@@ -436,7 +442,7 @@ fn is_questioned(
     if since_ns < LONGEST_RETRY_NS.min(RETRY_NS << session.pings.tries.min(10)) {
         return None;
     }
-    let is_of_use = session.state != State::New || !session.publishes.is_empty();
+    let is_of_use = session.state != State::New || session.unclear || !session.publishes.is_empty();
     let opens = session.confirmed && prepare();
     let is_in_doubt = is_of_use && (!session.confirmed || session.may_be_over());
     let tries = session.pings.tries;

@@ -49,10 +49,10 @@ impl Pings {
         (self.open == 0).then_some(self.covers)
     }
 
-    /// Whether answers may come, soon or late.
+    /// How many answers may come, soon or late.
     #[must_use]
-    pub fn are_open(&self) -> bool {
-        self.open > 0
+    pub fn open(&self) -> u32 {
+        self.open
     }
 
     /// Whether no answer can come.
