@@ -15,7 +15,9 @@ fn main() -> io::Result<()> {
         .filter_map(|port| port.parse().ok())
         .collect();
     let [own, broker] = *ports else {
-        return Err(io::Error::other("usage: bare_relay LISTEN_PORT BROKER_PORT"));
+        return Err(io::Error::other(
+            "usage: bare_relay LISTEN_PORT BROKER_PORT",
+        ));
     };
     let listener = TcpListener::bind(("127.0.0.1", own))?;
     let poller = Poller::new()?;

@@ -3,16 +3,15 @@
 
 use crate::cooperation::Source;
 use crate::node::{Key, Message, Node};
+use crate::residence::{self, Came, Residence};
 use crate::sessions::{FOR_EVER, Sessions};
 use mqtick_access::{Action, Rules};
+use mqtick_broker::residence::{Arrived, has_trailer};
 use mqtick_packet::{
     Ack, AckKind, Connack, Connect, Error, Frame, Packet, Publish, Qos, Version, decode,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Whose messages tell the time.
-const TIME: &str = "mqtick/#";
 
 /// What all clients of a site share.
 pub struct Site {
@@ -28,6 +27,10 @@ pub struct Site {
     pub waiting: HashMap<Key, (u64, u16)>,
     /// Messages that the access list kept from other sites, or from this one.
     pub denied: u64,
+    /// Time messages in the broker.
+    pub residence: Residence,
+    /// When the message came that a client publishes, if it may be one of those.
+    pub came: Came,
     /// Seconds since the start.
     pub now_s: u64,
 }
@@ -61,6 +64,8 @@ pub struct Paired {
     will: Option<Will>,
     expiry_s: u32,
     aliases: HashMap<u16, String>,
+    /// The broker's aliases: whether the topic is one of time messages.
+    timed: HashMap<u16, bool>,
     most_aliases: u16,
     asked: HashMap<u16, Asked>,
     /// Acknowledgements that wait for other sites; what the broker said, if it did.
@@ -107,6 +112,7 @@ impl Paired {
                     forwarded,
                     user: user.into(),
                     client: connect.client_id.into(),
+                    arrived: None,
                 },
             }
         });
@@ -118,6 +124,7 @@ impl Paired {
             will,
             expiry_s,
             aliases: HashMap::new(),
+            timed: HashMap::new(),
             most_aliases: 0,
             asked: HashMap::new(),
             held: HashMap::new(),
@@ -201,8 +208,14 @@ impl Paired {
             None => publish.topic,
         };
         let sure = publish.qos != Qos::AtMostOnce;
+        let is_timed = has_trailer(publish.payload) && site.residence.is_timed(topic);
         if sure && !site.node.has_room() && site.node.goes_on(topic, publish.retain) {
             return Ok(Next::Wait);
+        }
+        let came = is_timed.then_some(site.came).flatten();
+        let arrived = residence::arrived(publish.payload, came, publish.retain || publish.dup);
+        if is_timed {
+            site.residence.note(publish.payload, arrived);
         }
         let came_before =
             publish.qos == Qos::ExactlyOnce && !site.sessions.receive(&self.client, publish.id);
@@ -212,10 +225,11 @@ impl Paired {
             return Ok(Next::Relay);
         }
         let came_s = site.now_s;
+        let times = &site.residence;
         let make = || {
             let mut forwarded = Vec::new();
             publish.properties.forwarded(&mut forwarded);
-            unstated(Message {
+            let mut message = Message {
                 topic: topic.into(),
                 payload: publish.payload.into(),
                 qos: publish.qos,
@@ -225,7 +239,10 @@ impl Paired {
                 forwarded,
                 user: self.user.clone(),
                 client: name.into(),
-            })
+                arrived: None,
+            };
+            residence::set_aside(&mut message, times, arrived);
+            message
         };
         let key = site
             .node
@@ -235,6 +252,29 @@ impl Paired {
             self.held.insert(publish.id, None);
         }
         Ok(Next::Relay)
+    }
+
+    /// A PUBLISH from the broker: whether it is a time message, and when that came, if it is known.
+    pub fn broker_tells(&mut self, frame: &Frame<'_>, site: &Site) -> Option<Option<Arrived>> {
+        if !site.residence.may_concern(frame.body) {
+            return None;
+        }
+        let Ok(Packet::Publish(publish)) = decode(frame, self.version) else {
+            return None; // the client is to judge
+        };
+        let is_timed = match publish.properties.topic_alias() {
+            Some(alias) if publish.topic.is_empty() => self.timed.get(&alias) == Some(&true),
+            alias => {
+                let is_timed = site.residence.is_timed(publish.topic);
+                self.timed.extend(alias.map(|alias| (alias, is_timed)));
+                is_timed
+            }
+        };
+        let is_kept = publish.retain || publish.dup;
+        (is_timed && has_trailer(publish.payload)).then(|| {
+            let found = site.residence.find(publish.payload);
+            found.filter(|_| !is_kept)
+        })
     }
 
     /// A packet from the broker: whether it goes on now.
@@ -340,22 +380,6 @@ impl Paired {
     }
 }
 
-/// A time message that goes to another site: how long it was in nodes and on links between them is
-/// not stated, so no broker behind may state a residence (broker/spec/residence.md).
-fn unstated(mut message: Message) -> Message {
-    const TRAILER: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
-    let is_precise = |first: &u8| first >> 4 == 2;
-    let octets = &mut message.payload;
-    if (17..=64).contains(&octets.len())
-        && octets.first().is_some_and(is_precise)
-        && mqtick_topics::matches(TIME, &message.topic)
-        && let Some(trailer) = octets.last_chunk_mut()
-    {
-        *trailer = TRAILER;
-    }
-    message
-}
-
 /// An echo message of a time server (docs/protocol.md, 4.5 and 4.8), on `P/f/SERVER/CLIENT`. It says
 /// between which instants its own broker delivered the reply. At another site that came later: who
 /// believed it would be wrong by the whole way. Without it the exchange counts as two-way.
@@ -373,7 +397,8 @@ fn is_echo(topic: &str, payload: &[u8]) -> bool {
 
 /// Send a will to the other sites: the broker serves this one.
 pub fn publish_will(site: &mut Site, message: Message) {
-    let mut message = unstated(message);
+    let mut message = message;
+    residence::set_aside(&mut message, &site.residence, None);
     message.came_s = site.now_s;
     let (topic, client) = (message.topic.clone(), message.client.clone());
     let (qos, retain) = (message.qos, message.retain);

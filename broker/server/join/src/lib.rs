@@ -10,6 +10,7 @@ mod neighbours;
 pub mod node;
 mod pairs;
 pub mod program;
+pub mod residence;
 pub mod sessions;
 pub mod settings;
 mod status;

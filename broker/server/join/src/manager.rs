@@ -13,6 +13,7 @@ use crate::cooperation::Source;
 use crate::delivery::Lane;
 use crate::neighbours::{Dial, Wires};
 use crate::node::{Link, Node};
+use crate::residence::Residence;
 use crate::sessions::Sessions;
 use crate::settings::{Reliability, Settings};
 use crate::topology::{LinkKey, NodeId};
@@ -184,6 +185,8 @@ impl Manager {
             waits_for_all: settings.reliability == Reliability::All,
             waiting: HashMap::new(),
             denied: 0,
+            residence: Residence::new(settings.residence_topics.clone()),
+            came: None,
             now_s: 0,
         };
         let dials = settings

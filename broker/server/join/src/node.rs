@@ -15,6 +15,7 @@ mod window;
 
 use crate::cooperation::{Algorithm, Kind, Say, Source};
 use crate::topology::{LinkKey, NodeId, State, Topology, Tree};
+use mqtick_broker::residence::Arrived;
 use mqtick_packet::Qos;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -66,6 +67,8 @@ pub struct Message {
     pub user: String,
     /// And the client.
     pub client: String,
+    /// Of a time message: when it came, and what it stated, if all before state it.
+    pub arrived: Option<Arrived>,
 }
 
 impl Message {

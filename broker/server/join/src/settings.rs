@@ -25,6 +25,8 @@ pub struct Settings {
     pub reliability: Reliability,
     /// For how long messages above QoS 0 wait for a neighbour that went.
     pub absence_s: u64,
+    /// On which topics messages say how long they were in nodes and brokers.
+    pub residence_topics: Vec<String>,
     /// Where subscriptions of kept sessions are, over a restart.
     pub state: Option<PathBuf>,
     /// Where `status` and the like ask.
@@ -120,6 +122,7 @@ impl Default for Settings {
             algorithm: Kind::default(),
             reliability: Reliability::default(),
             absence_s: 30,
+            residence_topics: vec!["mqtick/#".into()],
             state: None,
             control: CONTROL.into(),
             listeners: vec![listener(SocketAddr::from(([127, 0, 0, 1], 1883)))],
@@ -250,6 +253,10 @@ impl Settings {
                 "listener",
                 "is empty; leave it out for 127.0.0.1:1883 alone",
             );
+        }
+        let is_wrong = |one: &&String| !mqtick_topics::valid_filter(one);
+        if let Some(wrong) = self.residence_topics.iter().find(is_wrong) {
+            return refuse("residence_topics", format!("{wrong:?} is no topic filter"));
         }
         let connections = 1..=MOST_CONNECTIONS;
         between(

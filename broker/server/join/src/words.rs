@@ -9,8 +9,9 @@
 //! | one above | PUBLISH of QoS 1; PUBACK once all who want it have it, or with 0x80 if they have not |
 //!
 //! A message's first user property is `mqtick-join` and `NODE LANE NUMBER FLAGS`, in hexadecimal:
-//! flags are the QoS that it was published with, and 4 where it was sent before. The second one is
-//! the user and the client who published it.
+//! flags are the QoS that it was published with, and 4 where it was sent before. A fifth number is how
+//! long a time message was in nodes, in 2^-16 ns (broker/spec/residence.md), where all that it has come
+//! through state that. The second property is the user and the client who published it.
 
 use crate::node::{Key, LANES, Message};
 use crate::topology::{LinkKey, NodeId, State, valid_name};
@@ -25,7 +26,7 @@ pub const TOPOLOGY: &str = "$mqtick-join/topology";
 /// How a neighbour's client identifier begins.
 pub const MARK: &str = "mqtick-join/";
 /// The version of all this.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most connections of one link.
 pub const MOST_CONNECTIONS: u8 = 16;
 const TAG: &str = "mqtick-join";
@@ -160,11 +161,31 @@ pub fn topology(out: &mut Vec<u8>, state: &State) {
     publish(out, Version::V5, &message);
 }
 
-/// Append a message; `id` counts above QoS 0; `now_s` as in [`Message::came_s`].
-pub fn message(out: &mut Vec<u8>, key: Key, again: bool, message: &Message, id: u16, now_s: u64) {
+/// How a message goes to a neighbour.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Passage {
+    /// Whether it was sent before.
+    pub again: bool,
+    /// Its packet identifier, above QoS 0.
+    pub id: u16,
+    /// Now, as in [`Message::came_s`].
+    pub now_s: u64,
+    /// How long it was in nodes, if that is stated: 2^-16 ns.
+    pub stated: Option<u64>,
+}
+
+/// Append a message.
+pub fn message(out: &mut Vec<u8>, key: Key, message: &Message, how: Passage) {
+    let Passage {
+        again,
+        id,
+        now_s,
+        stated,
+    } = how;
     let flags = message.qos as u8 + if again { AGAIN } else { 0 };
+    let stated = stated.map_or_else(String::new, |stated| format!(" {stated:x}"));
     let tag = format!(
-        "{:x} {:x} {:x} {flags:x}",
+        "{:x} {:x} {:x} {flags:x}{stated}",
         key.origin, key.lane, key.sequence
     );
     let mut forwarded = Vec::with_capacity(96 + message.forwarded.len());
@@ -184,11 +205,24 @@ pub fn message(out: &mut Vec<u8>, key: Key, again: bool, message: &Message, id: 
     publish(out, Version::V5, &outgoing);
 }
 
-/// Read a message: which, whether it was sent before, and what.
+/// A message from a neighbour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// Which.
+    pub key: Key,
+    /// Whether it was sent before.
+    pub again: bool,
+    /// How long it was in nodes so far, if that is stated: 2^-16 ns.
+    pub stated: Option<u64>,
+    /// What.
+    pub message: Message,
+}
+
+/// Read a message.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse_message(from: &Publish<'_>) -> Result<(Key, bool, Message), &'static str> {
+pub fn parse_message(from: &Publish<'_>) -> Result<Passed, &'static str> {
     let mut message = Message {
         topic: from.topic.into(),
         payload: from.payload.into(),
@@ -216,7 +250,7 @@ pub fn parse_message(from: &Publish<'_>) -> Result<(Key, bool, Message), &'stati
             _ => {}
         }
     }
-    let (key, flags) = key.ok_or("a message without a key")?;
+    let (key, flags, stated) = key.ok_or("a message without a key")?;
     message.qos = Qos::try_from(flags & 3).map_err(|_| "a message with a QoS of 3")?;
     if (message.qos == Qos::AtMostOnce) != (from.qos == Qos::AtMostOnce) {
         return Err("a message with another QoS than its key says");
@@ -224,10 +258,15 @@ pub fn parse_message(from: &Publish<'_>) -> Result<(Key, bool, Message), &'stati
     if names < 2 || !mqtick_topics::valid_topic(&message.topic) || message.topic.starts_with('$') {
         return Err("a message without a publisher, or with a topic that is not for others");
     }
-    Ok((key, flags & AGAIN != 0, message))
+    Ok(Passed {
+        key,
+        again: flags & AGAIN != 0,
+        stated,
+        message,
+    })
 }
 
-fn parse_tag(tag: &str) -> Option<(Key, u8)> {
+fn parse_tag(tag: &str) -> Option<(Key, u8, Option<u64>)> {
     let mut words = tag.split(' ');
     let mut number = || u64::from_str_radix(words.next()?, 16).ok();
     let key = Key {
@@ -236,7 +275,11 @@ fn parse_tag(tag: &str) -> Option<(Key, u8)> {
         sequence: number()?,
     };
     let flags = u8::try_from(number()?).ok().filter(|flags| *flags < 8)?;
-    (words.next().is_none() && key.sequence < u64::MAX / 2).then_some((key, flags))
+    let stated = match words.next() {
+        None => None,
+        Some(word) => Some(u64::from_str_radix(word, 16).ok()?),
+    };
+    (words.next().is_none() && key.sequence < u64::MAX / 2).then_some((key, flags, stated))
 }
 
 #[cfg(test)]
@@ -269,6 +312,7 @@ mod tests {
             forwarded,
             user: "a user".into(),
             client: "a client".into(),
+            arrived: None,
         };
         let key = Key {
             origin: u64::MAX,
@@ -276,14 +320,32 @@ mod tests {
             sequence: 77,
         };
         let mut octets = Vec::new();
-        message(&mut octets, key, true, &sent, 9, 0);
+        let how = Passage {
+            again: true,
+            id: 9,
+            now_s: 0,
+            stated: Some(u64::MAX),
+        };
+        message(&mut octets, key, &sent, how);
         let publish = read(&octets);
         assert_eq!((publish.qos, publish.id), (Qos::AtLeastOnce, 9));
-        assert_eq!(parse_message(&publish), Ok((key, true, sent.clone())));
+        let came = Passed {
+            key,
+            again: true,
+            stated: how.stated,
+            message: sent.clone(),
+        };
+        assert_eq!(parse_message(&publish), Ok(came));
         octets.clear();
-        message(&mut octets, key, true, &sent, 9, 5);
-        let left = parse_message(&read(&octets)).map(|(_, _, found)| found.expiry);
-        assert_eq!(left, Ok(Some(2)), "it waited for 5 seconds");
+        let later = Passage {
+            now_s: 5,
+            stated: None,
+            ..how
+        };
+        message(&mut octets, key, &sent, later);
+        let found = parse_message(&read(&octets)).unwrap();
+        assert_eq!(found.message.expiry, Some(2), "it waited for 5 seconds");
+        assert_eq!(found.stated, None);
     }
 
     #[test]
@@ -294,7 +356,10 @@ mod tests {
             ("mqtick-join", "1 1 1 3"),
             ("mqtick-join", "1 1 1 1"),
             ("mqtick-join", "1 1 1"),
-            ("mqtick-join", "1 1 1 0 0"),
+            ("mqtick-join", "1 1 1 0 0 0"),
+            ("mqtick-join", "1 1 1 0 "),
+            ("mqtick-join", "1 1 1 0 -1"),
+            ("mqtick-join", "1 1 1 0 10000000000000000"),
             ("mqtick-join", "1 1 ffffffffffffffff 0"),
             ("mqtick-join", "x 1 1 0"),
             ("other", "1 1 1 0"),
@@ -325,16 +390,16 @@ mod tests {
         };
         let text = hello.to_string();
         assert_eq!(Hello::parse(&text), Ok(hello));
-        let other = Hello::parse("mqtick-join/2/11/3/1/2/subscriptions/site-a").unwrap_err();
-        assert!(other.contains("version \"2\""), "{other}");
+        let other = Hello::parse("mqtick-join/1/11/3/1/2/subscriptions/site-a").unwrap_err();
+        assert!(other.contains("version \"1\""), "{other}");
         for wrong in [
-            "mqtick-join/1",
-            "mqtick-join/1/11/3/2/2/subscriptions/site-a",
-            "mqtick-join/1/11/3/0/0/subscriptions/site-a",
-            "mqtick-join/1/11/3/0/17/subscriptions/site-a",
-            "mqtick-join/1/11/3/0/1/subscriptions/site a",
-            "mqtick-join/1/11/3/0/1/subscriptions/a/b",
-            "mqtick-join/1/x/3/0/1/subscriptions/a",
+            "mqtick-join/2",
+            "mqtick-join/2/11/3/2/2/subscriptions/site-a",
+            "mqtick-join/2/11/3/0/0/subscriptions/site-a",
+            "mqtick-join/2/11/3/0/17/subscriptions/site-a",
+            "mqtick-join/2/11/3/0/1/subscriptions/site a",
+            "mqtick-join/2/11/3/0/1/subscriptions/a/b",
+            "mqtick-join/2/x/3/0/1/subscriptions/a",
         ] {
             assert!(Hello::parse(wrong).is_err(), "{wrong}");
         }
