@@ -1,8 +1,8 @@
 //! The session manager: all connections, and the loop that serves them.
 //!
-//! One thread. What is read from a connection is relayed, or done, at once; what the node says then
-//! is done before the next connection has its turn; and at the end of a round each connection that
-//! has something to write is written to once.
+//! One thread. What is read from a client or for one is relayed at once, before anything else is
+//! done; what the node says then is done before the next connection has its turn; and at the end of a
+//! round each other connection that has something to write is written to once.
 
 mod names;
 mod sockets;
@@ -22,6 +22,7 @@ use mqtick_broker::listener::Listener;
 use mqtick_broker::poller::Poller;
 use mqtick_broker::settings::Address;
 use mqtick_packet::Version;
+use nix::sys::epoll::EpollFlags;
 use rustls::ClientConfig;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -142,7 +143,9 @@ pub struct Manager {
     pub(crate) broker_place: Place,
     pub(crate) broker_said: String,
     resolver: (Sender<Found>, Receiver<Found>),
+    events: Vec<(u64, EpollFlags)>,
     pub(crate) dirty: Vec<u64>,
+    flushed: Vec<u64>, // of no use but for its room
     /// Clients whose next packet has to wait.
     pub(crate) blocked: HashSet<u64>,
     /// What is counted.
@@ -215,7 +218,9 @@ impl Manager {
             broker_place: Place::default(),
             broker_said: String::new(),
             resolver: channel(),
+            events: Vec::new(),
             dirty: Vec::new(),
+            flushed: Vec::new(),
             blocked: HashSet::new(),
             counts: Counts::default(),
             start: Instant::now(),
@@ -261,20 +266,21 @@ impl Manager {
 
     /// Serve whatever is ready, or comes within so many milliseconds.
     pub fn turn(&mut self, milliseconds: u16) {
-        let mut events = Vec::new();
+        let mut events = std::mem::take(&mut self.events);
         self.poller.wait(&mut events, milliseconds);
         let now_s = self.start.elapsed().as_secs();
         if now_s != self.site.now_s {
             self.site.now_s = now_s;
             self.tick(now_s);
         }
-        for (token, flags) in events {
+        for (token, flags) in events.drain(..) {
             match token {
                 mqtick_broker::poller::CALLED => self.found(),
                 LISTENERS.. => self.accept(token),
                 _ => self.ready(token, flags),
             }
         }
+        self.events = events;
         self.act();
         self.flush();
     }

@@ -50,6 +50,7 @@ impl Manager {
         }
         let broker = *broker;
         self.send(broker, input.get(..at).unwrap_or_default());
+        self.flush_one(broker);
         wrong.map_or(Ok(at), |error| Err(error.to_string()))
     }
 
@@ -103,6 +104,7 @@ impl Manager {
                 self.send_all(client, &mut out, &stated);
             }
         }
+        self.flush_one(client);
         if is_up && !was_up {
             self.act();
             self.process(client);

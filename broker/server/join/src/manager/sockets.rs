@@ -221,9 +221,9 @@ impl Manager {
 
     pub(super) fn flush(&mut self) {
         while !self.dirty.is_empty() {
-            for token in std::mem::take(&mut self.dirty) {
-                self.flush_one(token);
-            }
+            let mut tokens = std::mem::replace(&mut self.dirty, std::mem::take(&mut self.flushed));
+            tokens.drain(..).for_each(|token| self.flush_one(token));
+            self.flushed = tokens;
             self.act();
         }
     }
