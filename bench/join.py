@@ -2,10 +2,11 @@
 
 Latency: one message at a time, from just before it is written to the kernel's stamp of its arrival,
 at Mosquitto alone, at a node before it, at a bare relay before it (epoll, read, write: the floor of
-a node), and from one site to another (two nodes, two brokers), in turn message by message. Processor time: `mqtick-load pairs`, at Mosquitto and through the node, in
-turn; its floor relays by bare system calls. Five joined brokers: what each step of a message costs
-(`mqtick-load run`, at one site and from one to the other), and from that how much the patterns of
-the published benchmark carry (simulated, bench/join_plan.py). All of it on one machine.
+a node), and from one site to another (two nodes, two brokers), in turn message by message.
+Processor time: `mqtick-load pairs`, at Mosquitto and through the node, in turn; its floor relays by
+bare system calls. Five joined brokers: what each step of a message costs (`mqtick-load run`, at one
+site and from one to the other), and from that how much the patterns of the published benchmark
+carry (simulated, bench/join_plan.py). All of it on one machine.
 
     python -m bench.join              4,000 messages each way, 5 blocks of pairs
     python -m bench.join --short      a look
@@ -231,6 +232,24 @@ def five(
         report.compare(f"pattern {name}: goal and limit, of one Mosquitto's", goal, of_all, 1.0)
 
 
+def report_latencies(report: Report, delays: list[list[float]], wrong: int) -> None:
+    """Say how long messages took each way, and what was in the way of them."""
+    rows = [
+        report.add("publisher to subscriber", "us", who, found)
+        for who, found in zip(PLACES, delays, strict=True)
+    ]
+    alone, node_too, bare_too, _ = delays
+    added = [b - a for a, b in zip(alone, node_too, strict=True)]
+    node_us = report.add("added by a node", "us", PLACES[1], added).median
+    floor = [b - a for a, b in zip(alone, bare_too, strict=True)]
+    report.add("added by a bare relay", "us", PLACES[2], floor)
+    above = [b - a for a, b in zip(bare_too, node_too, strict=True)]
+    report.add("a node above a bare relay", "us", PLACES[1], above)
+    report.add("not the message that was sent", "messages", "all four", [wrong])
+    report.compare("added median latency of a node, us, and its goal", node_us, 60.0, 1.0)
+    report.compare("median across one hop, us, and its goal", rows[3].median, 300.0, 1.0)
+
+
 def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: float) -> None:
     """Run it all."""
     with ExitStack() as open_ones:
@@ -257,21 +276,7 @@ def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: f
             reader.subscribe(topic(way))
         for site in (here, far_folder):
             settled(site, 2, 2)
-        delays, wrong = latencies(ways, messages)
-        rows = [
-            report.add("publisher to subscriber", "us", who, found)
-            for who, found in zip(PLACES, delays, strict=True)
-        ]
-        alone, node_too, bare_too, _ = delays
-        added = [b - a for a, b in zip(alone, node_too, strict=True)]
-        node_us = report.add("added by a node", "us", PLACES[1], added).median
-        floor = [b - a for a, b in zip(alone, bare_too, strict=True)]
-        report.add("added by a bare relay", "us", PLACES[2], floor)
-        above = [b - a for a, b in zip(bare_too, node_too, strict=True)]
-        report.add("a node above a bare relay", "us", PLACES[1], above)
-        report.add("not the message that was sent", "messages", "all four", [wrong])
-        report.compare("added median latency of a node, us, and its goal", node_us, 60.0, 1.0)
-        report.compare("median across one hop, us, and its goal", rows[3].median, 300.0, 1.0)
+        report_latencies(report, *latencies(ways, messages))
         assert broker.process is not None
         assert there.process is not None
         pids = broker.process.pid, there.process.pid, process.pid, sites[1][3].pid

@@ -290,19 +290,6 @@ def test_nodes_that_name_each_other_deliver_once_too(pair: list[Site]) -> None:
     assert reader.settle() == []
 
 
-def test_no_broker_behind_states_the_residence_of_a_time_message_from_elsewhere(
-    pair: list[Site],
-) -> None:
-    reader = pair[1].client("reader")
-    subscribed((reader, "mqtick/#"), (reader, "t"), sites=pair)
-    writer = pair[0].client("writer")
-    time_message = bytes([0x20]) + bytes(40)
-    writer.publish("t", time_message)
-    assert reader.message().payload == time_message
-    writer.publish("mqtick/time", time_message)
-    assert reader.message().payload == time_message[:-16] + bytes(8) + b"\x80" + bytes(7)
-
-
 def test_neighbours_come_and_go_while_nodes_run(tmp_path: Path) -> None:
     with contextlib.ExitStack() as open_ones:
         for name in ("one", "other"):
