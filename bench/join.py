@@ -41,8 +41,10 @@ PLACES = (
 )
 
 
-def node(folder: Path, broker: Mosquitto, *neighbours: int) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a node before a broker, with these neighbours' ports; it and its port."""
+def node(
+    folder: Path, broker: Mosquitto, *neighbours: int, settings: str = ""
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a node before a broker, with these neighbours' ports and settings; it and its port."""
     program = PROGRAMS / "mqtick-join"
     if not program.exists():
         raise FileNotFoundError(f"{program} is not built: run make broker-programs")
@@ -54,7 +56,16 @@ def node(folder: Path, broker: Mosquitto, *neighbours: int) -> tuple[subprocess.
         "--broker",
         f"127.0.0.1:{broker.port}",
     ]
-    command += ["--name", folder.name, "--control", str(folder / "control")]
+    config = folder / "join.toml"
+    config.write_text(settings)
+    command += [
+        "--config",
+        str(config),
+        "--name",
+        folder.name,
+        "--control",
+        str(folder / "control"),
+    ]
     for one in neighbours:
         command += ["--neighbour", f"127.0.0.1:{one}"]
     with (folder / "node.log").open("ab") as log:
