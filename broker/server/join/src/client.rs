@@ -386,13 +386,16 @@ impl Paired {
 fn is_echo(topic: &str, payload: &[u8]) -> bool {
     const FIRST: u8 = 0x15; // version 1, kind 5
     const SECOND: u8 = 0x25;
-    let mut levels = topic.rsplit('/').skip(1);
-    let is_number = levels.next().is_some_and(|one| one.parse::<u8>().is_ok());
     let is_layout = matches!(
         (payload.first(), payload.len()),
         (Some(&FIRST), 32) | (Some(&SECOND), 53)
     );
-    is_layout && is_number && levels.next() == Some("f")
+    if !is_layout {
+        return false;
+    }
+    let mut levels = topic.rsplit('/').skip(1);
+    let is_number = levels.next().is_some_and(|one| one.parse::<u8>().is_ok());
+    is_number && levels.next() == Some("f")
 }
 
 /// Send a will to the other sites: the broker serves this one.

@@ -25,6 +25,7 @@ use mqtick_packet::Version;
 use nix::sys::epoll::EpollFlags;
 use rustls::ClientConfig;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -37,6 +38,29 @@ const READ: usize = 1 << 16;
 const TURNS: usize = 8; // reads until others have their turn
 const DRAIN_S: u64 = 5;
 const LISTENERS: u64 = 1 << 62; // their tokens
+
+/// Hashes tokens: they count up, and nobody else chooses them.
+#[derive(Default)]
+pub(crate) struct Token(u64);
+
+impl Hasher for Token {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        octets
+            .iter()
+            .for_each(|one| self.write_u64(u64::from(*one)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The upper bits count, too, where the table compares them.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+type ByNumber = BuildHasherDefault<Token>;
 
 /// Whose a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,9 +154,9 @@ pub struct Manager {
     listeners: Vec<Listener>,
     /// The node, and what clients share.
     pub site: Site,
-    pub(crate) slots: HashMap<u64, Slot>,
+    pub(crate) slots: HashMap<u64, Slot, ByNumber>,
     next_token: u64,
-    pub(crate) pairs: HashMap<u64, Pair>,
+    pub(crate) pairs: HashMap<u64, Pair, ByNumber>,
     pub(crate) wires: BTreeMap<Link, Wires>,
     pub(crate) greeted: HashMap<(NodeId, LinkKey), Link>,
     pub(crate) next_link: Link,
@@ -205,9 +229,9 @@ impl Manager {
             poller,
             listeners,
             site,
-            slots: HashMap::new(),
+            slots: HashMap::default(),
             next_token: 0,
-            pairs: HashMap::new(),
+            pairs: HashMap::default(),
             wires: BTreeMap::new(),
             greeted: HashMap::new(),
             next_link: 1,

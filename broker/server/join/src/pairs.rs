@@ -12,11 +12,37 @@ const PING_S: u64 = 20;
 const SILENCE_S: u64 = 60;
 const PUBLISH: u8 = 3;
 
+/// How many octets whole messages of QoS 0 at the beginning have.
+fn leading(input: &[u8], most: usize) -> usize {
+    const QOS: u8 = 6;
+    let mut at = 0;
+    while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty())
+        && let Ok(Some(found)) = frame(rest, most)
+        && found.is_publish()
+        && found.first & QOS == 0
+    {
+        at += found.length;
+    }
+    at
+}
+
 impl Manager {
     /// Packets of a client: how many octets were looked at.
     pub(crate) fn client_says(&mut self, token: u64, input: &[u8]) -> Result<usize, String> {
-        let Some(Pair { paired, broker }) = self.pairs.get_mut(&token) else {
+        let Some(Pair { paired, broker }) = self.pairs.get(&token) else {
             return Ok(input.len());
+        };
+        let broker = *broker;
+        // The broker wakes up while we look at what never waits here.
+        let relayed = match paired.is_up() {
+            true => leading(input, self.settings.limits.packet),
+            false => 0,
+        };
+        if relayed > 0 {
+            self.send_now(broker, input.get(..relayed).unwrap_or_default());
+        }
+        let Some(Pair { paired, .. }) = self.pairs.get_mut(&token) else {
+            return Ok(input.len()); // the broker is gone
         };
         let mut at = 0;
         let mut wrong = None;
@@ -48,9 +74,9 @@ impl Manager {
             }
             self.counts.published += u64::from(found.is_publish());
         }
-        let broker = *broker;
-        self.send(broker, input.get(..at).unwrap_or_default());
-        self.flush_one(broker);
+        if at > relayed {
+            self.send_now(broker, input.get(relayed..at).unwrap_or_default());
+        }
         wrong.map_or(Ok(at), |error| Err(error.to_string()))
     }
 
@@ -98,13 +124,12 @@ impl Manager {
         }
         let is_up = paired.is_up();
         match out.is_empty() {
-            true => self.send(client, input.get(from..at).unwrap_or_default()),
+            true => self.send_now(client, input.get(from..at).unwrap_or_default()),
             false => {
                 out.extend_from_slice(input.get(from..at).unwrap_or_default());
                 self.send_all(client, &mut out, &stated);
             }
         }
-        self.flush_one(client);
         if is_up && !was_up {
             self.act();
             self.process(client);
@@ -123,7 +148,7 @@ impl Manager {
             }
             at = *end;
         }
-        self.send(client, octets.get(at..).unwrap_or_default());
+        self.send_now(client, octets.get(at..).unwrap_or_default());
     }
 
     /// One of a pair's connections ended: so does the other.

@@ -210,6 +210,14 @@ impl Manager {
         }
     }
 
+    /// Have octets of MQTT written now, and what waits before them.
+    pub(crate) fn send_now(&mut self, token: u64, octets: &[u8]) {
+        if let Some(slot) = self.slots.get_mut(&token) {
+            slot.connection.push(octets);
+        }
+        self.flush_one(token);
+    }
+
     /// Have a copy written now that says how long it was here.
     pub(crate) fn send_stated(&mut self, token: u64, copy: &mut [u8], arrived: &Arrived) {
         self.flush_one(token); // what comes before
