@@ -157,6 +157,12 @@ impl Paired {
                 _ => Next::Wait,
             });
         }
+        let plain = plain_topic(frame, self.version);
+        if plain.is_some_and(|topic| {
+            !site.residence.is_timed(topic) && !site.node.goes_on(topic, false)
+        }) {
+            return Ok(Next::Relay); // nobody elsewhere wants it
+        }
         match decode(frame, self.version)? {
             Packet::Publish(publish) => return self.publish(&publish, site),
             Packet::Subscribe(subscribe) => {
@@ -378,6 +384,17 @@ impl Paired {
             .ended(&self.client, self.token, self.expiry_s, site.now_s);
         site.node.unsubscribed(Source::Local, &gone);
     }
+}
+
+/// The topic of a message of QoS 0 that is not retained and has no properties: all that need be known
+/// of it where nobody else wants it. None: it is another packet, or is not well-formed.
+fn plain_topic<'a>(frame: &Frame<'a>, version: Version) -> Option<&'a str> {
+    const PLAIN: u8 = 0x30;
+    let (length, rest) = frame.body.split_first_chunk()?;
+    let (topic, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
+    let has_none = version == Version::V3 || rest.first() == Some(&0);
+    let topic = std::str::from_utf8(topic).ok()?;
+    (frame.first == PLAIN && has_none && mqtick_topics::valid_topic(topic)).then_some(topic)
 }
 
 /// An echo message of a time server (docs/protocol.md, 4.5 and 4.8), on `P/f/SERVER/CLIENT`. It says

@@ -110,6 +110,14 @@ impl Connection {
         self.out.len()
     }
 
+    /// Whether nothing is to be written, and nothing to be looked at; TLS that we asked for may have
+    /// something to say of its own.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let is_ours = matches!(self.carrier, Carrier::Made(Wire::Tls(_)));
+        self.input.is_empty() && self.out.is_empty() && !is_ours
+    }
+
     /// The name in the certificate that the other end showed, if any.
     #[must_use]
     pub fn common_name(&self) -> Option<String> {

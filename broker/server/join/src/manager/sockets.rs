@@ -59,7 +59,9 @@ impl Manager {
     }
 
     pub(super) fn ready(&mut self, token: u64, flags: EpollFlags) {
-        self.dirty.push(token);
+        if flags != EpollFlags::EPOLLIN {
+            self.dirty.push(token); // it may take more
+        }
         let comes = EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
         if flags.contains(EpollFlags::EPOLLERR)
             && let Some(slot) = self.slots.get_mut(&token)
@@ -83,6 +85,10 @@ impl Manager {
                 slot.connection.input.clear();
             }
             self.process(token);
+            let slot = self.slots.get(&token);
+            if !slot.is_some_and(|slot| slot.connection.is_settled()) {
+                self.dirty.push(token);
+            }
             match read {
                 Ok(true) => {}
                 Ok(false) => return,
