@@ -27,7 +27,7 @@ from bench.join import node, settled
 from demo.local_broker import Mosquitto, running
 from demo.local_programs import time_server
 
-SILENT = "residence_topics = []\n"
+SILENT = "residence = false\n"
 SETUPS = {  # how many sites, settings of the nodes, and whether clients ask for echoes
     "one site, nothing stated": (1, SILENT, True),
     "one site": (1, "", True),

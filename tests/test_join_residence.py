@@ -157,7 +157,7 @@ def test_over_three_sites_the_sum_grows(ground: Ground) -> None:
 def test_where_one_node_states_nothing_nothing_is_stated(ground: Ground, silent: int) -> None:
     """A node that leaves payloads on this topic alone must not let the others' sum look whole."""
     settings = ["", "", ""]
-    settings[silent] = "residence_topics = []"
+    settings[silent] = "residence = false"
     hearer, writer = ground.row(*settings)
     for number in range(5):
         copy = relayed(hearer, writer, payload(number))

@@ -32,11 +32,27 @@ impl Pings {
         self.covers = false;
     }
 
+    /// No answer can come any more.
+    pub fn forget(&mut self) {
+        (self.open, self.covers) = (0, false);
+    }
+
+    /// So many answers have come, and say nothing of what was before.
+    pub fn answered_late(&mut self, count: u32) {
+        self.open = self.open.saturating_sub(count);
+    }
+
     /// An answer came; whether it is the last that was awaited, and if so, whether nothing changed
     /// since the last PINGREQ.
     pub fn answered(&mut self) -> Option<bool> {
         self.open = self.open.checked_sub(1)?;
         (self.open == 0).then_some(self.covers)
+    }
+
+    /// Whether answers may come, soon or late.
+    #[must_use]
+    pub fn are_open(&self) -> bool {
+        self.open > 0
     }
 
     /// Whether no answer can come.

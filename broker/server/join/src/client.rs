@@ -2,6 +2,7 @@
 //! concerns other sites is read on the way.
 
 use crate::cooperation::Source;
+use crate::manager::HIGH;
 use crate::node::{Key, Message, Node};
 use crate::residence::{self, Came, Residence};
 use crate::sessions::{FOR_EVER, Sessions};
@@ -12,6 +13,7 @@ use mqtick_packet::{
 };
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What all clients of a site share.
 pub struct Site {
@@ -33,6 +35,12 @@ pub struct Site {
     pub came: Came,
     /// Seconds since the start.
     pub now_s: u64,
+}
+
+/// The computer's clock, to stamp what is to be kept.
+fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64)
 }
 
 impl Site {
@@ -68,8 +76,11 @@ pub struct Paired {
     timed: HashMap<u16, bool>,
     most_aliases: u16,
     asked: HashMap<u16, Asked>,
-    /// Acknowledgements that wait for other sites; what the broker said, if it did.
-    held: HashMap<u16, Option<Vec<u8>>>,
+    /// Messages above QoS 0 for other sites, which the broker has not answered, and their octets.
+    unanswered: HashMap<u16, Message>,
+    unanswered_octets: usize,
+    /// Acknowledgements that wait for other sites.
+    held: HashMap<u16, Vec<u8>>,
     is_up: bool,
 }
 
@@ -80,6 +91,8 @@ pub enum Next {
     Relay,
     /// It has to wait, as do those behind it.
     Wait,
+    /// It is kept back; those behind it go on.
+    Keep,
 }
 
 impl Paired {
@@ -112,7 +125,7 @@ impl Paired {
                     forwarded,
                     user: user.into(),
                     client: connect.client_id.into(),
-                    arrived: None,
+                    ..Message::default()
                 },
             }
         });
@@ -127,6 +140,8 @@ impl Paired {
             timed: HashMap::new(),
             most_aliases: 0,
             asked: HashMap::new(),
+            unanswered: HashMap::new(),
+            unanswered_octets: 0,
             held: HashMap::new(),
             is_up: false,
         }
@@ -215,7 +230,8 @@ impl Paired {
         };
         let sure = publish.qos != Qos::AtMostOnce;
         let is_timed = has_trailer(publish.payload) && site.residence.is_timed(topic);
-        if sure && !site.node.has_room() && site.node.goes_on(topic, publish.retain) {
+        let goes_on = sure && site.node.goes_on(topic, publish.retain);
+        if goes_on && (!site.node.has_room() || self.unanswered_octets > HIGH) {
             return Ok(Next::Wait);
         }
         let came = is_timed.then_some(site.came).flatten();
@@ -227,7 +243,14 @@ impl Paired {
             publish.qos == Qos::ExactlyOnce && !site.sessions.receive(&self.client, publish.id);
         let name = self.client.strip_prefix('\0').map_or(&*self.client, |_| "");
         let stays = is_echo(topic, publish.payload);
-        if came_before || stays || !site.allows(&self.user, name, topic) {
+        if came_before {
+            return Ok(Next::Relay);
+        }
+        if stays || !site.allows(&self.user, name, topic) {
+            if publish.retain {
+                let retained = &mut site.node.retained;
+                retained.published(topic, publish.payload, now_us(), true);
+            }
             return Ok(Next::Relay);
         }
         let came_s = site.now_s;
@@ -246,16 +269,23 @@ impl Paired {
                 user: self.user.clone(),
                 client: name.into(),
                 arrived: None,
+                stamp: if publish.retain { now_us() } else { 0 },
+                kept: false,
             };
             residence::set_aside(&mut message, times, arrived);
             message
         };
-        let key = site
-            .node
-            .publish(topic, publish.qos, publish.retain, &self.client, make);
-        if let Some(key) = key.filter(|_| site.waits_for_all) {
-            site.waiting.insert(key, (self.token, publish.id));
-            self.held.insert(publish.id, None);
+        let is_kept = publish.retain && !topic.starts_with('$'); // for sites that join later
+        if goes_on || (sure && is_kept) {
+            let message = make();
+            self.unanswered_octets += octets(&message);
+            if let Some(before) = self.unanswered.insert(publish.id, message) {
+                self.unanswered_octets -= octets(&before);
+            }
+        } else if !sure {
+            let client = &self.client;
+            site.node
+                .publish(topic, publish.qos, publish.retain, client, make);
         }
         Ok(Next::Relay)
     }
@@ -283,7 +313,18 @@ impl Paired {
         })
     }
 
-    /// A packet from the broker: whether it goes on now.
+    /// The broker has answered a message above QoS 0: it goes to other sites now, unless it was
+    /// refused. Which one it is, if those have to confirm it.
+    fn answered(&mut self, id: u16, is_taken: bool, site: &mut Site) -> Option<Key> {
+        let message = self.unanswered.remove(&id)?;
+        self.unanswered_octets -= octets(&message);
+        let (topic, client) = (message.topic.clone(), Arc::clone(&self.client));
+        let (qos, retain) = (message.qos, message.retain);
+        let publish = || site.node.publish(&topic, qos, retain, &client, || message);
+        is_taken.then(publish).flatten()
+    }
+
+    /// A packet from the broker: what becomes of it.
     ///
     /// # Errors
     /// Where it is none; both connections are to be closed.
@@ -292,7 +333,7 @@ impl Paired {
         frame: &Frame<'_>,
         raw: &[u8],
         site: &mut Site,
-    ) -> Result<bool, Error> {
+    ) -> Result<Next, Error> {
         const CONNACK: u8 = 2;
         const PUBACK: u8 = 4;
         const PUBREC: u8 = 5;
@@ -300,18 +341,24 @@ impl Paired {
         const UNSUBACK: u8 = 11;
         let kind = frame.first >> 4;
         if !matches!(kind, CONNACK | PUBACK | PUBREC | SUBACK | UNSUBACK) {
-            return Ok(true);
+            return Ok(Next::Relay);
         }
         match decode(frame, self.version)? {
             Packet::Connack(connack) => self.connected(&connack, site),
             Packet::Ack(ack) => {
-                if ack.reason >= 0x80 {
+                let is_taken = ack.reason < 0x80;
+                if is_taken && !site.node.has_room() && self.unanswered.contains_key(&ack.id) {
+                    return Ok(Next::Wait);
+                }
+                if !is_taken {
                     // No PUBREL follows: the identifier is free for another message.
                     site.sessions.release(&self.client, ack.id);
                 }
-                if let Some(held) = self.held.get_mut(&ack.id) {
-                    *held = Some(raw.into());
-                    return Ok(false);
+                let key = self.answered(ack.id, is_taken, site);
+                if let Some(key) = key.filter(|_| site.waits_for_all) {
+                    site.waiting.insert(key, (self.token, ack.id));
+                    self.held.insert(ack.id, raw.into());
+                    return Ok(Next::Keep);
                 }
             }
             Packet::Suback(suback) => {
@@ -331,7 +378,7 @@ impl Paired {
             }
             _ => {}
         }
-        Ok(true)
+        Ok(Next::Relay)
     }
 
     fn connected(&mut self, connack: &Connack<'_>, site: &mut Site) {
@@ -358,13 +405,23 @@ impl Paired {
 
     /// All sites have the message with this identifier: what the client is told now.
     pub fn release(&mut self, id: u16) -> Option<Vec<u8>> {
-        self.held.remove(&id).flatten()
+        self.held.remove(&id)
     }
 
-    /// One of both connections ended.
-    pub fn end(self, site: &mut Site) {
+    /// One of both connections ended: the client's, or the broker's.
+    pub fn end(mut self, has_left: bool, site: &mut Site) {
         if !self.is_up {
             return;
+        }
+        // What a client sent before it left, its broker gets. Where that has gone without an answer,
+        // the client sends it again, if it wants to be sure.
+        let mut unanswered: Vec<u16> = self.unanswered.keys().copied().collect();
+        unanswered.sort_unstable();
+        for id in unanswered {
+            self.answered(id, has_left, site);
+            if !has_left {
+                site.sessions.release(&self.client, id);
+            }
         }
         if let Some(will) = self.will
             && site.allows(&self.user, &will.message.client, &will.message.topic)
@@ -397,10 +454,15 @@ fn plain_topic<'a>(frame: &Frame<'a>, version: Version) -> Option<&'a str> {
     (frame.first == PLAIN && has_none && mqtick_topics::valid_topic(topic)).then_some(topic)
 }
 
+/// What a message takes here, about.
+fn octets(message: &Message) -> usize {
+    size_of::<Message>() + message.topic.len() + message.payload.len() + message.forwarded.len()
+}
+
 /// An echo message of a time server (docs/protocol.md, 4.5 and 4.8), on `P/f/SERVER/CLIENT`. It says
 /// between which instants its own broker delivered the reply. At another site that came later: who
 /// believed it would be wrong by the whole way. Without it the exchange counts as two-way.
-fn is_echo(topic: &str, payload: &[u8]) -> bool {
+pub(crate) fn is_echo(topic: &str, payload: &[u8]) -> bool {
     const FIRST: u8 = 0x15; // version 1, kind 5
     const SECOND: u8 = 0x25;
     let is_layout = matches!(
@@ -420,6 +482,7 @@ pub fn publish_will(site: &mut Site, message: Message) {
     let mut message = message;
     residence::set_aside(&mut message, &site.residence, None);
     message.came_s = site.now_s;
+    message.stamp = now_us();
     let (topic, client) = (message.topic.clone(), message.client.clone());
     let (qos, retain) = (message.qos, message.retain);
     site.node.publish(&topic, qos, retain, &client, || message);

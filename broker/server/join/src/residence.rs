@@ -18,17 +18,19 @@ pub type Came = Option<(i64, Clock)>;
 #[derive(Default)]
 pub struct Residence {
     topics: Vec<String>,
+    is_on: bool,
     /// By what stands before the trailer; none: nobody knows, or it came twice.
     there: HashMap<Box<[u8]>, Option<Arrived>>,
     order: VecDeque<Box<[u8]>>,
 }
 
 impl Residence {
-    /// Of messages on topics that one of these filters matches.
+    /// Of messages on topics that one of these filters matches; whether it is stated.
     #[must_use]
-    pub fn new(topics: Vec<String>) -> Self {
+    pub fn new(topics: Vec<String>, is_on: bool) -> Self {
         Self {
             topics,
+            is_on,
             ..Self::default()
         }
     }
@@ -36,7 +38,7 @@ impl Residence {
     /// Whether any residence is stated.
     #[must_use]
     pub fn is_on(&self) -> bool {
-        !self.topics.is_empty()
+        self.is_on
     }
 
     /// Whether messages on this topic tell the time.
@@ -60,7 +62,7 @@ impl Residence {
 
     /// A message goes to the broker.
     pub fn note(&mut self, payload: &[u8], arrived: Option<Arrived>) {
-        let Some((head, _)) = payload.split_last_chunk::<TRAILER>() else {
+        let Some((head, _)) = payload.split_last_chunk::<TRAILER>().filter(|_| self.is_on) else {
             return;
         };
         if let Some(before) = self.there.get_mut(head) {
@@ -105,7 +107,7 @@ pub fn set_aside(message: &mut Message, residence: &Residence, arrived: Option<A
         && let Some(trailer) = message.payload.last_chunk_mut()
     {
         *trailer = NOT_STATED;
-        message.arrived = arrived.filter(|_| !message.retain);
+        message.arrived = arrived.filter(|_| residence.is_on && !message.retain);
     }
 }
 
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_message_is_known_by_what_no_broker_changes() {
-        let mut residence = Residence::new(vec!["time/#".into()]);
+        let mut residence = Residence::new(vec!["time/#".into()], true);
         let now = some(Clock::read());
         residence.note(ONE, now);
         let mut back = ONE.to_vec();
@@ -135,7 +137,7 @@ mod tests {
 
     #[test]
     fn of_two_that_look_the_same_nothing_is_stated() {
-        let mut residence = Residence::new(vec!["time/#".into()]);
+        let mut residence = Residence::new(vec!["time/#".into()], true);
         let now = some(Clock::read());
         residence.note(ONE, now);
         residence.note(ONE, now);
@@ -144,7 +146,7 @@ mod tests {
 
     #[test]
     fn however_many_come_those_in_the_broker_take_no_more_room() {
-        let mut residence = Residence::new(vec!["time/#".into()]);
+        let mut residence = Residence::new(vec!["time/#".into()], true);
         let now = some(Clock::read());
         let payload = |number: usize| [&number.to_be_bytes()[..], &[0; TRAILER]].concat();
         for number in 0..3 * MOST {
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_payload_on_another_topic_is_left_as_it_is() {
-        let residence = Residence::new(vec!["time/#".into()]);
+        let residence = Residence::new(vec!["time/#".into()], true);
         for (topic, is_changed) in [("time/a", true), ("timer/a", false)] {
             let mut message = Message {
                 topic: topic.into(),

@@ -4,13 +4,15 @@
 //! |---|---|
 //! | hello | CONNECT with the client identifier `mqtick-join/VERSION/NODE/KEY/INDEX/COUNT/ALGORITHM/NAME`; the answer's assigned client identifier is `mqtick-join/VERSION/NODE/NAME` |
 //! | links of a node | PUBLISH of QoS 0 to `$mqtick-join/topology`, see [`State::text`] |
+//! | what your site has retained | SUBSCRIBE to `$mqtick-join/retained` |
 //! | what is wanted, or no longer | SUBSCRIBE, UNSUBSCRIBE, answered as always |
 //! | a message of QoS 0 | PUBLISH of QoS 0 |
 //! | one above | PUBLISH of QoS 1; PUBACK once all who want it have it, or with 0x80 if they have not |
 //!
 //! A message's first user property is `mqtick-join` and `NODE LANE NUMBER FLAGS`, in hexadecimal:
-//! flags are the QoS that it was published with, and 4 where it was sent before. A fifth number is how
-//! long a time message was in nodes, in 2^-16 ns (broker/spec/residence.md), where all that it has come
+//! flags are the QoS that it was published with, 4 where it was sent before, and 8 where it was kept
+//! before the link was there. A fifth number is the stamp of one that is to be kept; of a time message
+//! it is how long that was in nodes, in 2^-16 ns (broker/spec/residence.md), where all that it has come
 //! through state that. The second property is the user and the client who published it.
 
 use crate::node::{Key, LANES, Message};
@@ -23,6 +25,8 @@ use std::fmt;
 
 /// Where links of nodes are told.
 pub const TOPOLOGY: &str = "$mqtick-join/topology";
+/// What to subscribe to for what was retained before.
+pub const RETAINED: &str = "$mqtick-join/retained";
 /// How a neighbour's client identifier begins.
 pub const MARK: &str = "mqtick-join/";
 /// The version of all this.
@@ -31,6 +35,7 @@ pub const VERSION: u32 = 2;
 pub const MOST_CONNECTIONS: u8 = 16;
 const TAG: &str = "mqtick-join";
 const AGAIN: u8 = 4;
+const KEPT: u8 = 8;
 
 /// How a node introduces itself on one connection of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,8 +104,11 @@ impl Hello {
     }
 
     /// Append the CONNECT.
-    pub fn encode(&self, out: &mut Vec<u8>, keep_alive: u16, secret: Option<&[u8]>) {
+    ///
+    /// `most`: octets of the longest packet that this node takes.
+    pub fn encode(&self, out: &mut Vec<u8>, keep_alive: u16, most: u32, secret: Option<&[u8]>) {
         let with = ConnectOut {
+            properties: &[Property::MaximumPacketSize(most)],
             clean_start: true,
             keep_alive,
             client_id: &self.to_string(),
@@ -112,11 +120,12 @@ impl Hello {
     }
 }
 
-/// Append the answer to a hello: who we are.
-pub fn welcome(out: &mut Vec<u8>, node: NodeId, name: &str) {
+/// Append the answer to a hello: who we are, and octets of the longest packet that we take.
+pub fn welcome(out: &mut Vec<u8>, node: NodeId, name: &str, most: u32) {
     let who = format!("{MARK}{VERSION}/{node:x}/{name}");
     let with = ConnackProperties {
         assigned_client_id: Some(&who),
+        maximum_packet_size: Some(most),
         ..ConnackProperties::default()
     };
     connack(out, Version::V5, false, 0, &with);
@@ -182,12 +191,15 @@ pub fn message(out: &mut Vec<u8>, key: Key, message: &Message, how: Passage) {
         now_s,
         stated,
     } = how;
-    let flags = message.qos as u8 + if again { AGAIN } else { 0 };
-    let stated = stated.map_or_else(String::new, |stated| format!(" {stated:x}"));
-    let tag = format!(
-        "{:x} {:x} {:x} {flags:x}{stated}",
+    let flags =
+        message.qos as u8 + if again { AGAIN } else { 0 } + if message.kept { KEPT } else { 0 };
+    let mut tag = format!(
+        "{:x} {:x} {:x} {flags:x}",
         key.origin, key.lane, key.sequence
     );
+    if let Some(fifth) = stated.or(message.retain.then_some(message.stamp)) {
+        tag += &format!(" {fifth:x}");
+    }
     let mut forwarded = Vec::with_capacity(96 + message.forwarded.len());
     Property::UserProperty((TAG, &tag)).encode(&mut forwarded);
     Property::UserProperty((&message.user, &message.client)).encode(&mut forwarded);
@@ -250,7 +262,13 @@ pub fn parse_message(from: &Publish<'_>) -> Result<Passed, &'static str> {
             _ => {}
         }
     }
-    let (key, flags, stated) = key.ok_or("a message without a key")?;
+    let (key, flags, fifth) = key.ok_or("a message without a key")?;
+    message.kept = flags & KEPT != 0;
+    message.stamp = fifth.filter(|_| message.retain).unwrap_or(0);
+    let stated = fifth.filter(|_| !message.retain);
+    if message.retain && fifth.is_none() || message.kept && !message.retain {
+        return Err("a message that is to be kept, or is not, other than its key says");
+    }
     message.qos = Qos::try_from(flags & 3).map_err(|_| "a message with a QoS of 3")?;
     if (message.qos == Qos::AtMostOnce) != (from.qos == Qos::AtMostOnce) {
         return Err("a message with another QoS than its key says");
@@ -274,12 +292,13 @@ fn parse_tag(tag: &str) -> Option<(Key, u8, Option<u64>)> {
         lane: u8::try_from(number()?).ok().filter(|lane| *lane < LANES)?,
         sequence: number()?,
     };
-    let flags = u8::try_from(number()?).ok().filter(|flags| *flags < 8)?;
-    let stated = match words.next() {
-        None => None,
+    let flags = u8::try_from(number()?).ok().filter(|flags| *flags < 16)?;
+    let fifth = match words.next() {
         Some(word) => Some(u64::from_str_radix(word, 16).ok()?),
+        None => None,
     };
-    (words.next().is_none() && key.sequence < u64::MAX / 2).then_some((key, flags, stated))
+    let is_whole = words.next().is_none() && key.sequence < u64::MAX / 2;
+    is_whole.then_some((key, flags, fifth))
 }
 
 #[cfg(test)]
@@ -313,6 +332,8 @@ mod tests {
             user: "a user".into(),
             client: "a client".into(),
             arrived: None,
+            stamp: 0x1_0000_0000,
+            kept: true,
         };
         let key = Key {
             origin: u64::MAX,
@@ -352,7 +373,9 @@ mod tests {
     fn a_message_of_somebody_else_is_refused() {
         for (name, tag) in [
             ("mqtick-join", "1 10 1 0"),
+            ("mqtick-join", "1 1 1 10"),
             ("mqtick-join", "1 1 1 8"),
+            ("mqtick-join", "1 1 1 x"),
             ("mqtick-join", "1 1 1 3"),
             ("mqtick-join", "1 1 1 1"),
             ("mqtick-join", "1 1 1"),
