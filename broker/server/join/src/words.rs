@@ -197,7 +197,11 @@ pub fn message(out: &mut Vec<u8>, key: Key, message: &Message, how: Passage) {
         "{:x} {:x} {:x} {flags:x}",
         key.origin, key.lane, key.sequence
     );
-    if let Some(fifth) = stated.or(message.retain.then_some(message.stamp)) {
+    let fifth = match message.retain {
+        true => Some(message.stamp),
+        false => stated,
+    };
+    if let Some(fifth) = fifth {
         tag += &format!(" {fifth:x}");
     }
     let mut forwarded = Vec::with_capacity(96 + message.forwarded.len());
@@ -353,7 +357,7 @@ mod tests {
         let came = Passed {
             key,
             again: true,
-            stated: how.stated,
+            stated: None, // one that is to be kept never says that
             message: sent.clone(),
         };
         assert_eq!(parse_message(&publish), Ok(came));
@@ -366,7 +370,16 @@ mod tests {
         message(&mut octets, key, &sent, later);
         let found = parse_message(&read(&octets)).unwrap();
         assert_eq!(found.message.expiry, Some(2), "it waited for 5 seconds");
-        assert_eq!(found.stated, None);
+        octets.clear();
+        let once = Message {
+            retain: false,
+            kept: false,
+            stamp: 0,
+            ..sent
+        };
+        message(&mut octets, key, &once, how);
+        let found = parse_message(&read(&octets)).unwrap();
+        assert_eq!((found.stated, found.message), (how.stated, once));
     }
 
     #[test]
