@@ -1,6 +1,6 @@
-"""`mqtick-accelerate` before mqtt-udp brokers that tell it nothing: `mqtick-broker` without its feed, the
-reference in Python, and the hardware broker's RTL (simulated). As a proxy and, as root, in the kernel
-of the broker's host and of a bridge before it.
+"""`mqtick-accelerate` before mqtt-udp brokers that tell it nothing: `mqtick-broker` without its
+feed, the reference in Python, and the hardware broker's RTL (simulated). As a proxy and, as root,
+in the kernel of the broker's host and of a bridge before it.
 """
 
 from __future__ import annotations

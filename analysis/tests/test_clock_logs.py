@@ -196,6 +196,9 @@ def test_two_columns_whose_units_nobody_says_are_refused_with_the_flag(tmp_path:
     written(tmp_path / "a.csv", "time [s],offset", "1,5", "2,6")
     with pytest.raises(CaptureError, match=r"no unit.*`offset \[ns\]`; if it is a channel"):
         load(tmp_path / "a.csv")
+    written(tmp_path / "b.csv", "time [s],phase [ns]", "1,5", "2,6")
+    with pytest.raises(CaptureError, match=r"'phase \[ns\]' has times.*name it `offset \[ns\]`"):
+        load(tmp_path / "b.csv")
 
 
 @pytest.mark.parametrize("units", ["s", "s,V", "s,ns,", "-s,ns", ",", "ns,--ns", "s;ns"])

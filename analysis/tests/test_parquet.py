@@ -81,6 +81,31 @@ def test_times_may_be_instants_durations_or_whole_numbers(tmp_path: Path, kind: 
 
 
 @pytest.mark.usefixtures("foreign")
+def test_units_at_the_end_of_names_count_and_doubtful_ones_are_refused(tmp_path: Path) -> None:
+    columns = pulses()
+    columns["publisher mV"] = columns.pop("publisher [mV]")
+    opened = open_capture(written(tmp_path / "a.parquet", columns | {"age [s]": columns["first"]}))
+    (capture,) = opened.read()
+    publisher = capture.signals["publisher mV"]
+    assert isinstance(publisher, Waveform)
+    assert publisher.volts().max() == pytest.approx(3.3, abs=1e-3)
+    assert "'age [s]' has times and no volts; it was left out." in opened.notes
+    columns["mV_publisher"] = columns.pop("publisher mV")
+    with pytest.raises(CaptureError, match="'mV_publisher' is not certain"):
+        list(open_capture(written(tmp_path / "b.parquet", columns)).read())
+
+
+@pytest.mark.usefixtures("foreign")
+def test_seconds_since_1970_are_as_even_as_a_float_can_say(tmp_path: Path) -> None:
+    columns = pulses()
+    columns["time [s]"] = 1_795_208_084 + np.arange(4000) * 1e-5
+    (capture,) = open_capture(written(tmp_path / "a.parquet", columns)).read()
+    first = capture.signals["first"]
+    assert isinstance(first, Waveform)
+    assert first.interval_fs == 10**10
+
+
+@pytest.mark.usefixtures("foreign")
 @pytest.mark.parametrize(
     ("change", "said"),
     [

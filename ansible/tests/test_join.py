@@ -1,7 +1,7 @@
 """Two sites with a broker each become one: role join.
 
-h1 has the fleet's Mosquitto; h2 has a broker that somebody else runs. At first the node of h2 stands
-alone, without TLS; then both nodes get a certificate.
+h1 has the fleet's Mosquitto; h2 has a broker that somebody else runs. At first the node of h2
+stands alone, without TLS; then both nodes get a certificate.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ class Columns:
         exact: the column that is kept in 64 bits, because it counts or has times; the others have
             32 bits, which is more than any converter. None where all are samples.
         factor: what the numbers of that column are multiplied by.
-        largest: where the first of them is further from 0, after that, it is subtracted from all,
-            as decimals: seconds since 1970 with their microseconds have no room in 64 bits.
+        largest: where the first of these is further from 0, it is subtracted from all of them, as
+            a decimal number: seconds since 1970 with their microseconds have no room in 64 bits.
     """
 
     first_row: int
@@ -226,11 +226,8 @@ class Rows:
             return None
         cells = (self._cell(line, self.layout.exact) for line in self.first_lines)
         first = next((cell for cell in cells if math.isfinite(number(cell))), "0")
-        return (
-            Decimal(first)
-            if abs(number(first)) * self.layout.factor > self.layout.largest
-            else None
-        )
+        is_far = abs(number(first)) * self.layout.factor > self.layout.largest
+        return Decimal(first) if is_far else None
 
     def _since(self, cell: str) -> float:
         """Return a number of the exact column, less its origin."""
@@ -247,10 +244,10 @@ class Rows:
 
     def refuse_groups(self, path: Path) -> None:
         """CaptureError where 1.000 stands among whole numbers, and may be a thousand."""
-        lines = (
-            [*self.first_lines, *self.last_lines] if self.layout.delimiter in (";", "\t") else []
-        )
-        for column in self.layout.columns if not self.layout.decimal_comma else ():
+        if self.layout.decimal_comma or self.layout.delimiter not in (";", "\t"):
+            return
+        lines = [*self.first_lines, *self.last_lines]
+        for column in self.layout.columns:
             cells = {cell for line in lines if (cell := self._cell(line, column))}
             grouped = {cell for cell in cells if _THOUSANDS.fullmatch(cell)}
             if grouped and grouped < cells and all(map(_WHOLE.fullmatch, cells - grouped)):

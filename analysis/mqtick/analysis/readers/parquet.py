@@ -107,9 +107,9 @@ def _times(column: Any, kind: Any, to_s: float) -> tuple[Floats, float]:
         since = (ticks - ticks[:1].sum()).astype(np.float64)
         return since * to_s, to_s
     times = _numbers(column) * to_s
-    if times.size and abs(times[0]) > LONGEST_S:
-        times -= times[0]
     largest = float(np.abs(times[np.isfinite(times)]).max(initial=0.0))
+    if times.size and abs(times[0]) > LONGEST_S:  # since 1970
+        times -= times[0]
     return times, float(np.spacing(largest))
 
 

@@ -83,6 +83,11 @@ def plan_of(path: Path, head: Head, lines: list[str], titles: Titles) -> Plan:
     notes: list[str] = []
     rows = [cells_of(line, titles.delimiter) for line in lines[titles.first_row :][:_LOOKED_AT]]
     channels = tuple(_channels(path, titles, cells, told, rows, notes))
+    if not channels and notes:
+        raise CaptureError(
+            f"{path}: {notes[0]} If it is a clock's error, reference minus local, name it "
+            "`offset [ns]`."
+        )
     if not channels:
         raise CaptureError(
             f"{path}: no column besides the time {cells[titles.time]!r} has numbers; there is "
@@ -126,8 +131,8 @@ def _refuse_other_rows(path: Path, titles: Titles) -> None:
     others = [cell for place, cell in enumerate(titles.cells) if place != titles.time and cell]
     if len(others) == 1 and others[0].casefold() in _ERRORS:
         raise CaptureError(
-            f"{path}: the column {others[0]!r} has no unit. If it is a clock's error, name it "
-            f"`{others[0]} [ns]`; if it is a channel, `{others[0]} [V]`."
+            f"{path}: the column {others[0]!r} has no unit. If it is a clock's error, reference "
+            f"minus local, name it `offset [ns]`; if it is a channel, `{others[0]} [V]`."
         )
     names = len(titles.cells)
     numbers = len(titles.first)

@@ -282,7 +282,8 @@ def legend(figure: Figure) -> None:
             entries.values(),
             [wrapped(label, _BESIDE) for label in entries],
             loc="outside right upper",
-            title="\N{NO-BREAK SPACE}",  # beside the figure's title, where SIMULATED may stand
+            # Empty lines beside those of the figure's title, where SIMULATED may stand.
+            title="\n".join("\N{NO-BREAK SPACE}" for _ in figure.get_suptitle().split("\n")),
             labelcolor=[handle.get_color() for handle in entries.values()],
         )
         return

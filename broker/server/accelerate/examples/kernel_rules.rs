@@ -161,7 +161,6 @@ fn obey(kernel: &mut Kernel, neighbours: &mut Neighbours, line: &str) -> Answer 
             let frame = hex(words.next().unwrap_or_default())?;
             return Ok(kernel.time(&frame, times)?.as_nanos().to_string());
         }
-        "hang" => std::thread::sleep(Duration::from_secs_f64(parsed(words.next())?)),
         other => return Err(format!("{other}: no such command").into()),
     }
     Ok("ok".to_owned())

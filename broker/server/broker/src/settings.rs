@@ -272,11 +272,11 @@ impl Default for Delivery {
     }
 }
 
-/// Read a configuration file.
+/// Read a configuration file, of this program or of another one.
 ///
 /// # Errors
-/// What cannot be read, is no setting, or is refused by [`Settings::check`].
-pub fn load(path: &Path) -> Result<Settings, Error> {
+/// What cannot be read, or is no setting; for [`Settings`] also what [`Settings::check`] refuses.
+pub fn load<S: FromStr<Err = Error>>(path: &Path) -> Result<S, Error> {
     let text = std::fs::read_to_string(path);
     let settings = text.map_err(|error| Error {
         file: None,

@@ -30,7 +30,6 @@ use rustls::ClientConfig;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -42,7 +41,6 @@ const READ: usize = 1 << 16;
 const TURNS: usize = 8; // reads until others have their turn
 const DRAIN_S: u64 = 5;
 const LISTENERS: u64 = 1 << 62; // their tokens
-const HEEDED: u64 = 1 << 63; // what the program reads itself
 
 /// Hashes tokens: they count up, and nobody else chooses them.
 #[derive(Default)]
@@ -329,19 +327,8 @@ impl Manager {
         self.flush();
     }
 
-    /// Have a turn end when somebody else's file can be read.
-    ///
-    /// # Errors
-    /// What the system has no room for.
-    pub fn heed(&self, file: impl AsFd) -> Result<(), String> {
-        let added = self.poller.listen(file, HEEDED);
-        added.map_err(|error| error.to_string())
-    }
-
-    /// Serve whatever is ready, or comes within so many milliseconds; whether a file that is heeded
-    /// can be read.
-    pub fn turn(&mut self, milliseconds: u16) -> bool {
-        let mut is_heeded = false;
+    /// Serve whatever is ready, or comes within so many milliseconds.
+    pub fn turn(&mut self, milliseconds: u16) {
         let mut events = std::mem::take(&mut self.events);
         let has_work = self.site.sessions.is_leaving();
         self.poller
@@ -354,7 +341,6 @@ impl Manager {
         for (token, flags) in events.drain(..) {
             match token {
                 mqtick_broker::poller::CALLED => self.found(),
-                HEEDED => is_heeded = true,
                 LISTENERS.. => self.accept(token),
                 _ => self.ready(token, flags),
             }
@@ -366,7 +352,6 @@ impl Manager {
         }
         self.act();
         self.flush();
-        is_heeded
     }
 
     fn tick(&mut self, now_s: u64) {

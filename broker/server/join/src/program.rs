@@ -2,15 +2,16 @@
 
 use crate::manager::{Manager, Secrets};
 use crate::neighbours::{random, trust_nodes};
-use crate::settings::{self, CONTROL, Reliability, Settings, listener, url};
+use crate::settings::{CONTROL, Reliability, Settings, listener, url};
 use crate::{cooperation, status};
 use mqtick_accelerate::control::{Control, ask};
 use mqtick_access::Rules;
 use mqtick_broker::activation::Passed;
 use mqtick_broker::listener::{Certificate, Listener};
+use mqtick_broker::program::raise_descriptors;
+use mqtick_broker::settings::load;
 use mqtick_broker::upstream::wire::trust;
 use mqtick_broker::{log, scrape, supervisor};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::BTreeMap;
@@ -23,10 +24,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "mqtick-join";
-const TURN_MS: u16 = 100;
-// Questions and signals end a turn. What else is beside messages waits so long at most while they
-// flow: looking for it in each turn costs more system calls than the messages do.
-const BESIDE: Duration = Duration::from_millis(20);
+// Questions, signals and the supervisor wait so long at most: while messages flow, looking for them in
+// each turn would cost more system calls than the messages do.
+const BESIDE_MS: u16 = 20;
+const BESIDE: Duration = Duration::from_millis(BESIDE_MS as u64);
 
 const USAGE: &str = "\
 Usage: mqtick-join --broker HOST[:PORT] [--listen ADDRESS:PORT] [--neighbour HOST[:PORT]]... [OPTION]...
@@ -211,7 +212,7 @@ fn arguments() -> Result<Asked, String> {
         return Ok(Asked::Ask(control.unwrap_or(CONTROL.into()), question));
     }
     let mut settings = match &path {
-        Some(path) => settings::load(path).map_err(|error| error.to_string())?,
+        Some(path) => load(path).map_err(|error| error.to_string())?,
         None => Settings::default(),
     };
     changes.into_iter().for_each(|change| change(&mut settings));
@@ -316,10 +317,6 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     }
     let places: Vec<String> = listeners.iter().map(Listener::address).collect();
     let mut manager = Manager::new(settings, secrets, rules, listeners, random())?;
-    manager.heed(&signals)?;
-    if let Some(control) = &control {
-        manager.heed(control)?;
-    }
     restore(&mut manager)?;
     for place in places {
         log::notice(&format!("listens on {place}"));
@@ -331,7 +328,8 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     let lines = lines || std::io::stdout().is_terminal();
     let mut looked = Instant::now();
     loop {
-        if !manager.turn(TURN_MS) && looked.elapsed() < BESIDE {
+        manager.turn(BESIDE_MS);
+        if looked.elapsed() < BESIDE {
             continue;
         }
         looked = Instant::now();
@@ -458,14 +456,4 @@ fn serve_metrics(address: std::net::SocketAddr, page: Arc<Mutex<String>>) -> Res
     thread.map_err(fault)?;
     log::notice(&format!("metrics are at http://{place}/metrics"));
     Ok(())
-}
-
-/// Each client needs two descriptors; the soft limit is often 1,024.
-fn raise_descriptors() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-        && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err()
-    {
-        log::warning(&format!("no more than {soft} files can be open"));
-    }
 }

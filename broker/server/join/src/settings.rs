@@ -10,7 +10,7 @@ use mqtick_broker::settings::{
 };
 use serde::Deserialize;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The whole configuration.
@@ -211,23 +211,6 @@ pub fn url(text: &str) -> Result<Address, String> {
         true => text.parse(),
         false => format!("mqtt://{text}").parse(),
     }
-}
-
-/// Read a configuration file.
-///
-/// # Errors
-/// What cannot be read, or is no setting. [`Settings::check`] is left to the caller.
-pub fn load(path: &Path) -> Result<Settings, Error> {
-    let text = std::fs::read_to_string(path).map_err(|error| Error {
-        file: None,
-        line: None,
-        key: String::new(),
-        what: format!("cannot be read: {error}"),
-    });
-    text.and_then(|text| text.parse()).map_err(|error| Error {
-        file: Some(path.into()),
-        ..error
-    })
 }
 
 impl FromStr for Settings {
