@@ -25,9 +25,11 @@ pub struct Settings {
     pub reliability: Reliability,
     /// For how long messages above QoS 0 wait for a neighbour that went.
     pub absence_s: u64,
+    /// Whether time messages say how long they were in nodes and brokers.
+    pub residence: bool,
     /// Where subscriptions of kept sessions are, over a restart.
     pub state: Option<PathBuf>,
-    /// Topics of messages that tell the time: at other sites their residence is not stated.
+    /// Topics of messages that tell the time.
     pub time_filters: Vec<String>,
     /// Where `status` and the like ask.
     pub control: PathBuf,
@@ -126,6 +128,7 @@ impl Default for Settings {
             algorithm: Kind::default(),
             reliability: Reliability::default(),
             absence_s: 30,
+            residence: true,
             state: None,
             time_filters: vec!["mqtick/#".into()],
             control: CONTROL.into(),
