@@ -9,6 +9,7 @@ use mqtick_sn::Message;
 
 use crate::clients::Clients;
 use crate::packet::is_unconnected;
+use crate::pings::PATIENCE_NS;
 use crate::plane::Plane;
 pub use crate::reason::Reason;
 use crate::rulebook::Rulebook;
@@ -19,7 +20,9 @@ use crate::session::Session;
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 /// No longer than this is a publisher's keep-alive left to itself: a restart of the broker shows then.
 const PING_NS: u64 = 5 * SECOND_NS;
-const PATIENCE_NS: u64 = 3 * SECOND_NS;
+/// PINGREQ in clients' names that are under way at a time: more may find no room on their way, and the answer
+/// to one that is lost is waited for in vain.
+const MOST_UNDER_WAY: usize = 128;
 const RETRY_NS: u64 = 10_000_000;
 const LONGEST_RETRY_NS: u64 = SECOND_NS;
 const PINGREQ: [u8; 2] = [2, 0x16];
@@ -232,20 +235,21 @@ impl Controller {
         let Some(session) = self.clients.get_mut(&client) else {
             return;
         };
-        let Some(is_confirmed) = session.pings.answered() else {
+        let Some(answer) = session.pings.answered() else {
             return;
         };
-        // None is awaited any more: the next answer is to a PINGREQ of its own.
-        if std::mem::take(&mut session.pings.kept) {
-            plane.keep_back(&client, 0);
+        // The next answer is to a PINGREQ of its own.
+        if answer.is_ours {
+            plane.keep_back(&client, 0, 0);
         }
-        if is_confirmed && !std::mem::replace(&mut session.confirmed, true) {
+        if answer.is_confirmed && !std::mem::replace(&mut session.confirmed, true) {
             self.clients.touch(client);
         }
         if self.book.has_rules(&client) {
             self.settle(now_ns, plane);
         }
-        if self.book.open(client, plane)
+        if answer.is_ours
+            && self.book.open(client, plane)
             && let Some(session) = self.clients.get_mut(&client)
         {
             session.pings.tries = 0;
@@ -280,7 +284,7 @@ impl Controller {
         self.book.clear(plane);
         for (client, session) in self.clients.iter_mut() {
             if std::mem::take(&mut session.pings.kept) {
-                plane.keep_back(client, 0);
+                plane.keep_back(client, 0, 0);
             }
         }
     }
@@ -295,17 +299,29 @@ impl Controller {
         if !plane.is_quiet() {
             return;
         }
+        let under_way = self.clients.iter_mut();
+        let under_way = under_way.filter(|(_, session)| session.pings.kept).count();
+        let mut room = MOST_UNDER_WAY.saturating_sub(under_way);
         for (client, session) in self.clients.iter_mut() {
+            if room == 0 {
+                break;
+            }
             let has_rules = self.book.has_rules(client);
             let prepare = || self.book.prepare(*client, plane);
             if let Some(tries) = is_due(now_ns, session, has_rules, prepare) {
-                session.pings.sent(now_ns);
+                room -= 1;
+                let wanted = session.pings.enough();
+                plane.keep_back(client, wanted, now_ns + PATIENCE_NS);
+                let pings = (0..wanted).take_while(|_| plane.to_broker(client, &PINGREQ));
+                let Some(count) = u32::try_from(pings.count()).ok().filter(|count| *count > 0)
+                else {
+                    plane.keep_back(client, 0, 0);
+                    continue;
+                };
+                session.pings.sent_ours(now_ns, count);
                 session.news = false;
                 session.pings.tries = tries;
-                (session.pings.ours_ns, session.pings.kept) = (Some(now_ns), true);
-                self.counters.pings += 1;
-                plane.keep_back(client, now_ns + PATIENCE_NS);
-                plane.to_broker(client, &PINGREQ);
+                self.counters.pings += u64::from(count);
             }
         }
     }
@@ -323,7 +339,7 @@ impl Controller {
             }
         }
         for client in late {
-            plane.keep_back(&client, 0);
+            plane.keep_back(&client, 0, 0);
             self.counters.unanswered += 1;
             self.clients.touch(client);
         }
@@ -345,10 +361,10 @@ fn is_due(
         0 => PING_NS,
         keep_alive_ns => PING_NS.min(keep_alive_ns / 4),
     };
-    // Nobody is kept alive who says nothing: each of ours follows something of his.
+    // Nobody is kept alive who says nothing: each of ours follows something of his, or is sent again.
     let ours_ns = session.pings.ours_ns;
     let is_recent = now_ns.saturating_sub(session.heard_ns) <= interval_ns;
-    if !is_recent || !session.news {
+    if !(is_recent && session.news || session.pings.is_missing()) {
         return None;
     }
     let since_ns = ours_ns.map_or(u64::MAX, |at_ns| now_ns.saturating_sub(at_ns));

@@ -505,10 +505,9 @@ impl Plane for Switch {
         self.kernel.served_ns(*client, self.vlan)
     }
 
-    fn keep_back(&mut self, client: &SocketAddr, until_ns: u64) {
-        let answers = u32::from(until_ns != 0);
+    fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
         let _ = self.kernel.keep_back(*client, self.vlan, answers);
-        if until_ns == 0 {
+        if answers == 0 {
             self.kept_until_ns.remove(client);
         } else {
             self.kept_until_ns.insert(*client, until_ns);
@@ -519,13 +518,12 @@ impl Plane for Switch {
         self.kernel.seen().is_ok_and(|seen| seen == self.done)
     }
 
-    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) {
+    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) -> bool {
         let Some(road) = self.roads.get(client) else {
-            return;
+            return true; // there is no use in trying again
         };
-        if let Some(frame) = frame(&road.head, *client, road.broker, datagram) {
-            let _ = self.kernel.inject(road.interface, &frame, true);
-        }
+        frame(&road.head, *client, road.broker, datagram)
+            .is_none_or(|frame| self.kernel.inject(road.interface, &frame, true).is_ok())
     }
 
     fn done(&mut self, mark: u64) {

@@ -14,7 +14,8 @@ use mqtick_sn::{Code, Filter, Message, Qos, Topic, encode};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-struct Rules(Table, Vec<SocketAddr>);
+/// In clients' names were sent, if there is room.
+struct Rules(Table, Vec<SocketAddr>, bool);
 
 impl Plane for Rules {
     fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
@@ -35,14 +36,17 @@ impl Plane for Rules {
     fn served_ns(&self, client: &SocketAddr) -> Option<u64> {
         self.0.served_ns(client)
     }
-    fn keep_back(&mut self, client: &SocketAddr, until_ns: u64) {
-        self.0.keep_back(client, until_ns);
+    fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
+        self.0.keep_back(client, answers, until_ns);
     }
     fn is_quiet(&self) -> bool {
         self.0.is_quiet()
     }
-    fn to_broker(&mut self, client: &SocketAddr, _datagram: &[u8]) {
-        self.1.push(*client);
+    fn to_broker(&mut self, client: &SocketAddr, _datagram: &[u8]) -> bool {
+        if self.2 {
+            self.1.push(*client);
+        }
+        self.2
     }
     fn done(&mut self, mark: u64) {
         self.0.done(mark);
@@ -85,7 +89,7 @@ impl Scene {
     fn new(settings: Settings, rules: usize) -> Self {
         Self {
             controller: Controller::new(settings, SECOND_NS),
-            rules: Rules(Table::new(rules), Vec::new()),
+            rules: Rules(Table::new(rules), Vec::new(), true),
             now_ns: SECOND_NS,
         }
     }

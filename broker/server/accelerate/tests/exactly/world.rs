@@ -112,14 +112,15 @@ impl Plane for Switch {
     fn served_ns(&self, client: &SocketAddr) -> Option<u64> {
         self.table.served_ns(client)
     }
-    fn keep_back(&mut self, client: &SocketAddr, until_ns: u64) {
-        self.table.keep_back(client, until_ns);
+    fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
+        self.table.keep_back(client, answers, until_ns);
     }
     fn is_quiet(&self) -> bool {
         self.table.is_quiet()
     }
-    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) {
+    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) -> bool {
         self.sent.push((*client, datagram.to_vec()));
+        true
     }
     fn done(&mut self, mark: u64) {
         self.table.done(mark);
