@@ -1,6 +1,6 @@
 """As many subscribers, and topics, as there may be: in the kernel between two network namespaces.
 
-Nothing of the machine is set: with `net.core.netdev_max_backlog` at 1,000, as kernels have it, a veth
+Nothing is set: with `net.core.netdev_max_backlog` at 1,000, as kernels have it, a veth
 takes a quarter of 4,000 copies, and whatever it does not take has to be counted.
 """
 

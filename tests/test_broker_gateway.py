@@ -604,7 +604,7 @@ def test_an_upstream_over_tls_is_believed_with_the_right_authority_only(
 def test_an_upstream_that_wants_a_certificate_is_shown_one(launch: Launch, tmp_path: Path) -> None:
     authority, port = Authority(tmp_path), free_port()
     certificate, key = authority.issue("gateway")
-    asks = f"cafile {authority.certificate}\nrequire_certificate true\nuse_identity_as_username true"
+    asks = f"cafile {authority.certificate}\nrequire_certificate true"
     with running(Mosquitto(tmp_path, f"{authority.listener(port)}{asks}")) as upstream:
         ca = f'ca_file = "{authority.certificate}"'
         gateway = launch(f"mqtts://127.0.0.1:{port}", lines=ca, connects=False)
