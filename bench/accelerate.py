@@ -464,6 +464,9 @@ class Bench:
         ours = self.median(_SKEW, FAST)
         yield f"{_SKEW}: {FAST} / {PEER}", ours, self.median(_SKEW, PEER), 0.06
         yield f"{_SKEW}: {with_and_without}", ours, self.median(_SKEW, PLAIN), 0.2
+        for peer in (PEER, PLAIN):
+            clones = self.median(_SKEW, CLONES)
+            yield f"{_SKEW}: {CLONES} / {peer}", clones, self.median(_SKEW, peer), None
         slope = self.median("100 subscribers: slope a subscriber", FAST)
         yield "100 subscribers: slope a subscriber, us / 0.7", slope, 0.7, 1
         for name in ("100 subscribers", "600 subscribers"):

@@ -98,6 +98,7 @@ def draw(
         )
     right.set_title(f"measured, and the model with m = {m:,.0f}/s")
     right.set_yscale("log")
+    right.locator_params(axis="x", nbins=5)
     for axes in (left, right):
         axes.set_xlabel("publishes a second, n l")
         axes.set_ylabel("E[W], publisher to subscriber, us")

@@ -3,6 +3,7 @@
 The published benchmark (Banno et al. 2019): five topics, each with ten publishers and ten
 subscribers, at one broker (alone) or spread over five sites:
 
+    A  all of every topic at one site: what a node costs
     B  two publishers and two subscribers of every topic at each site: no locality
     C  all of one topic at each site
     D  eight and eight of one topic at each site, one and one of two others
@@ -36,6 +37,7 @@ def _pattern(counts: tuple[int, int, int]) -> Members:
 
 
 PATTERNS: dict[str, Members] = {
+    "A": [[MEMBERS, *[0] * (SITES - 1)]] * TOPICS,
     "B": [[MEMBERS // SITES] * SITES] * TOPICS,
     "C": _pattern((10, 0, 0)),
     "D": _pattern((8, 1, 1)),
@@ -46,7 +48,9 @@ class Costs(NamedTuple):
     """Processor time in us.
 
     Attributes:
-        broker_in: Of the broker, for a message that is published.
+        alone_in: Of a broker without a node, for a message that is published.
+        alone_out: And for each copy.
+        broker_in: Of the broker behind a node, for a message that is published.
         broker_out: And for each copy.
         client_in: Of a node, for a message that a client publishes.
         client_out: And for each copy.
@@ -54,6 +58,8 @@ class Costs(NamedTuple):
         site_out: For a message that goes to a neighbour.
     """
 
+    alone_in: float
+    alone_out: float
     broker_in: float
     broker_out: float
     client_in: float
@@ -91,5 +97,5 @@ def gain(members: Members, costs: Costs) -> tuple[float, float]:
                 used = copies * costs.client_out + passes[site] * costs.site_out
                 used += costs.client_in if is_here else costs.site_in * gets[site]
                 nodes[site] += publishers * used
-    alone = TOPICS * MEMBERS * (costs.broker_in + MEMBERS * costs.broker_out)
+    alone = TOPICS * MEMBERS * (costs.alone_in + MEMBERS * costs.alone_out)
     return alone / max(brokers), alone / max(*brokers, *nodes)

@@ -3,9 +3,10 @@
 `mqtick-load` and loads built on paho-mqtt (Python) and rumqttc (Rust) publish through the same
 mqtick-broker to one subscriber of their own, with the same window; the broker has one processor and
 the load the other. Then a packet socket on the loopback hears the same messages as `mqtick-load`,
-and the kernel's stamps of both are compared.
+and the kernel's stamps of both are compared. At last `mqtick-load limit` finds the limit of
+performance of Mosquitto and of mqtick-broker, beside it on the same processors.
 
-    python -m bench.load             5 rounds of 2 s
+    python -m bench.load             5 rounds of 2 s (3 minutes)
     python -m bench.load --short     a look: 2 rounds of 0.5 s
 
 Wants `make broker-programs` and `cargo build --release -p mqtick-clients`; the capture wants root.
@@ -26,7 +27,7 @@ from typing import Any
 from bench.brokers import Ours
 from bench.harness import Report, options, progress, quantile
 from bench.sniffer import Received, Sniffer
-from demo.local_broker import running
+from demo.local_broker import Mosquitto, running
 
 _BUILT = Path(__file__).resolve().parent.parent / "broker/server/target/release"
 _WINDOW, _OCTETS = 1000, 64
@@ -123,9 +124,30 @@ def stamps(program: str, port: int, folder: Path) -> tuple[list[float], list[flo
     return at, sent
 
 
+def limit(report: Report, kind: type[Mosquitto], seconds: float) -> None:
+    """Add a broker's limit of performance, and how fast it is at half of it."""
+    with tempfile.TemporaryDirectory() as name, running(kind(Path(name))) as broker:
+        flags = ["--trial", str(seconds), "--repeats", "3", "--json"]
+        command = [str(_BUILT / "mqtick-load"), "limit", broker.url, *flags]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    result = json.loads(done.stdout)
+    values = {(row["key"], row["who"]): row["median"] for row in result["rows"]}
+    what = "limit of performance"
+    report.add(f"{what}, messages to it", "1/s", kind.name, result["lists"]["limits"], digits=0)
+    for key, at, text, unit in (
+        ("limit_egress", "broker", "copies from it", "1/s"),
+        ("uncertainty", "broker", "uncertainty, +-", "%"),
+        ("limited_by_load", "broker", "trials above it where mqtick-load was at its end", "%"),
+        ("wire_p50_us", "at 50 %", "left to each copy at half of it, p50", "us"),
+        ("skew_p50_us", "at 50 %", "first to last of 5 copies at half of it, p50", "us"),
+    ):
+        report.add(f"{what}, {text}", unit, kind.name, [values[key, at]], digits=1)
+
+
 def main() -> None:
     """Run the benchmark."""
-    args = options(__doc__, {"rounds": 2, "seconds": 0.5}, rounds=5, seconds=2.0)
+    short = {"rounds": 2, "seconds": 0.5, "trial": 0.3}
+    args = options(__doc__, short, rounds=5, seconds=2.0, trial=1.0)
     for name in ("mqtick-load", "load", "mqtick-broker"):
         if not (_BUILT / name).exists():
             sys.exit(f"{_BUILT / name} is not built: see python -m bench.load --help.")
@@ -147,6 +169,9 @@ def main() -> None:
         report.add("messages a second on one core", "1/s", who, found, digits=0)
     report.add("stamp when a copy came less the capture's", "us", "mqtick-load", at)
     report.add("stamp when a message left less the capture's", "us", "mqtick-load", left)
+    for kind in (Mosquitto, Ours):
+        progress(f"limit of {kind.name}")
+        limit(report, kind, args.trial)
     for peer in (_RUMQTTC, _PAHO):
         for ours in (_OURS, _ENGINE):
             theirs, own = (quantile(sorted(rates[who]), 0.5) for who in (peer, ours))

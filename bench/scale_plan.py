@@ -56,28 +56,32 @@ class Costs:
         broker_us: Of a broker for each copy, one message at a time.
         server_us: Of the time server for each exchange.
         client_share: Of a client's host, all of what a client does; of one processor.
-        relay_us: Of a node for each message that passes it: the floor of any relay.
+        node_us: Of a node before a broker, for each message in and each copy out.
     """
 
     broker_us: float
     server_us: float
     server_idle_share: float
     client_share: float
-    relay_us: float
+    node_us: float
 
     @classmethod
     def measured(cls, broker: str = "mqtick-broker") -> Costs:
-        """Take the costs from the results of bench/brokers.py, cost.py and fleet.py."""
+        """Take the costs from the results of bench/brokers.py, cost.py, fleet.py and join.py.
+
+        ValueError where one of them was not measured.
+        """
 
         def median(file: str, quantity: str, who: str) -> float:
             rows = json.loads((RESULTS / f"{file}.json").read_text())["rows"]
-            found = (row for row in rows if (row["quantity"], row["who"]) == (quantity, who))
-            return float(next(found)["median"])
+            for row in rows:
+                if (row["quantity"], row["who"]) == (quantity, who):
+                    return float(row["median"])
+            raise ValueError(
+                f"{file}.json does not say '{quantity}' of {who}: run python -m bench.{file}"
+            )
 
         copy = "1:600, one message at a time: processor time a message delivered"
-        single = (
-            "4 pairs, 64 octets, QoS 0, window 4,096, burst 1: processor time a message delivered"
-        )
         name, idle = "mqtick-timeserver", "the server, nobody asks: processor"
         idle_share = median("cost", idle, name) / 100
         asked_share = median("cost", f"{_SERVER_ROWS}: processor", name) / 100
@@ -88,7 +92,8 @@ class Costs:
             server_idle_share=idle_share,
             client_share=median("fleet", "idle client host, 10 min: processor", "mqtick-client")
             / 100,
-            relay_us=median("brokers", single, "floor") / 1e3,
+            # A message of the pairs passes twice: in, and its one copy out.
+            node_us=median("join", "pairs, burst 1: processor time a message", "the node") / 2e3,
         )
 
 
@@ -106,7 +111,7 @@ def load(fleet: Fleet, costs: Costs) -> Load:
     return Load(
         broker=fleet.egress * costs.broker_us / 1e6,
         server=costs.server_idle_share + fleet.answers * costs.server_us / 1e6,
-        node=(fleet.ingress + fleet.egress) * costs.relay_us / 1e6,
+        node=(fleet.ingress + fleet.egress) * costs.node_us / 1e6,
         client=costs.client_share,
     )
 

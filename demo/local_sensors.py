@@ -66,6 +66,7 @@ class Sensor:
         self.got: list[tuple[str, bytes]] = []
         self.kept: list[tuple[str, bytes]] = []
         self.others: list[int] = []
+        self.challenges = 0
 
     def say(self, kind: int, octets: bytes = b"") -> None:
         """Send a message of this type."""
@@ -165,6 +166,7 @@ class Peer(Sensor):
         assert len(datagram) == at + (datagram[1] & 127 | (datagram[2] << 7 if at == 3 else 0))
         end = 2 + struct.unpack("!H", rest[:2])[0]
         if rest[2:end] == b"$proof":
+            self.challenges += 1
             if self.is_connecting:
                 self.say(0x30, rest)
         elif kind & 1:
@@ -244,10 +246,12 @@ class Accelerator:
         at: tuple[str, int] | None = None,
         feed: Path | None = None,
         udp: bool = False,
+        fresh: bool = True,
     ) -> None:
         self.control = str(folder / "control")
         self.clients, self.kind = clients, Peer if udp else Sensor
-        knows = ["--feed", str(feed)] if feed else ["--only", only, "--fresh"]
+        declared = ["--only", only, *(["--fresh"] if fresh else [])]
+        knows = ["--feed", str(feed)] if feed else declared
         url = f"{'mqtt+udp' if udp else 'mqtt-sn'}://{broker[0]}:{broker[1]}"
         arguments = ["--broker", url, *knows, *way]
         self.process = subprocess.Popen(
@@ -313,6 +317,10 @@ class SensorBroker(MqtickBroker):
         own += 'subnets = ["127.0.0.0/8", "10.0.0.0/8"]\n'
         self.config.write_text(self.config.read_text() + own)
 
+    def command(self) -> list[str]:
+        """What runs it."""
+        return [self.built(), "--config", str(self.config)]
+
     def told(self) -> Path:
         """Have it say what may be copied in its place; where."""
         path = self.folder / "feed"
@@ -362,9 +370,9 @@ def between_namespaces(
 
 def start_inside(broker: SensorBroker) -> tuple[str, int]:
     """Start a broker in its namespace; where it is."""
-    command = ["ip", "netns", "exec", BROKER_SIDE, broker.built(), "--config", str(broker.config)]
+    command = ["ip", "netns", "exec", BROKER_SIDE, *broker.command()]
     with (broker.folder / "broker.log").open("ab") as log:
-        broker.process = subprocess.Popen(command, stderr=log)
+        broker.process = subprocess.Popen(command, stdout=log, stderr=log)
     at = ("10.77.0.1", broker.port)
 
     def answers() -> bool:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from bench import scale_plan
+from bench.scale_page import PAGE, filled
 from bench.scale_plan import Costs, Fleet, load, most_hosts
 from bench.scale_world import Plan, asked_us, served, site_traffic, strata
 
 COSTS = Costs(
-    broker_us=10.0, server_us=500.0, server_idle_share=0.002, client_share=0.0017, relay_us=5.0
+    broker_us=10.0, server_us=500.0, server_idle_share=0.002, client_share=0.0017, node_us=5.0
 )
 
 
@@ -33,6 +38,30 @@ def test_the_constants_come_from_the_results_of_benchmarks() -> None:
     ours, mosquitto = Costs.measured(), Costs.measured("Mosquitto")
     assert ours.broker_us < mosquitto.broker_us
     assert ours.server_us == mosquitto.server_us > 0
+
+
+def test_a_node_that_was_not_measured_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in ("brokers", "cost", "fleet", "join"):
+        found = json.loads((scale_plan.RESULTS / f"{file}.json").read_text())
+        kept = [row for row in found["rows"] if row["who"] != "the node"]
+        (tmp_path / f"{file}.json").write_text(json.dumps({"rows": kept}))
+    monkeypatch.setattr(scale_plan, "RESULTS", tmp_path)
+    with pytest.raises(ValueError, match=r"join.json does not say 'pairs, .* run python -m bench"):
+        Costs.measured()
+
+
+def test_the_page_has_the_figures_of_the_results_and_no_others() -> None:
+    content = json.loads((scale_plan.RESULTS / "scale.json").read_text())
+    assert PAGE.read_text() == filled(content)
+    row = {"quantity": "wait: a reply", "who": "one", "median": 2500.0, "p99": 9.96}
+    small = {"rows": [row], "ratios": [{"quantity": "a / b", "ratio": 0.987}]}
+    text = "{{wait: a reply @ one @ .1f /1000}} {{wait: a reply @ one @ p99 .1f}} {{a / b @ .2f}}"
+    assert filled(small, text) == "2.5 10.0 0.99"
+    for wrong, says in (("{{wait @ two @ .1f}}", "no figure"), ("{{wait}}", "not understood")):
+        with pytest.raises(ValueError, match=says):
+            filled(small, wrong)
 
 
 def test_a_queue_serves_in_order_of_arrival() -> None:

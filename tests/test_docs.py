@@ -35,7 +35,8 @@ ROOMS = (
     "lab",
 )
 FOLDERS = ("ansible", "bench", "bench/results", "demo", "tests", "broker/rtl", "broker/spec")
-FOLDERS += ("broker/rtl/boards/colorlight_5a_75b", "broker/conformance", "broker/server")
+FOLDERS += ("broker/rtl/boards/colorlight_5a_75b", "broker/conformance", "broker/bpf")
+FOLDERS += ("broker/server", "broker/server/join", "broker/server/load")
 DOCUMENTS = sorted(
     [
         *ROOT.glob("*.md"),
@@ -57,9 +58,16 @@ MODULES = {
     "mqtick-lab": "mqtick.lab.cli",
     "mqtick-report": "mqtick.analysis.cli",
 }
+HELPS = {
+    "mqtick-broker": "broker/src/program.rs",
+    "mqtick-join": "join/src/program.rs",
+    "mqtick-load": "load/src/help.rs",
+    "mqtick-accelerate": "accelerate/src/options.rs",
+}
+"""The programs in Rust, and the source below broker/server that has what --help prints."""
 DEFAULTS = {"mqtick-report": "report"}
 """The command that may be left out, where it is not run."""
-PROGRAM = re.compile(rf"(?:^|[\s=/(;&|])({'|'.join(MODULES)}|make)(?=\s|$)")
+PROGRAM = re.compile(rf"(?:^|[\s=/(;&|])({'|'.join([*MODULES, *HELPS])}|make)(?=\s|$)")
 KEY = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*(?:\.[a-z][a-z0-9_]*)?")
 ASSIGNMENT = re.compile(rf"({KEY.pattern}) = (.+)")
 UNIT = re.compile(r"_(s|ms|us|ppm|ppb)$")
@@ -94,7 +102,9 @@ def documents() -> Iterator[tuple[str, str]]:
 def commands() -> Iterator[Found]:
     """Everything that calls one of our programs or make, up to the end of the simple command."""
     for name, text in documents():
-        blocks = [line for _, block in fences(text) for line in block.splitlines()]
+        blocks = [
+            line for _, block in fences(text) for line in block.replace("\\\n", " ").splitlines()
+        ]
         inline = [span for span in spans(text) if PROGRAM.match(span.removeprefix("sudo "))]
         for line in [*blocks, *inline]:
             if line.lstrip().startswith("#"):
@@ -157,12 +167,33 @@ def test_every_command_of_our_programs_is_one_that_help_knows() -> None:
     wrong = []
     for name, command in commands():
         program, *words = words_of(command)
-        if program == "make":
+        if program not in MODULES:
             continue
         seen.add(words[0] if words else "")
         wrong += [(name, command, fault) for fault in faults_of(program, words)]
     assert wrong == []
     assert {"status", "wait", "doctor"} <= seen  # it has looked
+
+
+def test_every_command_of_our_programs_in_rust_is_one_that_help_knows() -> None:
+    helps = {}
+    for program, source in HELPS.items():
+        text = (ROOT / "broker/server" / source).read_text()
+        found = re.search(r'const (?:HELP|USAGE): &str = "(.*?)(?<!\\)";', text, re.DOTALL)
+        assert found, source
+        helps[program] = {"--help", *re.findall(r"(?<![\w-])-{0,2}[a-z][\w-]*", found[1])}
+    seen, wrong = set(), []
+    for name, command in commands():
+        program, *words = words_of(command)
+        if program not in HELPS:
+            continue
+        said = [word.partition("=")[0] for word in words if word.startswith("-")]
+        if words and re.fullmatch("[a-z]+", words[0]):
+            said.append(words[0])
+        seen |= {program, *said}
+        wrong += [(name, command, word) for word in said if word not in helps[program]]
+    assert wrong == []
+    assert {*HELPS, "limit", "--only", "--neighbour"} <= seen  # it has looked
 
 
 def test_every_flag_that_stands_alone_belongs_to_one_of_our_programs() -> None:

@@ -170,7 +170,7 @@ def test_a_delayed_will_is_published_at_all_sites_once_a_new_session_replaces_th
     assert reader.message().payload == b"this one"
 
 
-def test_an_identifier_whose_message_the_broker_refused_is_free_for_the_next_message(
+def test_what_the_broker_refuses_goes_nowhere_and_its_identifier_is_free_again(
     tmp_path: Path,
 ) -> None:
     with contextlib.ExitStack() as open_ones:
@@ -189,13 +189,17 @@ def test_an_identifier_whose_message_the_broker_refused_is_free_for_the_next_mes
             sites.append(site)
         settled(*sites)
         reader = sites[1].client("reader")
-        subscribed((reader, "good"), sites=sites)
+        subscribed((reader, "#"), sites=sites)
         writer = sites[0].client("writer")
+        refused = writer.publish("bad", b"bad", qos=1)
+        assert refused is not None
+        assert refused.reason == 0x87
         bad = writer.encode.publish("bad", b"bad", qos=2, packet_id=7)
         writer.send(bad)
         assert writer.expect(PUBREC).reason == 0x87
         writer.send(writer.encode.publish("good", b"good", qos=2, packet_id=7))
-        assert reader.message().payload == b"good"
+        assert [one.payload for one in reader.until(b"good")] == []
+        assert sites[0].now("messages_began") == 1
 
 
 def test_a_session_that_is_kept_gets_what_was_published_elsewhere_while_it_was_away(
@@ -279,6 +283,34 @@ def test_a_node_that_dies_is_gone_round_and_loops_deliver_once(tmp_path: Path) -
         assert reader.settle() == []
 
 
+def test_nodes_that_name_each_other_in_a_ring_deliver_once(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as open_ones:
+        ring: list[Site] = []
+        for name in ("site-a", "site-b", "site-c"):
+            folder = tmp_path / name
+            folder.mkdir()
+            broker = Mosquitto(folder)
+            broker.start()
+            open_ones.callback(broker.stop)
+            ring.append(Site(folder, broker))
+        for site, next_one in zip(ring, [*ring[1:], ring[0]], strict=True):
+            text = site.config.read_text()
+            site.config.write_text(text.replace("urls = []", f'urls = ["{next_one.url}"]'))
+            site.start()
+            open_ones.callback(site.stop)
+        settled(*ring)
+        until(lambda: all(site.now("neighbours") == 2 for site in ring), "each has both")
+        until(lambda: all(len(site.topology()["unused"]) == 1 for site in ring), "the loop is cut")
+        readers = [site.client(f"reader-{site.name}") for site in ring]
+        subscribed(*((reader, "t") for reader in readers), sites=ring)
+        for site in ring:
+            site.client("writer").publish("t", site.name.encode(), qos=1)
+        for reader in readers:
+            found = {reader.message().payload for _ in ring}
+            assert found == {site.name.encode() for site in ring}
+            assert reader.settle() == []
+
+
 def test_nodes_that_name_each_other_deliver_once_too(pair: list[Site]) -> None:
     here, there = pair
     assert here.ask("add", there.url).returncode == 0
@@ -290,17 +322,23 @@ def test_nodes_that_name_each_other_deliver_once_too(pair: list[Site]) -> None:
     assert reader.settle() == []
 
 
+@pytest.mark.parametrize(("prefix", "other"), [("mqtick", "plant"), ("plant/time", "mqtick")])
 def test_no_broker_behind_states_the_residence_of_a_time_message_from_elsewhere(
-    pair: list[Site],
+    prefix: str, other: str, tmp_path: Path
 ) -> None:
-    reader = pair[1].client("reader")
-    subscribed((reader, "mqtick/#"), (reader, "t"), sites=pair)
-    writer = pair[0].client("writer")
-    time_message = bytes([0x20]) + bytes(40)
-    writer.publish("t", time_message)
-    assert reader.message().payload == time_message
-    writer.publish("mqtick/time", time_message)
-    assert reader.message().payload == time_message[:-16] + bytes(8) + b"\x80" + bytes(7)
+    lines = "" if prefix == "mqtick" else f'time_filters = ["{prefix}/#"]'
+    with joined(tmp_path, [Mosquitto] * 2, lines) as pair:
+        reader = pair[1].client("reader")
+        subscribed((reader, "#"), sites=pair)
+        will = Will(f"{prefix}/will", time_message := bytes([0x20]) + bytes(40))
+        writer = pair[0].client("writer", will=will)
+        writer.publish(f"{other}/0", time_message)
+        assert reader.message().payload == time_message
+        unstated = time_message[:-16] + bytes(8) + b"\x80" + bytes(7)
+        writer.publish(f"{prefix}/0", time_message)
+        assert reader.message().payload == unstated
+        writer.vanish()
+        assert reader.message().payload == unstated
 
 
 def test_neighbours_come_and_go_while_nodes_run(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_every_statement_holds_with_a_node_before_the_broker(tmp_path: Path) -> 
     with joined(tmp_path, [DebugBroker]) as (site,):
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+                *(sys.executable, "-m", "pytest", "-q", "-n", "4", "-p", "no:cacheprovider"),
                 *("broker/conformance", "--broker", "running"),
                 *("--address", f"127.0.0.1:{site.port}"),
             ],

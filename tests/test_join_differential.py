@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pytest
 from joined import JOIN, Site, joined, settled, until
 
 from broker.conformance.client import PUBLISH, V3, Client
-from demo.local_broker import Mosquitto, MqtickBroker, Nats, program, running
+from demo.local_broker import Amqtt, Mosquitto, MqtickBroker, Nats, program, running
 
 pytestmark = [
     pytest.mark.broker,
@@ -139,6 +140,8 @@ def test_joined_brokers_of_several_kinds_deliver_what_one_mosquitto_does(
     kinds: list[type[Mosquitto]] = [Mosquitto, DebugBroker, Mosquitto, DebugBroker]
     if program("nats-server") is not None:
         kinds.insert(1, Nats)
+    if (Path(sys.executable).parent / "amqtt").exists():
+        kinds.append(Amqtt)
     if program("mosquitto") is None:
         pytest.skip(Mosquitto.missing)
     phases = script(seed)

@@ -15,7 +15,7 @@ import pytest
 from joined import JOIN, Site, joined, settled, until, wanted
 from rig import Authority, needs_openssl
 
-from broker.conformance.client import PUBACK, PUBLISH, V3, V5, Client, Encoder
+from broker.conformance.client import PUBACK, PUBLISH, V3, V5, Client, Encoder, Will
 from demo.local_broker import Mosquitto, free_port, program
 
 pytestmark = [
@@ -44,7 +44,7 @@ def works(here: Site, there: Site) -> None:
     reader.disconnect()
 
 
-def hello(node: str = "abc", *, version: int = 1, index: str = "0/1", rest: str = "x") -> str:
+def hello(node: str = "abc", *, version: int = 2, index: str = "0/1", rest: str = "x") -> str:
     """The client identifier of a node."""
     return f"mqtick-join/{version}/{node}/5/{index}/{rest}"
 
@@ -80,11 +80,11 @@ def test_octets_that_are_no_mqtt_end_their_connection_and_nothing_else(pair: lis
 @pytest.mark.parametrize(
     ("client_id", "reason", "why"),
     [
-        (hello(version=2, rest="subscriptions/bad"), 0x84, "version"),
+        (hello(version=1, rest="subscriptions/bad"), 0x84, "version"),
         (hello(rest="publications/bad"), 0x87, "algorithm"),
         (hello(node="xyz"), 0x84, "malformed"),
         (hello(index="3/2", rest="subscriptions/bad"), 0x84, "malformed"),
-        ("mqtick-join/1", 0x84, "malformed"),
+        ("mqtick-join/2", 0x84, "malformed"),
     ],
 )
 def test_a_neighbour_that_cannot_be_one_is_told_why(
@@ -97,6 +97,63 @@ def test_a_neighbour_that_cannot_be_one_is_told_why(
     stranger.ended()
     assert pair[0].now("refused_neighbours") == 1
     works(*pair)
+
+
+def test_a_crowd_of_strangers_is_counted_one_by_one_and_named_once_in_a_while(
+    pair: list[Site],
+) -> None:
+    for _ in range(40):
+        stranger = Client(("127.0.0.1", pair[0].port), V5, hello(node="xyz"))
+        assert stranger.connect().reason == 0x84
+        stranger.close()
+    assert pair[0].now("refused_neighbours") == 40
+    assert pair[0].log.read_text().count("is turned away") < 20
+
+
+def test_a_first_packet_may_be_as_long_as_a_will_needs_and_no_longer(pair: list[Site]) -> None:
+    will = Will("will", bytes(65535))
+    longest = pair[0].client("c" * 1000, will=will, username="u" * 65535, password=b"p" * 65535)
+    longest.disconnect()
+    with socket.create_connection(("127.0.0.1", pair[0].port)) as one:
+        one.settimeout(30)
+        one.sendall(b"\x10\xff\xff\xff\x07")  # a CONNECT of 16 MiB begins
+        assert one.recv(1) == b""
+    until(lambda: pair[0].now("refused_packets") == 1, "it is counted")
+
+
+def test_a_message_longer_than_the_other_node_takes_is_dropped_and_the_link_stays(
+    tmp_path: Path,
+) -> None:
+    with contextlib.ExitStack() as open_ones:
+        sites: list[Site] = []
+        for name, limits in (("wide", ""), ("narrow", "[limits]\npacket = 1024\n")):
+            folder = tmp_path / name
+            folder.mkdir()
+            broker = Mosquitto(folder)
+            broker.start()
+            open_ones.callback(broker.stop)
+            tables = f"[neighbours]\n{limits}"
+            urls = [sites[0].url] if sites else []
+            sites.append(Site(folder, broker, neighbours=urls, tables=tables))
+            sites[-1].start()
+            open_ones.callback(sites[-1].stop)
+        settled(*sites)
+        wide, narrow = sites
+        reader = narrow.client("reader")
+        reader.subscribe(("t", 2))
+        settled(*sites)
+        writer = wide.client("writer")
+        for _ in range(7):
+            writer.publish("t", bytes(300_000), qos=1)
+        writer.publish("t", bytes(300_000), qos=0)
+        writer.publish("t", b"short", qos=2)
+        assert reader.message().payload == b"short"
+        assert wide.now("dropped_too_long") == 8
+        until(lambda: wide.now("unconfirmed") == 0, "nobody waits for them")
+        assert 'a message on "t" is dropped: with 300' in wide.log.read_text()
+        for site in sites:
+            assert "away" not in site.log.read_text()
+        assert narrow.client("writer").publish("t", b"back", qos=1) is not None
 
 
 @pytest.mark.parametrize(
@@ -372,7 +429,12 @@ def test_a_hundred_thousand_subscriptions_are_told_and_withdrawn(pair: list[Site
     reader.subscribe(("some/#", 0))
     wanted(here, total + 1)
     reader.subscribe(("some/new/+", 0))
+    other = there.client("other")
     reader.close()
+    until(lambda: there.now("clients") == 1, "it is gone")
+    other.publish("other", b"", qos=1)
+    assert there.now("subscriptions") > 0, "others go on while its subscriptions end"
+    wanted(there, 0)
     wanted(here, 0)
     works(*pair)
 

@@ -39,13 +39,23 @@ class LongWire(Wire):
                 end.shutdown(socket.SHUT_RDWR)
 
 
-def programs(rig: Rig, server_url: str, client_url: str, *settings: str) -> tuple[Client, Path]:
+class ElsewhereBroker(OurBroker):
+    """`mqtick-broker` in a fleet with other topics."""
+
+    prefix = "plant/time"
+
+
+def programs(
+    rig: Rig, server_url: str, client_url: str, *settings: str, prefix: str = "mqtick"
+) -> tuple[Client, Path]:
     """A server and a client with keys; `settings` of the client's estimator; and its sample log."""
     keys = rig.keys(*fleet_lines(FLEET)), rig.keys(*client_lines("c1", FLEET))
-    rig.server(server_url, "--keys-file", keys[0]).wait_ready()
     folder = rig.new_folder("settings")
-    config, log = folder / "client.toml", folder / "samples"
-    config.write_text("[estimator]\n" + "".join(f"{line}\n" for line in settings))
+    common, config, log = folder / "server.toml", folder / "client.toml", folder / "samples"
+    common.write_text(f'prefix = "{prefix}"\n')
+    rig.server(server_url, "--config", str(common), "--keys-file", keys[0]).wait_ready()
+    estimator = "".join(f"{line}\n" for line in settings)
+    config.write_text(f"{common.read_text()}[estimator]\n{estimator}")
     more = ("--config", str(config), "--sample-log", str(log), "--keys-file", keys[1])
     return rig.client(client_url, "c1", *more), log
 
@@ -74,21 +84,23 @@ def test_within_a_site_what_the_node_adds_is_part_of_the_path(
         is_true_in_all(client, log, "two-way", best)
 
 
-@pytest.mark.parametrize("kind", [Mosquitto, OurBroker])
+@pytest.mark.parametrize("kind", [Mosquitto, OurBroker, ElsewhereBroker])
 def test_across_sites_the_way_between_them_is_in_the_interval(
     kind: type[Mosquitto], tmp_path: Path, rig: Rig
 ) -> None:
-    with joined(tmp_path, [kind]) as (near,):
+    prefix = getattr(kind, "prefix", "mqtick")
+    lines = f'time_filters = ["{prefix}/#"]'
+    with joined(tmp_path, [kind], lines) as (near,):
         wire = LongWire(near.port)
         rig.on_close(wire.close)
         (tmp_path / "far").mkdir()
         broker = kind(tmp_path / "far")
         broker.start()
         rig.on_close(broker.stop)
-        far = Site(tmp_path / "far", broker, neighbours=[wire.url])
+        far = Site(tmp_path / "far", broker, neighbours=[wire.url], lines=lines)
         far.start()
         try:
-            client, log = programs(rig, near.url, far.url, *TRUSTING)
+            client, log = programs(rig, near.url, far.url, *TRUSTING, prefix=prefix)
             client.wait_for(
                 lambda _: log.exists() and len(logged(log, "two-way")[0]) > 12, "some bursts", 90.0
             )

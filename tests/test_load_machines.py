@@ -358,9 +358,37 @@ def test_nothing_is_left_running_on_a_machine(rig: Rig, by: signal.Signals) -> N
     wait_until(lambda: not rig.agents(), "the machines are left alone")
 
 
-def test_limit_drives_one_machine(stand_in: Rig) -> None:
-    scenario = stand_in.command()[2]
-    command = [program(), "limit", stand_in.url, "--scenario", scenario]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+VARIED = """
+[[group]]
+subscribers = 100
+interval_us = 2000
+[[group]]
+name = "l"
+kind = "latency"
+subscribers = 2
+interval_us = 5000
+"""
+
+
+def test_limit_drives_several_machines_from_trial_to_trial(stand_in: Rig) -> None:
+    scenario = stand_in.command(VARIED)[2]
+    command = [program(), "limit", stand_in.url, "--scenario", scenario, "--json"]
+    short = ["--trial", "0.4", "--repeats", "2", "--resolution", "20"]
+    done = subprocess.run(
+        [*command, *short], capture_output=True, text=True, check=False, env=stand_in.environment
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    rows = {(row["key"], row["who"]): row["median"] for row in result["rows"]}
+    tried, ratios = result["lists"]["trial_ingress"], result["lists"]["trial_ratio"]
+    held = [rate for rate, ratio in zip(tried, ratios, strict=True) if ratio >= 0.99]
+    assert 0 < rows["limit_ingress", "broker"] < 3 * max(held)
+    # The clocks' intervals are asked for where times are told, and enter them.
+    for level in ("at 50 %", "at 90 %", "at the limit"):
+        pair = f"{level}: a to b"
+        assert rows["clocks_within_us", pair] >= 250
+        assert rows["wire_low_p50_us", pair] < rows["wire_high_p50_us", pair]
+    assert not stand_in.agents()
+    done = subprocess.run([*command, "--page", "x"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "limit drives this machine only" in done.stderr
+    assert "are of one machine" in done.stderr

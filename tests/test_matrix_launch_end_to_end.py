@@ -1,14 +1,17 @@
-"""`mqtick-lab run --broker-matrix` launches mqtick-broker itself; its nodes come by themselves."""
+"""`mqtick-lab run --broker-matrix` launches a broker itself, and has mqtick-load measure it."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from test_load import program
 
-from demo.local_broker import MqtickBroker
+from demo.local_broker import Mosquitto, MqtickBroker
+from demo.local_broker import program as program_named
 from demo.simulated_bench import bench, experiment_text
 from mqtick.lab.brokers.launch import listens
 from mqtick.mqtt.broker import parse_broker_url
@@ -18,26 +21,46 @@ pytestmark = pytest.mark.broker
 LAB = "from mqtick.lab.cli import main; raise SystemExit(main())"
 
 
-def test_the_matrix_launches_our_broker_for_its_turn(tmp_path: Path) -> None:
-    broker, out = MqtickBroker(tmp_path), tmp_path / "out"
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Mosquitto, MqtickBroker])
+def test_the_matrix_launches_a_broker_for_its_turn_and_finds_its_limit(
+    tmp_path: Path, kind: type[Mosquitto]
+) -> None:
+    broker, out = kind(tmp_path), tmp_path / "out"
+    if isinstance(broker, MqtickBroker):
+        launch = [broker.built(), "--config", str(broker.config)]
+    else:
+        launch = [
+            program_named("mosquitto") or pytest.skip(broker.missing),
+            "-c",
+            str(broker.config),
+        ]
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "mqtick-load").symlink_to(program())
     broker.start()
     with bench(tmp_path, broker) as resource:
         broker.stop()
         experiment, brokers = tmp_path / "experiment.toml", tmp_path / "brokers.toml"
         experiment.write_text(experiment_text(broker, resource, subscribers=(2, 10), shots=2))
-        brokers.write_text(
-            f'[broker.mqtick]\nbroker = "{broker.url}"\n'
-            f'launch = ["{broker.built()}", "--config", "{broker.config}"]\n'
-        )
+        brokers.write_text(f'[broker.one]\nbroker = "{broker.url}"\nlaunch = {launch}\n')
         command = ("run", experiment, "--out", out, "--quiet", "--broker-matrix", brokers)
         done = subprocess.run(
             [sys.executable, "-c", LAB, *command],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
+            env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
         )
     assert done.returncode == 0, done.stderr + done.stdout
-    assert "mqtick " in done.stdout
-    assert load_run(out / "mqtick").record["ended"]["early_because"] == ""
+    # Both tables have the same columns: the simulated bench's, and mqtick-load's.
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("one ")]
+    counts = [(row[1], int(row[2]) + int(row[3])) for row in rows]
+    assert [count for count, _ in counts] == [*("2", "10") * 4, "-"]
+    assert all(shots == 2 for _, shots in counts[:4])
+    limit, spread = (float(rows[-1][at]) for at in (4, 5))
+    assert 100 < limit < 1_000_000
+    assert 0 <= spread < limit
+    assert load_run(out / "one").record["ended"]["early_because"] == ""
     assert not listens(parse_broker_url(broker.url))

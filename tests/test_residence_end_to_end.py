@@ -62,9 +62,11 @@ class Filling:
 class OurBroker(Filling):
     """`mqtick-broker`, which does the same in Rust."""
 
+    prefix = "mqtick"
+
     def _command(self, fills: bool) -> list[str]:
         config = self.folder / f"{self.port}.toml"
-        rule = f'filter = "mqtick/#"\nmode = "ordered"\nresidence = {str(fills).lower()}'
+        rule = f'filter = "{self.prefix}/#"\nmode = "ordered"\nresidence = {str(fills).lower()}'
         listener = f'[[listener]]\naddress = "127.0.0.1:{self.port}"'
         config.write_text(f"{listener}\n[[delivery.topic]]\n{rule}\n")
         return [MqtickBroker(self.folder).built(), "--config", str(config)]

@@ -6,16 +6,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from broker.conformance.client import V5, Client
-from demo.local_broker import running
+from demo.local_broker import free_port, running
 from demo.local_sensors import (
     BROKER_SIDE,
     CHOSEN,
+    PATIENCE_S,
     Accelerator,
     Sensor,
     SensorBroker,
@@ -36,14 +38,17 @@ class Place:
         self, folder: Path, lines: str = "", address: str = "127.0.0.1", *, udp: bool = False
     ) -> None:
         self.folder, self.is_udp = folder, udp
+        self.more: tuple[str, ...] = ()
         self.mark = 0x08  # by chance both protocols have the same bit
-        self.broker = SensorBroker(folder, address, lines, udp=udp)
+        self.metrics = (address, free_port())
+        metrics = f'[metrics]\naddress = "{address}:{self.metrics[1]}"\n'
+        self.broker = SensorBroker(folder, address, lines + metrics, udp=udp)
         self.feed = self.broker.told()
         self.one: Accelerator
 
     def accelerate(self) -> None:
         """Start who copies."""
-        way = ["--proxy", "127.0.0.1:0"]
+        way = ["--proxy", "127.0.0.1:0", *self.more]
         at = ("127.0.0.1", self.broker.port)
         self.one = Accelerator(self.folder, at, way, feed=self.feed, udp=self.is_udp)
 
@@ -70,13 +75,20 @@ class Place:
         """A client that publishes."""
         return Publisher(self, topic)
 
-    def counted(self, name: str) -> int:
-        """What the broker says in `$SYS/broker/`."""
-        client = self.tcp("reads-sys")
-        client.subscribe(f"$SYS/broker/{name}")
-        found = int(client.message().payload)
-        client.disconnect()
-        return found
+    def counted(self, name: str, what: str) -> int:
+        """What the broker says in its metrics: at once, and not every ten seconds as in `$SYS`."""
+        with inside(self.namespace):
+            asking = socket.create_connection(self.metrics, PATIENCE_S)
+        with asking, asking.makefile("rb") as answer:
+            asking.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            lines = answer.read().decode().splitlines()
+        begin = f'mqtick_broker_{name}_total{{what="{what}"}} '
+        (value,) = (line.removeprefix(begin) for line in lines if line.startswith(begin))
+        return int(value)
+
+    def has_counted(self, name: str, what: str, least: int) -> None:
+        """Wait until it says so many."""
+        until(lambda: self.counted(name, what) >= least, f"fewer than {least} {what}")
 
 
 class KernelPlace(Place):
@@ -90,7 +102,9 @@ class KernelPlace(Place):
     def accelerate(self) -> None:
         """Start who copies."""
         at = ("10.77.0.1", self.broker.port)
-        self.one = in_the_kernel(self.folder, at, feed=self.feed, udp=self.is_udp)
+        self.one = in_the_kernel(
+            self.folder, at, "#", *self.more, feed=self.feed, udp=self.is_udp
+        )
 
     def start_again(self) -> None:
         """Start the broker."""
@@ -183,8 +197,11 @@ def proxy(tmp_path: Path) -> Iterator[Launch]:
     """Start broker and proxy; the broker must not panic."""
     with contextlib.ExitStack() as open_ones:
 
-        def start(lines: str = "", *, alone: bool = False, udp: bool = False) -> Place:
+        def start(
+            lines: str = "", *, alone: bool = False, udp: bool = False, more: tuple[str, ...] = ()
+        ) -> Place:
             place = Place(tmp_path, lines, udp=udp)
+            place.more = more
             open_ones.enter_context(running(place.broker))
             if not alone:
                 place.accelerate()
@@ -202,8 +219,9 @@ def kernel(tmp_path: Path) -> Iterator[Launch]:
         pytest.skip("network namespaces need root")
     with contextlib.ExitStack() as open_ones:
 
-        def start(lines: str = "", *, udp: bool = False) -> Place:
+        def start(lines: str = "", *, udp: bool = False, more: tuple[str, ...] = ()) -> Place:
             place = KernelPlace(tmp_path, lines, udp=udp)
+            place.more = more
             open_ones.enter_context(between_namespaces(tmp_path, broker=place.broker))
             with where_the_kernel_can():
                 place.accelerate()

@@ -13,9 +13,11 @@ from mqtick.analysis import load
 from mqtick.analysis.clocks import chrony_logs, linuxptp_lines
 from mqtick.analysis.clocks.log_files import kind_of
 from mqtick.analysis.clocks.offset_text import reader_below
+from mqtick.analysis.load import LoadError
 from mqtick.analysis.report.figures import pictures_of
 from mqtick.analysis.report.paper_tables import paper_tables
 from mqtick.analysis.results.analyse import analyse
+from mqtick.recording.capture import CaptureError
 
 FILES = Path(__file__).parent / "files/logs"
 
@@ -98,6 +100,16 @@ def test_a_real_ptp4l_that_believes_to_be_behind_is_behind() -> None:
             "phc2sys[9.000]: /dev/ptp1 sys offset 8 s2 freq +0 delay -3",
             *("phc2sys /dev/ptp1", 9, -8, None),
         ),
+        # What ts2phc.c of linuxptp 4 and 3.1 print, and what it prints of a clock it only watches.
+        (
+            "ts2phc[681011.839]: ens7f1 offset        -13 s2 freq   +4052",
+            *("ts2phc ens7f1", 681011.839, 13, None),
+        ),
+        (
+            "ts2phc[7.250]: [ts2phc.0.config] /dev/ptp0 master offset 21 s2 freq -7",
+            *("ts2phc /dev/ptp0", 7.25, -21, None),
+        ),
+        ("ts2phc[7.250]: /dev/ptp2 offset       -240", "ts2phc /dev/ptp2", 7.25, 240, None),
     ],
 )
 def test_offsets_of_linuxptp_are_negated(
@@ -133,6 +145,71 @@ def test_two_columns_say_by_their_names_what_they_are(head: str, row: str, error
 )
 def test_columns_that_do_not_say_so_are_not_taken_for_time_errors(head: str) -> None:
     assert reader_below(head) is None
+
+
+def test_what_ts2phc_says_of_a_pulse_is_a_log_of_a_clock(tmp_path: Path) -> None:
+    lines = [f"ts2phc[{at}.001]: eth0 offset {at % 5 - 2:10} s2 freq   +4052" for at in range(90)]
+    lines[3] += " holdover"
+    lines[4] = "ts2phc[4.001]: eth0 lost holdover lock (offset        100)"
+    run = load(written(tmp_path / "ts2phc.log", "ts2phc[0.001]: config item", *lines))
+    assert run.time_errors[0].error_ns.tolist()[:4] == [2, 1, 0, 2]
+    assert run.time_errors[0].upper_ns is None
+    assert any("1 line was left out: ts2phc was in holdover" in note for note in run.notes)
+    assert not run.damaged
+
+
+def test_a_clock_that_ts2phc_only_watches_is_one_too(tmp_path: Path) -> None:
+    lines = [f"ts2phc[{at}.001]: eth0 offset {at % 5 - 2:10}" for at in range(90)]
+    run = load(written(tmp_path / "ts2phc.log", *lines))
+    assert run.time_errors[0].error_ns.tolist()[:4] == [2, 1, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "units", "seconds", "error_ns"),
+    [
+        ("1 5\n2 -7\n3 6\n", "s,ns", [0, 1, 2], [5, -7, 6]),
+        ("1 5\n2 -7\n3 6\n", "s,-ns", [0, 1, 2], [-5, 7, -6]),
+        ("1000\t.5\n2000\t0.75\n", "ms,us", [0, 1], [500, 750]),
+        ("1,5;2,5\n2,5;-2,5e-1\n", "s,us", [0, 1], [2500, -250]),
+        ("1,5\n2,-7\n", "s,ps", [0, 1], [0.005, -0.007]),
+        ("\ufeff1 5\n2 6\n", "s,ns", [0, 1], [5, 6]),
+        ("when phase\n# measured today\n1 5\n2 6\n", "s,ns", [0, 1], [5, 6]),
+    ],
+)
+def test_of_two_columns_without_names_the_user_says_the_units(
+    tmp_path: Path, rows: str, units: str, seconds: list[float], error_ns: list[float]
+) -> None:
+    path = tmp_path / "phase.txt"
+    path.write_text(rows)
+    run = load(path, units=units)
+    assert not run.damaged
+    assert run.time_errors[0].seconds.tolist() == pytest.approx(seconds)
+    assert run.time_errors[0].error_ns.tolist() == pytest.approx(error_ns)
+    assert ("its sign turned" in run.notes[-1]) == ("-" in units)
+
+
+def test_two_columns_whose_units_nobody_says_are_refused_with_the_flag(tmp_path: Path) -> None:
+    for text in ("1 5\n2 -7\n3 6\n", "when,phase\n1,5\n2,-7\n3,6\n"):
+        (tmp_path / "phase.txt").write_text(text)
+        with pytest.raises(CaptureError, match=r"clock's errors, say their units.*`--units s,ns`"):
+            load(tmp_path / "phase.txt")
+    written(tmp_path / "a.csv", "time [s],offset", "1,5", "2,6")
+    with pytest.raises(CaptureError, match=r"no unit.*`offset \[ns\]`; if it is a channel"):
+        load(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("units", ["s", "s,V", "s,ns,", "-s,ns", ",", "ns,--ns", "s;ns"])
+def test_units_that_are_none_are_refused(tmp_path: Path, units: str) -> None:
+    with pytest.raises(LoadError, match="say the unit of the times and that of the offsets"):
+        load(written(tmp_path / "a.txt", "1 5", "2 6"), units=units)
+
+
+@pytest.mark.parametrize(
+    "lines", [["time [s],offset [ns]", "1,5"], [tracking_at(0)], ["1 2 3", "2 3 4", "3 4 5"], ["x"]]
+)
+def test_units_of_what_says_them_are_refused(tmp_path: Path, lines: list[str]) -> None:
+    with pytest.raises(LoadError, match="leave --units out"):
+        load(written(tmp_path / "a.txt", *lines), units="s,ns")
 
 
 def test_fleets_on_ntp_and_ptp_stand_side_by_side_with_one_on_mqtick(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from analysis.tests.figure_parts import misplaced, texts_of
 from analysis.tests.report_samples import (
@@ -19,6 +20,7 @@ from analysis.tests.report_samples import (
     skew_result,
 )
 from mqtick.analysis.clocks.summary import Holdover
+from mqtick.analysis.report import style
 from mqtick.analysis.report.figures import pictures_of
 from mqtick.analysis.report.numbers import told
 from mqtick.analysis.report.style import drawing
@@ -271,3 +273,27 @@ def test_the_mean_of_skew_is_that_of_its_size_as_its_line_and_limit_are() -> Non
     mean = result.quantities[0].rows[0].absolute
     assert mean is not None
     assert growth.alt == f"Mean |skew|: {told(mean.mean)} at 2 subscribers."
+
+
+@pytest.mark.parametrize("width", [88, 120, 180])
+@pytest.mark.parametrize("name", ["clock", "skew", "clocks beside one another"])
+def test_in_a_column_of_a_paper_lines_differ_without_their_colours(name: str, width: int) -> None:
+    results = {
+        "clock": [clock_result()],
+        "skew": [skew_result(nodes=("publisher", "rpi1", "rpi2", "rpi3", "rpi4", "rpi5"))],
+        "clocks beside one another": [clock_result(), clock_result(clocks=("rpi2", "rpi3"))],
+    }[name]
+    for picture in pictures_of(results):
+        with style.for_paper("serif"):
+            figure = picture.draw(width / 25.4)
+            style.without_colours(figure)
+            assert misplaced(figure) == []
+        assert all(text.get_fontsize() >= 6 for text in figure.findobj(Text))
+        looks: dict[tuple[object, ...], str] = {}
+        for axes in figure.axes:
+            for line in axes.get_lines():
+                label = str(line.get_label())
+                if not label.startswith("_"):
+                    # as Matplotlib keeps them: no two lines are dashed alike and marked alike
+                    look = (line.get_marker(), repr(line._dash_pattern))  # type: ignore[attr-defined]
+                    assert looks.setdefault(look, label) == label, (picture.name, label)

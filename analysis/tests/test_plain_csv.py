@@ -123,7 +123,7 @@ def test_a_row_a_change_of_levels_is_read_as_changes(tmp_path: Path) -> None:
     [
         ("0,1.5\n1,2.5\n2,3.5\n3,4.5\n", "no names above them.*time \\[s\\],publisher"),
         ("voltage,current\n0,1.5\n1,2.5\n2,3.5\n", "'voltage,current' is called a time"),
-        ("time [fortnight],a\n0,1\n1,2\n", "'fortnight', which must be s, ms, us or ns"),
+        ("time [fortnight],a\n0,1\n1,2\n", "'fortnight', which must be s, ms, us, ns or ps"),
         ("time,a,a\n0,1,1\n1,2,2\n", "two columns are called 'a'"),
         ("time,note\n0,hello\n1,world\n", "no column besides the time"),
         ("time,a\n2026-11-21 10:00:00,1\n2026-11-21 10:00:01,2\n", "the times are dates"),

@@ -1,12 +1,15 @@
 """Two sites with a broker each become one: role join.
 
-h1 has the fleet's Mosquitto; h2 has a broker that somebody else runs.
+h1 has the fleet's Mosquitto; h2 has a broker that somebody else runs. At first the node of h2 stands
+alone, without TLS; then both nodes get a certificate.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fleet import RELEASE, Fleet, broker_package, snapshot, wheelhouse
@@ -67,7 +70,7 @@ def run_broker(host: Host) -> None:
 class Client:
     """A client of a site, which knows its node only."""
 
-    def __init__(self, host: Host, name: str = "", password: str = "") -> None:
+    def __init__(self, host: Host, ca: Path, name: str = "", password: str = "") -> None:
         self.heard: list[tuple[str, bytes]] = []
         self.mqtt = mqtt.Client(CallbackAPIVersion.VERSION2)
         if name:
@@ -76,13 +79,27 @@ class Client:
         self.mqtt.on_message = lambda _, __, message: self.heard.append(
             (message.topic, message.payload)
         )
-        self.mqtt.connect(host.address, 1883)
+        self.mqtt.tls_set(str(ca))
+        self.mqtt.connect(host.address, 8883)
         self.mqtt.loop_start()
 
     def tells(self, other: Client, topic: str) -> bool:
         """Whether what it publishes comes to the other one."""
         self.mqtt.publish(topic, "21.5")
         return (topic, b"21.5") in other.heard
+
+
+def certificate(fleet: Fleet) -> tuple[Path, tuple[str, str]]:
+    """Make a certificate of both nodes, which signs itself; how a playbook is told of it."""
+    made, key = fleet.folder / "nodes.pem", fleet.folder / "nodes.key"
+    names = ",".join(f"IP:{host.address}" for host in fleet.hosts)
+    command = ["openssl", "req", "-x509", "-nodes", "-subj", "/CN=nodes", "-days", "30"]
+    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    command += ["-addext", f"subjectAltName={names}", "-addext", "basicConstraints=CA:FALSE"]
+    subprocess.run([*command, "-keyout", key, "-out", made], check=True, capture_output=True)
+    settings = {"certificate_file": made, "certificate_key_file": key, "ca_file": made}
+    words = {f"join_{name}": str(value) for name, value in settings.items()}
+    return made, ("-e", json.dumps({**words, "join_certificate_name": "nodes"}))
 
 
 def pid(host: Host) -> str:
@@ -107,23 +124,31 @@ def test_two_sites_are_joined_by_the_inventory_and_parted_again(fleet: Fleet) ->
     assert refused.recap["h2"]["failed"] == 0
     assert pid(h2) != "0"
 
-    # the broker moves, and the node takes its place
-    fleet.play("site", *TAGS)
-    one, other = Client(h1, "plant", password(fleet, "plant")), Client(h2)
+    # the broker moves, and the node takes its place; nodes and clients speak TLS
+    ca, tls = certificate(fleet)
+    fleet.play("site", *TAGS, *tls)
+    # What the fleet's access list gives nobody does not go to other sites: h2's broker takes all.
+    one = Client(h1, ca, "plant", password(fleet, "plant"))
+    other, nobody = Client(h2, ca, "plant", "any"), Client(h2, ca)
     wait_until(lambda: one.tells(other, "plant/a"), "h2 hears what is published at h1")
     wait_until(lambda: other.tells(one, "plant/b"), "h1 hears what is published at h2")
+    wait_until(lambda: nobody.tells(other, "plant/c"), "h2 hears what nobody may publish elsewhere")
+    wait_until(lambda: other.tells(one, "plant/d"), "h1 still hears what is published at h2")
+    assert "plant/c" not in {topic for topic, _ in one.heard}
 
-    again = fleet.play("site", *TAGS)
+    assert f"mqtts://{h1.address}:8883" in h2.run("mqtick-join status")
+
+    again = fleet.play("site", *TAGS, *tls)
     assert {host: counts["changed"] for host, counts in again.recap.items()} == {"h1": 0, "h2": 0}
 
     # what the node does not take is not placed, and it runs on
     running = pid(h1)
     settings = '{"join_settings": {"absence_s": -3}}'
-    wrong = fleet.refused("site", "--tags", "join", "--limit", "h1", "-e", settings)
+    wrong = fleet.refused("site", "--tags", "join", "--limit", "h1", *tls, "-e", settings)
     assert "/etc/mqtick/join.toml was not put in place" in wrong.sentences
     assert pid(h1) == running
 
-    for client in (one, other):
+    for client in (one, other, nobody):
         client.mqtt.disconnect()
     fleet.play("remove", "-e", "remove_confirm=yes")
     for host in fleet.hosts:

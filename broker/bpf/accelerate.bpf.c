@@ -170,12 +170,12 @@ INLINE enum verdict examine(struct __sk_buff *skb, struct frame *frame, struct w
 	return parse_message(frame);
 }
 
-/* Whether the controller sent the PINGREQ that this answers, and wants nobody to see the answer. */
+/* Whether the controller asked what this answers, and wants nobody to see the answer. */
 INLINE int is_kept_back(const struct frame *frame)
 {
 	struct client *client;
 
-	if (frame->protocol != MQTT_SN || frame->unread || frame->message[1] != 0x17)
+	if (!is_answer(frame))
 		return 0;
 	client = bpf_map_lookup_elem(&clients, &frame->to);
 	if (!client || !client->keep_back)
@@ -217,7 +217,7 @@ INLINE int tell(struct __sk_buff *skb, const struct frame *frame, const struct w
 		return verdict;
 	if (who->from_broker) {
 		flags |= FROM_BROKER;
-		if (frame->reason == MESSAGE && is_kept_back(frame)) {
+		if (is_kept_back(frame)) {
 			flags |= KEPT_BACK;
 			verdict = TC_ACT_SHOT;
 		}

@@ -325,6 +325,10 @@ INLINE enum verdict parse_mqtt_udp(struct frame *frame)
 	if (!name || name > MAX_NAME || remaining < 2 + name) /* no rule has such a name */
 		return count(frame, LENGTH, GONE);
 	at += 2;
+	if (m[at] == '$' && m[0] == 0x30) { /* between one client and the broker */
+		frame->reason = MESSAGE;
+		return REPORT;
+	}
 	frame->key.kind = NAME;
 	frame->key.name_length = name;
 	copy_octets(frame->key.name, m + at, MAX_NAME);
@@ -387,6 +391,27 @@ INLINE enum verdict parse_message(struct frame *frame)
 	return verdict;
 }
 
+/* mqtt-udp: CONNACK with code 1, which changes nothing. */
+INLINE int says_wrong_level(const __u8 *m)
+{
+	return m[0] == 0x20 && m[1] == 2 && !m[2] && m[3] == 1;
+}
+
+/* Whether a reported frame of the broker may answer the controller's question in a client's name. */
+INLINE int is_answer(const struct frame *frame)
+{
+	const __u8 *m = frame->message;
+
+	if (frame->unread || frame->reason != MESSAGE)
+		return 0;
+	if (frame->protocol == MQTT_SN)
+		return m[1] == 0x17;
+	/* CONNACK with code 1, or a PUBLISH to $proof. */
+	return says_wrong_level(m) ||
+	       (m[0] == 0x30 && load16(m + 2) == 6 && m[4] == '$' && m[5] == 'p' && m[6] == 'r' &&
+		m[7] == 'o' && m[8] == 'o' && m[9] == 'f');
+}
+
 /* Whether a reported frame may change who receives what: the table of section 11. */
 INLINE int may_change_receivers(const struct frame *frame, int from_broker)
 {
@@ -398,8 +423,8 @@ INLINE int may_change_receivers(const struct frame *frame, int from_broker)
 	if (frame->reason != MESSAGE)
 		return 0;
 	if (frame->protocol == MQTT_UDP)
-		return from_broker ? m[0] >> 4 == 2 || m[0] >> 4 == 9
-				   : m[0] >> 4 != 12;
+		return from_broker ? m[0] >> 4 == 9 || (m[0] >> 4 == 2 && !says_wrong_level(m))
+				   : m[0] >> 4 != 12 && m[0] >> 4 != 3;
 	switch (m[at]) {
 	case 0x0a: /* REGISTER */
 	case 0x05: /* CONNACK */

@@ -13,7 +13,9 @@ import pytest
 from run_rig import Told, bench, wired
 
 from mqtick.lab import cli
+from mqtick.lab.brokers import matrix as brokers
 from mqtick.lab.brokers.matrix import (
+    BrokerKeys,
     experiments_of,
     load_brokers,
     result_json,
@@ -249,6 +251,108 @@ def test_the_runner_itself_runs_it(tmp_path: Path) -> None:
     assert [one.captured for one in outcome.runs.values()] == [1, 1]
 
 
+# -- mqtick-load --------------------------------------------------------------------------------
+
+PRINTED = {
+    "fanout": {
+        "rows": [{"key": "lost", "median": 3.0}],
+        "lists": {"broker_first_us": [50.0, 70.0, 60.0], "broker_skew_us": [10.5, 11.5]},
+        "notes": [],
+    },
+    "limit": {"rows": [], "lists": {"limits": [9000.0, 11000.0]}, "notes": ["THE LOAD TOOL, ..."]},
+}
+
+
+@pytest.fixture
+def load_program(tmp_path: Path) -> str:
+    """A stand-in for mqtick-load, which writes down how it was called."""
+    for name, printed in PRINTED.items():
+        (tmp_path / name).write_text(json.dumps(printed))
+    program = tmp_path / "mqtick-load"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\ncat {tmp_path}/$1\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def loaded(files: Path, run: FakeRun, load_program: str, **others: Any) -> Any:
+    made = experiments(files, subscribers=(2, 50), shots=7)
+    ours = {"mosquitto": BrokerKeys(launch=("x",))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(brokers, "launched", lambda *_: contextlib.nullcontext())
+        return run_matrix(
+            made,
+            files / "out",
+            say=lambda _: Told(),
+            run=run,
+            keys=ours,
+            load_program=load_program,
+            **{"resume": False, **others},
+        )
+
+
+def test_each_broker_is_measured_by_mqtick_load_in_its_turn(
+    files: Path, run: FakeRun, load_program: str
+) -> None:
+    outcome = loaded(files, run, load_program)
+    calls = [line.split() for line in (files / "calls").read_text().splitlines()]
+    # What others may use is not driven to its limit.
+    assert [call[0] for call in calls] == ["fanout", "fanout", "limit", "fanout", "fanout"]
+    assert [call[call.index("--subscribers") + 1] for call in calls[:2]] == ["2", "50"]
+    assert all(call[call.index("--messages") + 1] == "7" for call in calls[:2])
+    assert "10.0.0.2:1884" in calls[3]
+    assert calls[3][calls[3].index("--mqtt") + 1] == "3.1.1"
+    text = result_text(outcome)
+    rows = [line.split() for line in text.splitlines()]
+    # The same columns as for shots: N, n, missed, mean, sd, median, p99, max.
+    expected = ["2", "3", "3", "60.00", "10.00", "60.00"]
+    assert ["mosquitto", *expected] in [row[:7] for row in rows]
+    assert ["nats", *expected] in [row[:7] for row in rows]
+    assert ["mosquitto", "-", "2", "0", "10000.00"] in [row[:5] for row in rows]
+    assert "latency by mqtick-load: the first copy's arrival minus the message's sending" in text
+    assert "messages a second to the broker\n" in text
+    assert "mosquitto: THE LOAD TOOL" in text
+    assert "nats: its limit was not sought" in text
+    said = result_json(outcome)["brokers"]["mosquitto"]["mqtick_load"]
+    assert len(said["rows"]) == 5
+    assert json.dumps(said)
+
+
+def test_what_mqtick_load_found_is_kept_and_not_measured_twice(
+    files: Path, run: FakeRun, load_program: str
+) -> None:
+    loaded(files, run, load_program)
+    (files / "calls").unlink()
+    (files / "out" / "nats" / "mqtick-load.json").unlink()
+    run.calls.clear()
+    outcome = loaded(files, run, load_program, resume=True)
+    assert run.calls == []
+    assert len((files / "calls").read_text().splitlines()) == 2
+    assert "10000.00" in result_text(outcome)
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("echo 'mqtick-load: no luck.' >&2; exit 1", "mosquitto: mqtick-load fanout: no luck."),
+        ("echo '{'", "mosquitto: mqtick-load fanout: Expecting"),
+        ("echo '{\"rows\": 7}'", "mqtick-load.json cannot be read"),
+    ],
+)
+def test_a_measurement_that_fails_is_said_and_the_next_one_goes_on(
+    files: Path, run: FakeRun, load_program: str, script: str, says: str
+) -> None:
+    Path(load_program).write_text(f"#!/bin/sh\n{script}\n")
+    outcome = loaded(files, run, load_program)
+    assert outcome.code == 0
+    assert says in result_text(outcome)
+
+
+def test_ctrl_c_in_mqtick_load_ends_the_row(files: Path, run: FakeRun, load_program: str) -> None:
+    Path(load_program).write_text("#!/bin/sh\nexit 130\n")
+    outcome = loaded(files, run, load_program)
+    assert (outcome.code, list(outcome.runs)) == (INTERRUPTED, ["mosquitto"])
+
+
 # -- the command line ------------------------------------------------------------------------------
 
 
@@ -256,6 +360,7 @@ def test_the_command_line_runs_prints_and_resumes(
     files: Path, run: FakeRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "run_experiment", run)
+    monkeypatch.setattr(command, "found", lambda: None)
     words = ["run", str(files / "experiment.toml"), "--broker-matrix", str(files / "brokers.toml")]
     assert cli.main(words) == 2
     assert "--out FOLDER is missing" in capsys.readouterr().err
@@ -264,7 +369,9 @@ def test_the_command_line_runs_prints_and_resumes(
     assert cli.main([*words, "--check-config"]) == 0
     out = ["--out", str(files / "out"), "--quiet"]
     assert cli.main([*words, *out, "--subscribers", "2"]) == 0
-    assert "SIMULATED: skew" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "SIMULATED: skew" in said.out
+    assert "mqtick-load is not installed here" in said.err
     assert cli.main([*words, *out]) == 2
     capsys.readouterr()
     assert cli.main([*words, *out, "--resume", "--json", "--subscribers", "2"]) == 0

@@ -22,6 +22,6 @@ def test_every_test_that_the_threat_model_names_is_there() -> None:
 def test_every_attacker_has_a_row_that_says_what_shows_it() -> None:
     reach = TEXT.partition("## Who may attack")[2].partition("## Keys")[0]
     attackers = re.findall(r"^\| (\*\*[^|]*?\*\*)", reach, re.MULTILINE)
-    assert len(attackers) == 8
+    assert len(attackers) == 10
     table = TEXT.partition("## What shows it")[2].partition("| claim |")[0]
     assert [name for name in attackers if name not in table] == []

@@ -12,6 +12,7 @@ from mqtick.analysis.captures.from_captures import measurement_from_captures
 from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.clocks.clock_log import ClockLog
 from mqtick.analysis.clocks.log_files import LogKind, kind_of, log_of, open_log, parts_of
+from mqtick.analysis.clocks.offset_text import ColumnUnits, units_of
 from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
 from mqtick.analysis.measurement import CLOCK, Measurement, TimeErrors
 from mqtick.analysis.readers.registry import HEAD_OCTETS
@@ -20,11 +21,11 @@ from mqtick.recording.by_hand import ByHandError, kept
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.run_folder import RECORD, load_run
 
-__all__ = ["LoadError", "files_in", "load", "refuse_for_run", "run_folder_of"]
+__all__ = ["LoadError", "files_in", "load", "needs_units", "refuse_for_run", "run_folder_of"]
 
 _OPTIONS: Final = tuple(each.name for each in fields(CaptureOptions))
 _OF_RUNS: Final = ("title", "timebase_ppm", "channel_uncertainty_fs", "by_hand")
-_OF_LOGS: Final = ("title", "simulated")
+_OF_LOGS: Final = ("title", "simulated", "units")
 """What may be said of a run folder, and of logs; the rest they say themselves."""
 _FLAGS: Final = {
     "cable_delay_fs": "--cable-delay",
@@ -51,7 +52,7 @@ def load(
     `load("a.csv", channels={"publisher": "1", "first": "2", "last": "3"})`: every field of
     `CaptureOptions` may be given by name, or all of them as `options`. Of a run folder, title,
     timebase_ppm, channel_uncertainty_fs and by_hand count (without by_hand what the folder keeps of
-    it), of logs title and simulated; they say the rest themselves, and LoadError says so.
+    it), of logs title, simulated and units; they say the rest themselves, and LoadError says so.
     `progress` is told how many of how many were read; a run folder is read by that many
     `processes`. CaptureError and RunFolderError say what cannot be read, and what to do; TypeError
     that there is no such option.
@@ -65,8 +66,14 @@ def load(
     if (run := run_folder_of(named)) is not None:
         return _of_run(run, options, progress, processes)
     files = files_in(named)
-    kinds = {path: _log_kind(path) for path in files}
+    units = _units_of(options.units)
+    kinds = {path: _log_kind(path, units) for path in files}
     logs = [path for path, kind in kinds.items() if kind is not None]
+    if options.units and not any(kind and kind.said_units for kind in kinds.values()):
+        raise LoadError(
+            f"{files[0]} is not two columns of numbers without a line of names that says their "
+            "units; leave --units out."
+        )
     if not logs:
         return measurement_from_captures(files, options, progress)
     if len(logs) < len(kinds):
@@ -160,7 +167,22 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
 _SAMPLES: Final = LogKind("a client's sample log", lambda _: None)
 
 
-def _log_kind(path: Path) -> LogKind | None:
+def needs_units(path: Path, units: str) -> bool:
+    """Whether a log, or one of a folder, is read only if its units are said; LoadError."""
+    if run_folder_of([path]) is not None:
+        return False
+    kinds = (_log_kind(each, _units_of(units)) for each in files_in([path]))
+    return any(kind is not None and kind.said_units for kind in kinds)
+
+
+def _units_of(text: str) -> ColumnUnits | None:
+    try:
+        return units_of(text) if text else None
+    except ValueError as error:
+        raise LoadError(f"--units {error}.") from None
+
+
+def _log_kind(path: Path, units: ColumnUnits | None) -> LogKind | None:
     """Return which kind of log a file is, None where it is none."""
     try:
         if not path.is_file():  # a pipe would wait forever
@@ -169,7 +191,7 @@ def _log_kind(path: Path) -> LogKind | None:
             is_sample_log = recognises(stream.read(HEAD_OCTETS))
     except (OSError, ValueError):
         return None  # the readers of captures say why
-    return _SAMPLES if is_sample_log else kind_of(path)
+    return _SAMPLES if is_sample_log else kind_of(path, units)
 
 
 def _name(kind: LogKind | None) -> str:

@@ -33,6 +33,8 @@ class CaptureOptions:
         simulated: whether what was recorded was simulated.
         by_hand: thresholds, inversions and a window, where finding the edges fails.
         every_event: whether each edge of the publisher is an event, in a triggered record too.
+        units: of two columns of text without a line of names, that of the times and that of the
+            offsets: "s,ns"; "s,-ns" where these are local minus reference.
         within_fs: with `every_event`, the longest time from an event to an answer; 0: up to the
             usual time between two events.
     """
@@ -50,6 +52,7 @@ class CaptureOptions:
     by_hand: ByHand = UNTOUCHED
     every_event: bool = False
     within_fs: int = 0
+    units: str = ""
 
     def subscribers_of(self, paths: Sequence[Path]) -> int:
         """Return N of a capture that was read from these files, 0 where nothing was said."""

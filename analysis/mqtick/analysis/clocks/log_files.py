@@ -15,7 +15,12 @@ from typing import BinaryIO, Final
 
 from mqtick.analysis.clocks import chrony_logs, linuxptp_lines
 from mqtick.analysis.clocks.clock_log import ClockLog, LeftOutError, Series, Value
-from mqtick.analysis.clocks.offset_text import reader_below
+from mqtick.analysis.clocks.offset_text import (
+    ColumnUnits,
+    delimiter_of,
+    reader_below,
+    reader_in,
+)
 from mqtick.recording.capture import CaptureError
 
 __all__ = ["LogKind", "kind_of", "log_of", "open_log", "parts_of"]
@@ -39,11 +44,13 @@ class LogKind:
         name: of the kind, as it is said.
         parse: what a line says; None where it is about something else, ValueError if it is wrong.
         note: what a reader of the report has to know about its values, "" for nothing.
+        said_units: whether the user said what its columns are.
     """
 
     name: str
     parse: Parser
     note: str = ""
+    said_units: bool = False
 
 
 _CHRONY: Final = {
@@ -66,26 +73,34 @@ _CHRONY: Final = {
         "bounds the error.",
     ),
 }
+_TWO_COLUMNS: Final = "two columns of text"
+_OFFSETS: Final = (
+    "the offset is taken as reference minus local (positive: the clock is behind), {}; nothing "
+    "bounds the error."
+)
 _LINUXPTP: Final = LogKind(
     "linuxptp's output",
     linuxptp_lines.offset,
     "the printed offset negated, since linuxptp counts it the other way round; the interval is "
-    "ptp4l's path delay, or half of phc2sys's delay.",
+    "ptp4l's path delay, or half of phc2sys's delay; ts2phc's errors have no bound.",
 )
 
 
-def kind_of(path: Path) -> LogKind | None:
-    """Return which kind of log a file is, None where it is none of them; never raises."""
+def kind_of(path: Path, units: ColumnUnits | None = None) -> LogKind | None:
+    """Return which kind of log a file is, None where it is none of them; never raises.
+
+    Two columns of text without a line of names are one if their `units` are said.
+    """
     try:
         if not path.is_file():  # a pipe would wait forever
             return None
         with _opened(path) as stream:
-            return _kind(stream.read(_HEAD_OCTETS))
+            return _kind(stream.read(_HEAD_OCTETS), units)
     except (OSError, ValueError, EOFError, zlib.error):
         return None  # the readers of captures say why
 
 
-def _kind(head: bytes) -> LogKind | None:
+def _kind(head: bytes, units: ColumnUnits | None) -> LogKind | None:
     for name, banner in chrony_logs.BANNERS.items():
         if banner in head and head.count(b"====") > 1:
             return _CHRONY[name]
@@ -98,13 +113,23 @@ def _kind(head: bytes) -> LogKind | None:
             if _is_row(kind.parse, line):
                 return kind
         if (parse := reader_below(line)) is not None:
-            return LogKind(
-                "two columns of text",
-                parse,
-                "the offset is taken as reference minus local (positive: the clock is behind), as "
-                "the line of names says; nothing bounds the error.",
-            )
-    return None
+            return LogKind(_TWO_COLUMNS, parse, _OFFSETS.format("as the line of names says"))
+    return _bare(lines, units) if units else None
+
+
+def _bare(lines: list[str], units: ColumnUnits) -> LogKind | None:
+    """Return what reads two columns of numbers below one line of words at most."""
+    rows = [line for line in lines if line.strip() and not line.startswith(("#", "%"))]
+    heading = ""
+    if rows and not any(map(str.isdecimal, rows[0])):
+        heading = rows.pop(0).strip()
+    delimiter = delimiter_of(rows[0]) if rows else None
+    if delimiter is None:
+        return None
+    said = "its sign turned" if units.to_ns < 0 else "as --units says"
+    return LogKind(
+        _TWO_COLUMNS, reader_in(units, delimiter, heading), _OFFSETS.format(said), said_units=True
+    )
 
 
 def _is_row(parse: Parser, line: str) -> bool:

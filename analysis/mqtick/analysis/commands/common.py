@@ -23,6 +23,7 @@ __all__ = [
     "PROCESSES",
     "WrongUseError",
     "add_output_flags",
+    "add_units_flag",
     "finish",
     "limits_of",
     "number_in",
@@ -62,6 +63,17 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     add_paper_flags(parser)
+
+
+def add_units_flag(parser: argparse.ArgumentParser) -> None:
+    """Add what says the units of two columns of text."""
+    parser.add_argument(
+        "--units",
+        default="",
+        metavar="TIME,OFFSET",
+        help="units of two columns of text without a line of names, when and how far a clock was "
+        "off: s,ns (or s,-ns where the offsets are local minus reference)",
+    )
 
 
 def _confidence(text: str) -> float:

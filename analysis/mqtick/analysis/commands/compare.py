@@ -10,13 +10,14 @@ from mqtick.analysis.commands.common import (
     PROCESSES,
     WrongUseError,
     add_output_flags,
+    add_units_flag,
     finish,
     limits_of,
     results_of,
     watch,
 )
 from mqtick.analysis.commands.report import command_line
-from mqtick.analysis.load import load
+from mqtick.analysis.load import load, needs_units
 from mqtick.service.commandline import Exit, fail
 
 __all__ = ["add"]
@@ -47,6 +48,7 @@ def add(commands: Any) -> None:
         metavar="PATH",
         help="two or more run folders, logs, or folders of logs",
     )
+    add_units_flag(parser)
     add_output_flags(parser)
     parser.set_defaults(call=_call)
 
@@ -59,8 +61,19 @@ def _call(args: argparse.Namespace) -> int:
                 "`compare` out."
             )
         limits = limits_of(args)
+        need = [bool(args.units) and needs_units(path, args.units) for path in args.paths]
+        if args.units and not any(need):
+            raise WrongUseError(
+                f"nothing of what is named needs --units {args.units}; leave it out."
+            )
         measurements = [
-            load(path, progress=watch(args, path.name), processes=PROCESSES) for path in args.paths
+            load(
+                path,
+                units=args.units if needed else "",
+                progress=watch(args, path.name),
+                processes=PROCESSES,
+            )
+            for path, needed in zip(args.paths, need, strict=True)
         ]
         titles = [measurement.title for measurement in measurements]
         for path, measurement in zip(args.paths, measurements, strict=True):

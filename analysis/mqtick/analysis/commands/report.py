@@ -19,6 +19,7 @@ from mqtick.analysis.commands.common import (
     PROCESSES,
     WrongUseError,
     add_output_flags,
+    add_units_flag,
     finish,
     limits_of,
     number_in,
@@ -43,6 +44,7 @@ examples:
   mqtick-report pps.sr --kind clock --channels reference=D0,pi4=D1,pi5=D2
   mqtick-report samples.jsonl
   mqtick-report /var/log/chrony/tracking.log
+  mqtick-report phase.txt --units s,ns
   mqtick-report runs/today --figure skew --width 88mm --format pdf,pgf --tables latex
   mqtick-report runs/today --tables-only --junit skew.xml --markdown skew.md
 
@@ -50,7 +52,8 @@ Without --channels it draws what is in the files (as `look` does), and says whic
 (exit code 0; 2 if --limit, --json, --out or files for a paper or a pipeline ask for a report).
 
 Logs of clocks: a client's sample log, chrony's tracking.log, measurements.log, statistics.log,
-lines of ptp4l and phc2sys, two columns of text (`time [s],offset [ns]`).
+lines of ptp4l, phc2sys and ts2phc, two columns of text (`time [s],offset [ns]`; without such a line
+of names: --units s,ns).
 
 files that are recognised by their content (untested: no file from such an instrument was
 available): {formats}
@@ -92,6 +95,7 @@ def add(commands: Any) -> None:
         metavar="NS",
         help="by how much two channels may still differ after deskew, in ns (default 0)",
     )
+    add_units_flag(parser)
     parser.add_argument(
         "--automatic",
         action="store_true",
@@ -147,6 +151,7 @@ def _call(args: argparse.Namespace) -> int:
             timebase_ppm=args.timebase_ppm,
             title=args.title,
             channel_uncertainty_fs=args.deskew_uncertainty,
+            units=args.units,
         )
         run = run_folder_of(args.paths)
         if args.automatic and run is not None:

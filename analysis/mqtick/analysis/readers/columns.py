@@ -6,10 +6,14 @@ short, its rows are read one by one, and what is not a number becomes NaN: no ce
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import io
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from decimal import Decimal, DecimalException
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +52,8 @@ _OVERRANGE: Final = 9e36
 _INFINITY: Final = ("\u221e", "\u221e".encode().decode("latin-1"))
 """PicoScope's mark of overrange, in a head and in rows."""
 
+_NO_NUMBERS: Final = {"nan", "n/a", "na", "null", "none"}
+_MOST_WORDS: Final = 100
 _CONTROL: Final = bytes(set(range(32)) - {9, 10, 13, 12, 26})
 
 
@@ -78,6 +84,9 @@ def head_lines(head: bytes) -> list[str]:
 def cells_of(line: str, delimiter: str = ",") -> list[str]:
     """Return the cells of a line, without quotes and the spaces around them."""
     cells = line.split(delimiter) if delimiter else line.split()
+    if '"' in line and delimiter:  # which may stand between quotes too
+        with contextlib.suppress(csv.Error):
+            cells = next(csv.reader([line.strip("\r\n")], delimiter=delimiter), [""])
     return [cell.strip().strip('"').strip() for cell in cells]
 
 
@@ -112,6 +121,8 @@ class Columns:
         exact: the column that is kept in 64 bits, because it counts or has times; the others have
             32 bits, which is more than any converter. None where all are samples.
         factor: what the numbers of that column are multiplied by.
+        largest: where the first of them is further from 0, after that, it is subtracted from all,
+            as decimals: seconds since 1970 with their microseconds have no room in 64 bits.
     """
 
     first_row: int
@@ -121,6 +132,7 @@ class Columns:
     every_row: bool = False
     exact: int | None = None
     factor: float = 1.0
+    largest: float = math.inf
 
     def octets(self, rows: int) -> int:
         """Return how much memory that many rows take, at most (while codes are made of them)."""
@@ -133,7 +145,8 @@ class Rows:
     """The numbers of a file, by the number of their column, and what its rows look like.
 
     `size` is that of the file in octets: room is made for as much as its first rows suggest. What
-    is not written to takes no memory.
+    is not written to takes no memory. `origin` is what was subtracted from the exact column,
+    `words` the first lines that have words where it should have a number: they are no rows.
     """
 
     layout: Columns
@@ -143,6 +156,8 @@ class Rows:
     columns: dict[int, Floats] = field(default_factory=dict)
     first_lines: list[str] = field(default_factory=list)
     last_lines: list[str] = field(default_factory=list)
+    origin: Decimal | None = None
+    words: list[str] = field(default_factory=list)
 
     def column(self, column: int, first: int = 0, last: int | None = None) -> Floats:
         """Return one column as it is kept, or its rows from `first` to before `last`."""
@@ -187,9 +202,12 @@ class Rows:
                 "file."
             )
         if self.layout.decimal_comma:
+            if "." in text:
+                self._refuse_points(text, path)
             text = text.replace(",", ".")
         if not self.first_lines:
             self.first_lines = text[: 1 << 13].splitlines()[:_SAMPLES]
+            self.origin = self._origin()
         self.last_lines = text[-(1 << 13) :].splitlines()[1:][-_SAMPLES:] or [text.strip()]
         part = self._parsed(text)
         self.octets_read += len(block)
@@ -202,9 +220,48 @@ class Rows:
                 "Save a shorter record, fewer channels, or a binary format."
             )
 
+    def _origin(self) -> Decimal | None:
+        """Return the first number of the exact column if it is too large to be kept."""
+        if self.layout.exact is None:
+            return None
+        cells = (self._cell(line, self.layout.exact) for line in self.first_lines)
+        first = next((cell for cell in cells if math.isfinite(number(cell))), "0")
+        return (
+            Decimal(first)
+            if abs(number(first)) * self.layout.factor > self.layout.largest
+            else None
+        )
+
+    def _since(self, cell: str) -> float:
+        """Return a number of the exact column, less its origin."""
+        if self.origin is None or not math.isfinite(number(cell)):
+            return number(cell)
+        return float(Decimal(cell.strip()) - self.origin)
+
+    def _refuse_points(self, text: str, path: Path) -> None:
+        """CaptureError where numbers with a decimal comma have points too."""
+        for line in text.splitlines():
+            for column in self.layout.columns:
+                if _GROUPED.fullmatch(cell := self._cell(line, column)):
+                    raise CaptureError(f"{path}: the number {cell!r} has {_GROUPS}")
+
+    def refuse_groups(self, path: Path) -> None:
+        """CaptureError where 1.000 stands among whole numbers, and may be a thousand."""
+        lines = (
+            [*self.first_lines, *self.last_lines] if self.layout.delimiter in (";", "\t") else []
+        )
+        for column in self.layout.columns if not self.layout.decimal_comma else ():
+            cells = {cell for line in lines if (cell := self._cell(line, column))}
+            grouped = {cell for cell in cells if _THOUSANDS.fullmatch(cell)}
+            if grouped and grouped < cells and all(map(_WHOLE.fullmatch, cells - grouped)):
+                raise CaptureError(f"{path}: the number {min(grouped)!r} may have {_GROUPS}")
+
     def _parsed(self, text: str) -> Floats:
         if not text.strip():
             return np.empty((0, len(self.layout.columns)))
+        since: dict[int | str, Callable[[str], float]] = {}
+        if self.origin is not None and self.layout.exact is not None:
+            since[self.layout.exact] = self._since
         for fill in (False, True):
             whole = _holes_filled(text, self.layout.delimiter) if fill else text
             try:
@@ -213,9 +270,11 @@ class Rows:
                     delimiter=self.layout.delimiter or None,
                     usecols=self.layout.columns,
                     comments=None,
+                    converters=since or None,
+                    encoding=None,
                     ndmin=2,
                 )
-            except (ValueError, IndexError):
+            except (ValueError, IndexError, DecimalException):
                 continue
             with np.errstate(invalid="ignore"):
                 over = np.abs(values) >= _OVERRANGE
@@ -231,10 +290,24 @@ class Rows:
             if not line.strip():
                 continue
             cells = cells_of(line, self.layout.delimiter)
-            row = [number(cells[c]) if c < len(cells) else np.nan for c in self.layout.columns]
+            if self._is_words(cells):
+                self.words += [line] if len(self.words) < _MOST_WORDS else []
+                continue
+            row = [
+                (self._since if c == self.layout.exact else number)(cells[c])
+                if c < len(cells)
+                else np.nan
+                for c in self.layout.columns
+            ]
             if self.layout.every_row or not all(np.isnan(value) for value in row):
                 rows.append(row)
         return np.array(rows, np.float64).reshape(len(rows), len(self.layout.columns))
+
+    def _is_words(self, cells: list[str]) -> bool:
+        exact = self.layout.exact
+        if exact is None or exact >= len(cells) or cells[exact].casefold() in _NO_NUMBERS:
+            return False
+        return cells[exact][:1].isalpha() and not is_number(cells[exact])
 
     def whole(self, line: str) -> bool:
         """Whether a line without an end may be whole: as many cells, and the last one as long."""
@@ -257,6 +330,13 @@ def _holes_filled(text: str, delimiter: str) -> str:
     )
 
 
+_GROUPED: Final = re.compile(r"[-+]?[\d.,]*\.[\d.,]*(?:[eE][-+]?\d+)?")
+_THOUSANDS: Final = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3})+")
+_WHOLE: Final = re.compile(r"[-+]?\d{1,3}")
+_GROUPS: Final = (
+    "a point between its thousands. Save the numbers without, since a point is a decimal point "
+    "elsewhere."
+)
 _DIGITS: Final = re.compile(r"[-+]?\d*\.?(\d*)(?:[eE]([-+]?\d{1,3}))?$")
 
 
@@ -302,4 +382,7 @@ def read_rows(path: Path, layout: Columns, notes: list[str]) -> Rows:
             f"{path} has a head but no row of numbers after it; the instrument had not finished "
             "saving it, or the copy failed. Save it again."
         )
+    rows.refuse_groups(path)
+    if rows.origin is not None:
+        notes.append(f"The times were counted from the first one, {rows.origin:f}.")
     return rows

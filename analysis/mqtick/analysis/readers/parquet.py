@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.heads import time_unit
-from mqtick.analysis.readers.text_capture import split_unit, unit_of
 from mqtick.analysis.readers.text_grid import grid_of
+from mqtick.analysis.readers.units import named, time_unit, unit_of
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
+from mqtick.recording.octets import LONGEST_S
 from mqtick.recording.quantise import waveform_of_volts
 from mqtick.recording.sigrok import LOGIC_V
 from mqtick.recording.units import Floats
@@ -62,13 +62,14 @@ def _read(path: Path, notes: list[str]) -> Iterator[Capture]:
                 if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or _is_bool(kind)):
                     notes.append(f"Column {name!r} is of type {kind} and was left out.")
                     continue
-                channel, unit = split_unit(name)
-                factor = unit_of(unit, "V")
+                column = named(path, name)
+                if column.note:
+                    notes.append(column.note)
+                if column.to_volts is None:
+                    continue
                 volts = _numbers(file.read([name]).column(0))
-                volts *= LOGIC_V if _is_bool(kind) else factor or 1.0
-                signals[channel if factor or not unit else name] = waveform_of_volts(
-                    volts, grid.interval_fs, grid.start_fs
-                )
+                volts *= LOGIC_V if _is_bool(kind) else column.to_volts
+                signals[column.name] = waveform_of_volts(volts, grid.interval_fs, grid.start_fs)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         if isinstance(error, CaptureError):
             raise
@@ -106,6 +107,8 @@ def _times(column: Any, kind: Any, to_s: float) -> tuple[Floats, float]:
         since = (ticks - ticks[:1].sum()).astype(np.float64)
         return since * to_s, to_s
     times = _numbers(column) * to_s
+    if times.size and abs(times[0]) > LONGEST_S:
+        times -= times[0]
     largest = float(np.abs(times[np.isfinite(times)]).max(initial=0.0))
     return times, float(np.spacing(largest))
 

@@ -2,53 +2,28 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.readers.columns import Columns, Floats, Rows, read_rows
+from mqtick.analysis.readers.columns import Columns, Floats, Rows, cells_of, read_rows
 from mqtick.analysis.readers.text_grid import UNEVEN_TIMES, Grid, grid_of, once
 from mqtick.analysis.readers.text_transitions import is_changes, is_levels, transitions_of
 from mqtick.analysis.readers.time_column import even_times, steps_of
+from mqtick.analysis.readers.units import time_unit
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
+from mqtick.recording.octets import LONGEST_S
 from mqtick.recording.quantise import waveform_of_volts
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Column", "Grid", "Plan", "open_plan", "split_unit", "unit_of"]
+__all__ = ["Column", "Grid", "Plan", "open_plan"]
 
-_UNITS: Final = {"": 1.0, "k": 1e3, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
-
-
-def unit_of(text: str, of: str) -> float | None:
-    """Return the factor of a unit to its base ("mV" of "V" is 0.001), None if it is not one."""
-    text = text.strip().strip("[]()").strip()
-    words = {"V": ("V", "Volt", "volt", "Volts", "volts"), "s": ("s", "sec", "second", "seconds")}
-    for word in words[of]:
-        if text.casefold() == word.casefold():
-            return 1.0
-        prefix = text.removesuffix(word)
-        if prefix != text and prefix in _UNITS:
-            return _UNITS[prefix]
-    full = {"milli": 1e-3, "micro": 1e-6, "nano": 1e-9}
-    for prefix, factor in full.items():
-        if text.casefold().startswith(prefix) and text[len(prefix) :].casefold() in words[of]:
-            return factor
-    return None
-
-
-_UNIT: Final = re.compile(r"(.*?)\s*(?:\(([^()]*)\)|\[([^\[\]]*)\]|\s+in\s+(\S+))\s*$")
-
-
-def split_unit(cell: str) -> tuple[str, str]:
-    """Return name and unit of a column: "CH 1 (mV)", "CH1 [mV]", "C1 in mV"."""
-    found = _UNIT.match(f" {cell}")
-    if not found:
-        return cell.strip(), ""
-    return found[1].strip(), (found[2] or found[3] or found[4] or "").strip()
+_LATEST_S: Final = 10**10
+"""Seconds since 1970 are less until the year 2286; larger numbers are ms, us or ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +52,8 @@ class Plan:
         rows: how many rows the head announces, 0 where it does not.
         delimiter, decimal_comma: as Columns has them.
         triggered: whether time 0 is the trigger; None: where it lies within the record.
+        heading: the names, which may be repeated among the rows.
+        notes: what a reader of the report has to know of the columns.
     """
 
     format: str
@@ -93,6 +70,8 @@ class Plan:
     delimiter: str = ","
     decimal_comma: bool = False
     triggered: bool | None = True
+    heading: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
 
 
 def open_plan(path: Path, plan: Plan) -> CaptureFile:
@@ -109,7 +88,7 @@ def open_plan(path: Path, plan: Plan) -> CaptureFile:
 
 
 def _captures(path: Path, plan: Plan, notes: list[str]) -> Iterator[Capture]:
-    notes.clear()
+    notes[:] = plan.notes
     reads = [channel.column for channel in plan.channels]
     counts = plan.index_column if plan.grid else plan.time_column
     if counts is not None:
@@ -122,8 +101,15 @@ def _captures(path: Path, plan: Plan, notes: list[str]) -> Iterator[Capture]:
         every_row=counts is None,
         exact=counts,
         factor=1.0 if plan.grid else plan.to_seconds,
+        largest=math.inf if plan.grid else LONGEST_S,
     )
     rows = read_rows(path, layout, notes)
+    _look_at_words(path, plan, rows.words, notes)
+    if plan.unit_assumed and rows.origin is not None and abs(rows.origin) > _LATEST_S:
+        raise CaptureError(
+            f"{path}: the times, from {rows.origin:f} on, are no seconds since 1970, and nothing "
+            "says what they are. Name their unit in the head of the column: `time [us]`."
+        )
     if plan.rows > rows.count:
         notes.append(
             f"The head announces {plan.rows:,} samples and there are {rows.count:,}: the file was "
@@ -144,6 +130,24 @@ def _captures(path: Path, plan: Plan, notes: list[str]) -> Iterator[Capture]:
             )
     if not found:
         raise CaptureError(f"{path}: no channel has samples that can be read. " + " ".join(notes))
+
+
+def _look_at_words(path: Path, plan: Plan, lines: list[str], notes: list[str]) -> None:
+    """Say which lines are no rows; CaptureError where one has other names than the head."""
+    others = []
+    for line in lines:
+        cells = cells_of(line, plan.delimiter)
+        if plan.time_column is None or cells == plan.heading:
+            continue
+        if time_unit(cells[plan.time_column]) is not None:
+            raise CaptureError(
+                f"{path} has other names further down, {line.strip()[:80]!r}, and maybe other "
+                "units. Split it into a file for each line of names."
+            )
+        others.append(line.strip())
+    if others:
+        more = f" and {len(others) - 1} more were" if len(others) > 1 else " was"
+        notes.append(f"Among the rows, the line {others[0][:60]!r}{more} left out.")
 
 
 def _segments(
@@ -241,6 +245,9 @@ def _waveform(name: str, values: Floats, grid: Grid, notes: list[str]) -> Wavefo
         holes = _samples(last - first - known.size)
         once(notes, f"{name}: {holes} with no number among the others; it was left out.")
         return None
+    if last - first < values.size:
+        gone = _samples(values.size - (last - first))
+        once(notes, f"{name}: {gone} at its ends without a number; they were left out.")
     values = values[first:last]
     if finite.size < values.size:
         over = _samples(values.size - finite.size)

@@ -20,6 +20,8 @@ _TOLD: Final = 100.0
 """Uncertainty of the interval, in parts per million, above which a note tells it."""
 _THINNED_PPM: Final = 10_000.0
 """If a head's interval is further from that of the times, the samples were thinned out."""
+_KNOWN: Final = 0.9
+"""Share of the rows that have to have a time."""
 _SLOW_FS: Final = 10**10
 """Samples so far apart, in s, are usual where the times are in ms, us or ns instead."""
 _NAME_UNIT: Final = "If they are not in s, name the unit in the head of the column: `time [us]`."
@@ -58,10 +60,10 @@ def grid_of(
     apart that another one is likely.
     """
     known = int(np.isfinite(times).sum())
-    if known < 2:
+    if known < max(2, _KNOWN * times.size):
         raise CaptureError(
-            f"{path} has a segment with {known} times, too few for a time base; it is cut "
-            "off, or its time column does not hold times."
+            f"{path} has {known:,} times in a segment of {times.size:,} rows, too few for a time "
+            "base; it is cut off, or its times are no plain numbers (1 000 and 1,000 are none)."
         )
     even = even_times(times, resolution, told[0])
     if even is None:

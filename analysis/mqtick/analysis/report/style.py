@@ -236,14 +236,21 @@ def shortened(name: str, width: float) -> str:
 
 
 def figure_of(
-    width: float, height: float, title: str, *, simulated: bool, laid_out: bool = True
+    width: float,
+    height: float,
+    title: str,
+    *,
+    simulated: bool,
+    laid_out: bool = True,
+    is_square: bool = False,
 ) -> Figure:
     """Return a figure, in inches, that says what is shown, and SIMULATED where it is.
 
     Matplotlib lays out what is put into it, for which it draws everything twice, unless not
-    `laid_out`.
+    `laid_out`. For a paper it is less high, unless it `is_square`.
     """
-    height = max(height * _ON.get().height, min(height, _LOW))
+    if not is_square:
+        height = max(height * _ON.get().height, min(height, _LOW))
     layout: Any = "constrained" if laid_out else None
     figure = Figure(figsize=(width, height), dpi=100, facecolor=PAPER.light, layout=layout)
     FigureCanvasAgg(figure)
@@ -262,22 +269,22 @@ def limit(draw: Callable[..., Any], value: float, label: str) -> None:
 
 
 def legend(figure: Figure) -> None:
-    """Say what everything with a label is: beside its axes, or below a figure for a phone."""
+    """Say what everything with a label is: beside the axes, or below a figure for a phone."""
     width = float(figure.get_figwidth())
     entries: dict[str, Any] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
-        own = dict(zip(labels, handles, strict=True))
-        entries |= own
-        if own and is_wide(width):
-            axes.legend(
-                own.values(),
-                [wrapped(label, _BESIDE) for label in own],
-                loc="upper left",
-                bbox_to_anchor=(1.02, 1.0),
-                labelcolor=[handle.get_color() for handle in own.values()],
-            )
-    if not entries or is_wide(width):
+        entries |= dict(zip(labels, handles, strict=True))
+    if not entries:
+        return
+    if is_wide(width):
+        figure.legend(
+            entries.values(),
+            [wrapped(label, _BESIDE) for label in entries],
+            loc="outside right upper",
+            title="\N{NO-BREAK SPACE}",  # beside the figure's title, where SIMULATED may stand
+            labelcolor=[handle.get_color() for handle in entries.values()],
+        )
         return
     texts = [wrapped(label, width - 0.5) for label in entries]
     longest = max(len(line) for text in texts for line in text.split("\n"))

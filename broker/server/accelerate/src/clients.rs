@@ -1,15 +1,17 @@
 //! Who is connected to the broker, and what each is subscribed to, by what passes between them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use mqtick_sn::{Code, Filter, Message, Qos};
 
 use crate::controller::{SECOND_NS, Settings};
-use crate::names::{has_wildcards, matches};
+use crate::names::has_wildcards;
 use crate::plane::{Key, Topic};
 use crate::reason::Reason;
+mod leases;
+
 use crate::session::{Connect, MOST_NAMES, Named, Request, Session, State, Subscription};
 
 /// Sessions of clients that are away: more are strangers'.
@@ -32,6 +34,7 @@ struct Stranger {
     heard_ns: u64,
     id: Option<Rc<str>>,
     leaving: bool,
+    challenged: bool,
 }
 
 /// All of them.
@@ -48,8 +51,10 @@ pub struct Clients {
     stranger_ids: HashMap<Rc<str>, SocketAddr>,
     /// When there was last somebody for whom there was no room.
     crowded_ns: Option<u64>,
-    exact: HashMap<Rc<str>, HashSet<SocketAddr>>,
-    wild: HashSet<SocketAddr>, // with a filter that has wildcards, or no name
+    // Each with a number that grows in the order of subscription.
+    exact: HashMap<Rc<str>, HashMap<SocketAddr, u64>>,
+    wild: HashMap<SocketAddr, u64>, // with a filter that has wildcards, or no name
+    listed: u64,
     followed: usize,
     /// What has to be looked at again.
     pub dirty: Vec<Dirty>,
@@ -75,7 +80,8 @@ impl Clients {
             stranger_ids: HashMap::new(),
             crowded_ns: None,
             exact: HashMap::new(),
-            wild: HashSet::new(),
+            wild: HashMap::new(),
+            listed: 0,
             followed: 0,
             dirty: Vec::new(),
             restarts: 0,
@@ -93,7 +99,9 @@ impl Clients {
         );
         new.crowded_ns = self.crowded_ns;
         for (client, session) in std::mem::take(&mut self.sessions) {
-            new.add_stranger(now_ns, client, Some(session.as_said.id));
+            if session.state != State::New || session.lease.is_none() {
+                new.add_stranger(now_ns, client, session.id());
+            }
         }
         *self = new;
     }
@@ -137,22 +145,30 @@ impl Clients {
     /// Those who may be subscribed to a name.
     #[must_use]
     pub fn subscribed_to(&self, name: &str) -> Vec<SocketAddr> {
-        let exact = self.exact.get(name).into_iter().flatten();
-        let mut clients: Vec<SocketAddr> = exact.chain(&self.wild).copied().collect();
+        let mut clients = self.subscribed_to_exactly(name);
+        clients.extend(self.wild.keys());
         clients.sort_unstable();
         clients.dedup();
         clients
     }
 
+    /// Those who may be subscribed to a name as it is, in the order of subscription.
+    #[must_use]
+    pub fn subscribed_to_exactly(&self, name: &str) -> Vec<SocketAddr> {
+        in_order(self.exact.get(name).into_iter().flatten())
+    }
+
+    /// Those who may have filters with wildcards.
+    #[must_use]
+    pub fn with_wildcards(&self) -> Vec<SocketAddr> {
+        in_order(&self.wild)
+    }
+
     /// A client that is away, and whose kept session may be subscribed to a name.
     #[must_use]
     pub fn kept_for(&self, name: &str) -> Option<&Rc<str>> {
-        let is_it = |one: &Subscription| {
-            let filter = one.filter.as_ref();
-            filter.is_none_or(|filter| matches(filter, name))
-        };
         let mut all = self.kept.iter();
-        all.find(|(_, filters)| filters.iter().any(is_it))
+        all.find(|(_, filters)| filters.iter().any(|one| one.may_match(name)))
             .map(|(id, _)| id)
     }
 
@@ -189,20 +205,32 @@ impl Clients {
         if before && self.general_reason().is_none() {
             self.dirty.push(Dirty::All);
         }
-        let (mut gone, mut changed) = (Vec::new(), Vec::new());
+        let (mut gone, mut changed, mut over) = (Vec::new(), Vec::new(), Vec::new());
         for (client, session) in &mut self.sessions {
-            // Those who publish want their rules opened soon.
+            // Those who publish want their rules opened soon, and leases end in time.
             let is_due = now_ns.saturating_sub(session.looked_ns) >= SECOND_NS;
-            if !is_due && session.publishes.is_empty() {
+            if !is_due && session.publishes.is_empty() && session.lease.is_none() {
                 continue;
             }
-            session.looked_ns = now_ns;
-            let last_ns = heard_ns(client);
+            let last_ns = match is_due || session.lease.is_none() {
+                true => heard_ns(client),
+                false => None,
+            };
+            if is_due || session.lease.is_none() {
+                session.looked_ns = now_ns;
+            }
             if let Some(at_ns) = last_ns.filter(|at_ns| *at_ns > session.heard_ns) {
                 session.hear(at_ns.min(now_ns));
             }
+            if session.misses_an_answer(now_ns) {
+                changed.push(*client);
+            }
+            if session.is_refuted(now_ns) {
+                over.push(*client);
+            }
             let is_late = session.is_overdue(now_ns);
-            if last_ns.is_some() && session.is_gone(now_ns) {
+            let is_known = last_ns.is_some() || session.lease.is_some();
+            if is_known && session.is_gone(now_ns) {
                 gone.push(*client);
             } else if is_late != std::mem::replace(&mut session.late, is_late) {
                 // The broker may give it up meanwhile.
@@ -211,6 +239,7 @@ impl Clients {
             }
         }
         changed.iter().for_each(|client| self.touch(*client));
+        over.iter().for_each(|client| self.lease_ends(*client));
         gone.iter().for_each(|client| self.end(now_ns, *client));
     }
 
@@ -218,7 +247,8 @@ impl Clients {
     pub fn hear(&mut self, now_ns: u64, client: SocketAddr) {
         if let Some(session) = self.sessions.get_mut(&client) {
             session.hear(now_ns);
-            if std::mem::take(&mut session.late) {
+            // A lease is not longer for that.
+            if session.lease.is_none() && std::mem::take(&mut session.late) {
                 self.touch(client);
             }
         } else if let Some(stranger) = self.strangers.get_mut(&client) {
@@ -228,7 +258,7 @@ impl Clients {
 
     /// The broker takes somebody for a client of whom we do not know what he is subscribed to.
     pub fn estrange(&mut self, now_ns: u64, client: SocketAddr) {
-        let id = self.remove(client).map(|session| session.as_said.id);
+        let id = self.remove(client).and_then(|session| session.id());
         self.add_stranger(now_ns, client, id);
     }
 
@@ -253,6 +283,7 @@ impl Clients {
             heard_ns: now_ns,
             id,
             leaving: false,
+            challenged: false,
         };
         self.strangers.insert(client, stranger);
     }
@@ -328,15 +359,14 @@ impl Clients {
     }
 
     fn list(&mut self, client: SocketAddr, subscription: &Subscription) {
-        match &subscription.filter {
+        self.listed += 1;
+        let clients = match &subscription.filter {
             Some(filter) if !has_wildcards(filter) => {
-                let clients = self.exact.entry(Rc::clone(filter)).or_default();
-                clients.insert(client);
+                self.exact.entry(Rc::clone(filter)).or_default()
             }
-            _ => {
-                self.wild.insert(client);
-            }
-        }
+            _ => &mut self.wild,
+        };
+        clients.entry(client).or_insert(self.listed);
     }
 
     fn unlist(&mut self, client: SocketAddr, filter: &Rc<str>) {
@@ -390,11 +420,11 @@ impl Clients {
                 if let Some(session) = self.sessions.get_mut(&client) {
                     session.other_qos |= *qos != Qos::AtMostOnce;
                 }
-                let request = Request::Subscribe(self.subscription(filter));
+                let request = Request::Subscribe(vec![self.subscription(filter)]);
                 self.request(now_ns, client, *message_id, request);
             }
             Message::Unsubscribe { message_id, filter } => {
-                let request = Request::Unsubscribe(self.subscription(filter));
+                let request = Request::Unsubscribe(vec![self.subscription(filter)]);
                 self.request(now_ns, client, *message_id, request);
             }
             Message::Register {
@@ -486,14 +516,12 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
         };
-        let subscription = request.changes().cloned();
+        let subscriptions = request.changes().to_vec();
         if !session.ask(message_id, request) {
             return self.estrange(now_ns, client);
         }
-        if let Some(subscription) = subscription {
-            self.list(client, &subscription);
-            self.touch_filters(&[subscription]);
-        }
+        subscriptions.iter().for_each(|one| self.list(client, one));
+        self.touch_filters(&subscriptions);
     }
 
     /// A client answers the REGISTER of the broker.
@@ -741,11 +769,15 @@ impl Clients {
             return;
         };
         let is_kind = |request: &Request| matches!(request, Request::Subscribe(_));
-        let subscription = match session.answer(message_id, is_kind) {
-            Ok(Request::Subscribe(subscription)) => subscription,
+        let asked = match session.answer(message_id, is_kind) {
+            Ok(request) => request.changes().first().cloned(),
             Err(true) => return,
-            _ if code != Code::ACCEPTED => return,
-            _ => return self.estrange(now_ns, client),
+            Err(false) => None,
+        };
+        let subscription = match asked {
+            Some(subscription) => subscription,
+            None if code != Code::ACCEPTED => return,
+            None => return self.estrange(now_ns, client),
         };
         if code != Code::ACCEPTED {
             self.unlist_unused(client, &subscription);
@@ -775,16 +807,20 @@ impl Clients {
         };
         let is_kind = |request: &Request| matches!(request, Request::Unsubscribe(_));
         match session.answer(message_id, is_kind) {
-            Ok(Request::Unsubscribe(subscription)) => {
-                session.subscriptions.retain(|one| *one != subscription);
-                // A broker may take two ways to name it for one.
-                let mut rest = session.subscriptions.iter();
-                session.unclear |= rest.any(|one| one.filter == subscription.filter);
-                self.unlist_unused(client, &subscription);
-                self.touch_filters(&[subscription]);
+            Ok(request) => {
+                for subscription in request.changes() {
+                    session.subscriptions.retain(|one| one != subscription);
+                    // A broker may take two ways to name it for one.
+                    let mut rest = session.subscriptions.iter();
+                    session.unclear |= rest.any(|one| one.filter == subscription.filter);
+                }
+                for subscription in request.changes() {
+                    self.unlist_unused(client, subscription);
+                }
+                self.touch_filters(request.changes());
             }
             Err(true) => {}
-            _ => self.estrange(now_ns, client),
+            Err(false) => self.estrange(now_ns, client),
         }
     }
 
@@ -826,4 +862,11 @@ impl Clients {
             _ => {}
         }
     }
+}
+
+/// Clients in the order of their numbers.
+fn in_order<'a>(numbers: impl IntoIterator<Item = (&'a SocketAddr, &'a u64)>) -> Vec<SocketAddr> {
+    let mut found: Vec<_> = numbers.into_iter().collect();
+    found.sort_unstable_by_key(|(_, number)| **number);
+    found.into_iter().map(|(client, _)| *client).collect()
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::program::{Failure, Outcome};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 const MOST_WAITING: usize = 8;
 const LONGEST: usize = 512;
 
@@ -100,6 +100,10 @@ impl Drop for Control {
 /// # Errors
 /// Where none does, or it does not answer.
 pub fn ask(path: &Path, program: &str, question: &str) -> Outcome<String> {
+    ask_within(PATIENCE, path, program, question)
+}
+
+fn ask_within(most: Duration, path: &Path, program: &str, question: &str) -> Outcome<String> {
     let name = path.display();
     let fault = |error: io::Error| {
         Failure::Failed(format!(
@@ -107,15 +111,46 @@ pub fn ask(path: &Path, program: &str, question: &str) -> Outcome<String> {
         ))
     };
     let mut stream = UnixStream::connect(path).map_err(fault)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(fault)?;
+    stream.set_read_timeout(Some(most)).map_err(fault)?;
     stream
         .write_all(format!("{question}\n").as_bytes())
         .map_err(fault)?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).map_err(fault)?;
+    match stream.read_to_string(&mut answer) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            return Err(Failure::Failed(format!(
+                "{name}: {program} did not answer within {most:?}: it is busy, or hangs."
+            )));
+        }
+        read => read.map_err(fault)?,
+    };
     if answer.is_empty() {
         let error = io::Error::new(ErrorKind::InvalidData, "it has no answer");
         return Err(fault(error));
     }
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn who_gets_no_answer_is_told_that_the_program_is_busy_or_hangs() {
+        let path = std::env::temp_dir().join(format!("mqtick-control-{}", std::process::id()));
+        let _hangs = Control::new(&path, "mqtick-x").unwrap();
+        let patience = Duration::from_millis(10);
+        let Err(Failure::Failed(said)) = ask_within(patience, &path, "mqtick-x", "status") else {
+            panic!("nobody has answered");
+        };
+        assert_eq!(
+            said,
+            format!(
+                "{}: mqtick-x did not answer within 10ms: it is busy, or hangs.",
+                path.display()
+            )
+        );
+    }
 }

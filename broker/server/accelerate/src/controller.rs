@@ -8,14 +8,16 @@ use std::rc::Rc;
 use mqtick_sn::Message;
 
 use crate::clients::Clients;
+use crate::lease::PATIENCE_NS;
 use crate::packet::is_unconnected;
-use crate::pings::PATIENCE_NS;
+use crate::pings::Answer;
 use crate::plane::Plane;
 pub use crate::reason::Reason;
 use crate::rulebook::Rulebook;
 pub use crate::rulebook::Status;
 use crate::rules::Protocol;
-use crate::session::Session;
+use crate::session::{Session, State};
+use crate::udp;
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 /// No longer than this is a publisher's keep-alive left to itself: a restart of the broker shows then.
@@ -26,14 +28,22 @@ const MOST_UNDER_WAY: usize = 128;
 const RETRY_NS: u64 = 10_000_000;
 const LONGEST_RETRY_NS: u64 = SECOND_NS;
 const PINGREQ: [u8; 2] = [2, 0x16];
+/// One of those who get copies is asked that often whether the broker knows him: whether it was restarted.
+const WITNESS_NS: u64 = SECOND_NS;
+/// Questions to a broker of mqtt-udp that leave with one tick, whatever is in doubt.
+const MOST_QUESTIONS: usize = 64;
 
 /// How a controller is made.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where the broker is.
     pub broker: SocketAddr,
-    /// Topics that have no subscribers but MQTT-SN clients behind this data plane, and that whoever may
-    /// register may publish.
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// How long its leases of mqtt-udp are where the client does not say it; None: nobody knows.
+    pub lease_ns: Option<u64>,
+    /// Topics that have no subscribers but its clients over this protocol behind this data plane, and that
+    /// all of those may publish.
     pub only: Vec<Rc<str>>,
     /// Topics whose copies say how long they were in the data plane.
     pub residence: Vec<Rc<str>>,
@@ -58,6 +68,8 @@ impl Settings {
     pub fn new(broker: SocketAddr) -> Self {
         Self {
             broker,
+            protocol: Protocol::MqttSn,
+            lease_ns: None,
             only: Vec::new(),
             residence: Vec::new(),
             predefined: BTreeMap::new(),
@@ -126,6 +138,7 @@ pub struct Controller {
     clients: Clients,
     book: Rulebook,
     counters: Counters,
+    witness_ns: u64,
 }
 
 impl Controller {
@@ -137,6 +150,7 @@ impl Controller {
             clients: Clients::new(Rc::clone(&settings), now_ns, settings.fresh),
             book: Rulebook::new(Rc::clone(&settings)),
             counters: Counters::default(),
+            witness_ns: 0,
             settings,
         }
     }
@@ -203,6 +217,9 @@ impl Controller {
         event: &Event<'_>,
         plane: &mut impl Plane,
     ) {
+        if self.settings.protocol == Protocol::MqttUdp {
+            return self.datagram(now_ns, client, event, plane);
+        }
         match (event.datagram.map(mqtick_sn::decode), event.way) {
             (Some(Ok((message, None))), Way::ToBroker) => {
                 if !is_unconnected(Some(&message)) {
@@ -231,11 +248,48 @@ impl Controller {
         }
     }
 
-    fn pinged(&mut self, now_ns: u64, client: SocketAddr, plane: &mut impl Plane) {
-        let Some(session) = self.clients.get_mut(&client) else {
-            return;
+    /// The same over mqtt-udp.
+    fn datagram(
+        &mut self,
+        now_ns: u64,
+        client: SocketAddr,
+        event: &Event<'_>,
+        plane: &mut impl Plane,
+    ) {
+        let is_unread = match event.way {
+            Way::ToBroker => {
+                let asked = event.datagram.and_then(udp::asked);
+                let is_unread = asked.is_none();
+                self.clients.asked_by_udp(now_ns, client, asked);
+                is_unread
+            }
+            Way::FromBroker => {
+                let answered = event.datagram.and_then(udp::answered);
+                let is_unread = answered.is_none();
+                if let Some(answer) = self.clients.answered_by_udp(now_ns, client, answered) {
+                    self.confirmed(now_ns, client, answer, plane);
+                }
+                is_unread
+            }
         };
-        let Some(answer) = session.pings.answered() else {
+        self.counters.malformed += u64::from(is_unread && event.datagram.is_some());
+    }
+
+    fn pinged(&mut self, now_ns: u64, client: SocketAddr, plane: &mut impl Plane) {
+        let session = self.clients.get_mut(&client);
+        if let Some(answer) = session.and_then(|session| session.pings.answered()) {
+            self.confirmed(now_ns, client, answer, plane);
+        }
+    }
+
+    fn confirmed(
+        &mut self,
+        now_ns: u64,
+        client: SocketAddr,
+        answer: Answer,
+        plane: &mut impl Plane,
+    ) {
+        let Some(session) = self.clients.get_mut(&client) else {
             return;
         };
         // The next answer is to a PINGREQ of its own.
@@ -243,14 +297,20 @@ impl Controller {
             plane.keep_back(&client, 0, 0);
         }
         if answer.is_confirmed && !std::mem::replace(&mut session.confirmed, true) {
+            // What mqtt-udp's broker could read and we could not, has been answered before.
+            if session.lease.is_some() && std::mem::take(&mut session.unclear) {
+                self.clients.dirty.push(crate::clients::Dirty::All);
+            }
             self.clients.touch(client);
         }
         if self.book.has_rules(&client) {
             self.settle(now_ns, plane);
         }
-        if answer.is_ours
+        let opens = answer.is_ours || self.settings.protocol == Protocol::MqttUdp;
+        if opens
             && self.book.open(client, plane)
             && let Some(session) = self.clients.get_mut(&client)
+            && !session.may_be_over()
         {
             session.pings.tries = 0;
         }
@@ -259,14 +319,14 @@ impl Controller {
     /// Events were lost, none of them after this mark: whatever was known may be wrong.
     pub fn lost(&mut self, now_ns: u64, mark: u64, plane: &mut impl Plane) {
         self.counters.lost += 1;
-        self.stop(plane);
+        self.forget(plane);
         self.clients.doubt_all(now_ns);
         plane.done(mark);
     }
 
     /// The broker is about to be started, and has no sessions.
     pub fn broker_started(&mut self, now_ns: u64, plane: &mut impl Plane) {
-        self.stop(plane);
+        self.forget(plane);
         let before = self.counters();
         self.clients = Clients::new(Rc::clone(&self.settings), now_ns, true);
         self.clients.restarts = before.restarts + 1;
@@ -277,6 +337,15 @@ impl Controller {
     pub fn ways_changed(&mut self, now_ns: u64, plane: &mut impl Plane) {
         self.clients.dirty.push(crate::clients::Dirty::All);
         self.settle(now_ns, plane);
+    }
+
+    /// Delete all rules. Of mqtt-udp what is kept back is so for its time: a client would take the answer
+    /// for one to itself.
+    fn forget(&mut self, plane: &mut impl Plane) {
+        match self.settings.protocol {
+            Protocol::MqttSn => self.stop(plane),
+            Protocol::MqttUdp => self.book.clear(plane),
+        }
     }
 
     /// Delete all rules.
@@ -295,24 +364,39 @@ impl Controller {
         self.give_up(now_ns, plane);
         self.book.retry(now_ns, &mut self.clients);
         self.settle(now_ns, plane);
+        // Only now, when nobody gets copies any more whose lease ends before.
+        self.book.copy_until(self.clients.first_end_ns(), plane);
         // A client that has just gone to sleep must not be woken by a PINGREQ in its name.
         if !plane.is_quiet() {
             return;
         }
+        let is_udp = self.settings.protocol == Protocol::MqttUdp;
+        let mut witness = None;
+        if is_udp && !self.book.is_empty() && now_ns.saturating_sub(self.witness_ns) >= WITNESS_NS {
+            self.witness_ns = now_ns;
+            witness = self.clients.witness();
+        }
         let under_way = self.clients.iter_mut();
         let under_way = under_way.filter(|(_, session)| session.pings.kept).count();
-        let mut room = MOST_UNDER_WAY.saturating_sub(under_way);
+        let (mut left, question): (usize, &[u8]) = match is_udp {
+            true => (MOST_QUESTIONS, &udp::QUESTION),
+            false => (MOST_UNDER_WAY.saturating_sub(under_way), &PINGREQ),
+        };
         for (client, session) in self.clients.iter_mut() {
-            if room == 0 {
+            if left == 0 {
                 break;
             }
             let has_rules = self.book.has_rules(client);
             let prepare = || self.book.prepare(*client, plane);
-            if let Some(tries) = is_due(now_ns, session, has_rules, prepare) {
-                room -= 1;
+            let tries = match is_udp {
+                true => is_questioned(now_ns, session, witness == Some(*client), prepare),
+                false => is_due(now_ns, session, has_rules, prepare),
+            };
+            if let Some(tries) = tries {
+                left -= 1;
                 let wanted = session.pings.enough();
                 plane.keep_back(client, wanted, now_ns + PATIENCE_NS);
-                let pings = (0..wanted).take_while(|_| plane.to_broker(client, &PINGREQ));
+                let pings = (0..wanted).take_while(|_| plane.to_broker(client, question));
                 let Some(count) = u32::try_from(pings.count()).ok().filter(|count| *count > 0)
                 else {
                     plane.keep_back(client, 0, 0);
@@ -342,8 +426,37 @@ impl Controller {
             plane.keep_back(&client, 0, 0);
             self.counters.unanswered += 1;
             self.clients.touch(client);
+            // A broker that is not there any more knows nobody.
+            if self.settings.protocol == Protocol::MqttUdp {
+                self.clients.doubt_leases();
+            }
         }
     }
+}
+
+/// Whether a question in the name of a client of mqtt-udp is due: to learn whether the broker has a lease
+/// of it, or to open rules. How many have been sent in vain.
+fn is_questioned(
+    now_ns: u64,
+    session: &mut Session,
+    is_witness: bool,
+    prepare: impl FnOnce() -> bool,
+) -> Option<u32> {
+    let lease = session.lease.as_ref()?;
+    if session.connecting.is_some() || lease.is_proven() || !session.pings.is_quiet(now_ns) {
+        return None;
+    }
+    let since_ns = session.pings.ours_ns;
+    let since_ns = since_ns.map_or(u64::MAX, |at_ns| now_ns.saturating_sub(at_ns));
+    if since_ns < LONGEST_RETRY_NS.min(RETRY_NS << session.pings.tries.min(10)) {
+        return None;
+    }
+    let is_of_use = session.state != State::New || !session.publishes.is_empty();
+    let opens = session.confirmed && prepare();
+    let is_in_doubt = is_of_use && (!session.confirmed || session.may_be_over());
+    let tries = session.pings.tries;
+    let more = u32::from(opens || is_in_doubt);
+    (opens || is_witness || is_in_doubt).then_some(tries.saturating_add(more))
 }
 
 /// Whether a PINGREQ in a client's name is due: to keep it alive, to learn whether the broker still

@@ -99,6 +99,7 @@ pub struct Kernel {
     done: u64,
     in_path: bool,
     lent_ns: Option<i64>,
+    first_end_ns: i64,
 }
 
 struct Rule {
@@ -189,6 +190,7 @@ impl Kernel {
             done: 0,
             in_path,
             lent_ns: None,
+            first_end_ns: i64::MAX,
         };
         this.name_brokers(brokers)?;
         for interface in interfaces {
@@ -260,6 +262,15 @@ impl Kernel {
         self.alive()
     }
 
+    /// Copy nothing from this time on (CLOCK_MONOTONIC), whoever is alive.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn copy_until(&mut self, until_ns: u64) -> io::Result<()> {
+        self.first_end_ns = i64::try_from(until_ns).unwrap_or(i64::MAX);
+        self.alive()
+    }
+
     /// Say that the controller is alive: four times a second.
     ///
     /// # Errors
@@ -270,7 +281,7 @@ impl Kernel {
         let ahead_ns = nanoseconds(tai?) - nanoseconds(utc?);
         let ahead_ns = (ahead_ns + 500_000_000).div_euclid(1_000_000_000) * 1_000_000_000;
         let own_ns = nanoseconds(now) + ALIVE.as_nanos() as i64;
-        let until_ns = self.lent_ns.unwrap_or(own_ns);
+        let until_ns = self.lent_ns.unwrap_or(own_ns).min(self.first_end_ns);
         let settings = octets([
             &until_ns.to_ne_bytes(),
             &self.done.to_ne_bytes(),

@@ -8,6 +8,7 @@ pub mod controller;
 pub mod feed;
 #[cfg(feature = "kernel")]
 pub mod kernel;
+mod lease;
 pub mod names;
 #[cfg(feature = "kernel")]
 pub mod neighbours;
@@ -25,3 +26,4 @@ pub mod status;
 #[cfg(feature = "kernel")]
 pub mod switch;
 pub mod table;
+mod udp;

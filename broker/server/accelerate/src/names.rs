@@ -6,6 +6,18 @@ pub fn has_wildcards(filter: &str) -> bool {
     filter.contains(['+', '#'])
 }
 
+/// Whether it is a filter.
+#[must_use]
+pub fn is_filter(text: &str) -> bool {
+    let levels = text.split('/').count();
+    let is_good = |(at, level): (usize, &str)| match level {
+        "+" => true,
+        "#" => at + 1 == levels,
+        level => !level.contains(['+', '#', '\0']),
+    };
+    !text.is_empty() && text.split('/').enumerate().all(is_good)
+}
+
 /// Whether a topic's name matches a filter (MQTT 3.1.1, 4.7).
 #[must_use]
 pub fn matches(filter: &str, name: &str) -> bool {

@@ -13,6 +13,8 @@ const MOST_NS: u64 = 100_000_000;
 const DATAGRAM: usize = 1472; // octets of the longest one of mqtt-udp
 const DUP: u8 = 8;
 const QOS_3: u8 = 6;
+/// CONNACK with code 1.
+const WRONG_LEVEL: [u8; 4] = [0x20, 2, 0, 1];
 
 /// What a datagram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +25,9 @@ pub enum Packet {
     Nothing,
     /// A message.
     Publish(Publish),
-    /// What MQTT-SN's broker says to a PINGREQ.
-    Pingresp,
+    /// What the broker may say to a question of ours in a client's name: PINGRESP of MQTT-SN, CONNACK
+    /// with code 1 or a challenge of mqtt-udp.
+    Answer,
     /// Whether it may change who receives what.
     Other {
         /// Whether.
@@ -77,7 +80,7 @@ fn of_sn(way: Way, message: &Message<'_>, length: usize) -> Packet {
             unconnected: *qos == Qos::Unconnected,
             payload: length - data.len(),
         }),
-        Message::Pingresp if way == Way::FromBroker => Packet::Pingresp,
+        Message::Pingresp if way == Way::FromBroker => Packet::Answer,
         message => Packet::Other {
             raises: changes_receivers(way, message),
         },
@@ -127,6 +130,14 @@ fn of_udp(way: Way, datagram: &[u8]) -> Packet {
             let Some((name, rest)) = name else {
                 return Packet::Nothing;
             };
+            // Between one client and the broker.
+            if *first == 0x30 && name.octets().starts_with(b"$") {
+                let is_challenge = way == Way::FromBroker && name.octets() == b"$proof";
+                return match is_challenge {
+                    true => Packet::Answer,
+                    false => Packet::Other { raises: false },
+                };
+            }
             Packet::Publish(Publish {
                 topic: Topic::Name(name),
                 can_be: first & 15 == 0,
@@ -136,6 +147,7 @@ fn of_udp(way: Way, datagram: &[u8]) -> Packet {
             })
         }
         (4..=7, _) => Packet::Nothing,
+        (2, Way::FromBroker) if datagram == WRONG_LEVEL => Packet::Answer,
         (kind, Way::FromBroker) => Packet::Other {
             raises: matches!(kind, 2 | 9),
         },

@@ -1,9 +1,9 @@
 //! The PINGREQ of one client, its own and ours: what their answers say of the messages before them.
 
+use crate::lease::PATIENCE_NS;
+
 /// So long after a PINGREQ a late answer may still come.
 const OWED_NS: u64 = 60_000_000_000;
-/// For so long an answer is waited for.
-pub const PATIENCE_NS: u64 = 3_000_000_000;
 /// More answers are not missed at a time: then no late one may come any more.
 const MOST_OWED: u64 = 3;
 
@@ -15,6 +15,8 @@ pub struct Pings {
     answered: u64,
     /// Of those that are not answered, which are not waited for: lost, or late.
     owed: u64,
+    /// When the first was sent that is not answered.
+    since_ns: u64,
     last_ns: u64,
     /// The first one since anything happened that only a later PINGREQ confirms.
     covers: Option<u64>,
@@ -44,6 +46,9 @@ impl Pings {
 
     /// A PINGREQ is on its way.
     pub fn sent(&mut self, now_ns: u64) {
+        if self.open() == 0 {
+            self.since_ns = now_ns;
+        }
         self.sent += 1;
         self.last_ns = now_ns;
         self.covers.get_or_insert(self.sent);
@@ -65,6 +70,37 @@ impl Pings {
     /// Something happened that only a later PINGREQ confirms.
     pub fn changed(&mut self) {
         self.covers = None;
+    }
+
+    /// No answer can come any more.
+    pub fn forget(&mut self) {
+        (self.answered, self.owed, self.covers) = (self.sent, 0, None);
+    }
+
+    /// So many answers have come, and say nothing of what was before.
+    pub fn answered_late(&mut self, count: u32) {
+        self.answered = self.sent.min(self.answered + u64::from(count));
+        self.owed = self.owed.min(self.open());
+    }
+
+    /// An answer came; None: it is not the last one that was awaited.
+    pub fn answered_all(&mut self) -> Option<Answer> {
+        let answer = self.answered()?;
+        (self.open() == 0).then_some(answer)
+    }
+
+    /// Whether answers may come, soon or late.
+    #[must_use]
+    pub fn are_open(&self) -> bool {
+        self.open() > 0
+    }
+
+    /// Whether no answer can come.
+    pub fn is_quiet(&mut self, now_ns: u64) -> bool {
+        if now_ns.saturating_sub(self.since_ns) > OWED_NS {
+            self.answered = self.sent;
+        }
+        self.open() == 0
     }
 
     /// An answer came; None: nobody asked.

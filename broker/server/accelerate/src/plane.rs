@@ -70,6 +70,8 @@ pub trait Plane {
     }
     /// Open a rule for as long as its `slow` is this.
     fn open(&mut self, key: &Key, slow: u64);
+    /// Copy nothing from this time on, on the controller's clock, whatever else is so.
+    fn copy_until(&mut self, _until_ns: u64) {}
     /// Delete a rule, if it is there.
     fn delete(&mut self, key: &Key);
     /// What a rule has done.
@@ -81,7 +83,7 @@ pub trait Plane {
     fn served_ns(&self, _client: &SocketAddr) -> Option<u64> {
         None
     }
-    /// Keep so many PINGRESP from a client, if they come before this time.
+    /// Keep so many answers to questions of ours from a client, if they come before this time.
     fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64);
     /// Whether all packets that may change who receives are [`done`](Self::done).
     fn is_quiet(&self) -> bool;

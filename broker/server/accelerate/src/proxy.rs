@@ -33,8 +33,9 @@ const OWN_FILES: u64 = 64;
 const MOST_CLIENTS: u64 = 65_536;
 const IDLE_NS: u64 = 60_000_000_000;
 const FRONT: u64 = 0;
-const PINGRESP: [u8; 2] = [2, 0x17];
 const PATIENCE_MS: u8 = 10;
+/// For how long rules count after each round of the controller, which may be stopped for a while.
+const ALIVE_NS: u64 = 1_000_000_000;
 
 struct Upstream {
     socket: UdpSocket,
@@ -56,8 +57,9 @@ pub struct Proxy {
     room: Vec<u8>,
     /// UTC less CLOCK_MONOTONIC, before whatever waits in `front` came.
     ahead_ns: u64,
-    /// PINGRESP that the controller has not been told: the client, the mark, whether it was kept back.
-    answers: Vec<(SocketAddr, u64, bool)>,
+    /// Answers that the controller has not been told: the client, the mark, whether it was kept back.
+    answers: Vec<(SocketAddr, Vec<u8>, u64, bool)>,
+    lent: bool,
     why: Option<String>,
     refused_clients: u64,
     hits: u64,
@@ -109,6 +111,7 @@ impl Proxy {
             room: vec![0; ROOM],
             ahead_ns: utc_ahead_ns(),
             answers: Vec::new(),
+            lent: false,
             why,
             refused_clients: 0,
             hits: 0,
@@ -292,8 +295,11 @@ impl Proxy {
                 self.refused += 1;
             }
             let Some(mark) = mark else { continue };
-            if packet == Packet::Pingresp {
-                self.answers.push((client, mark, kept_back));
+            // What mqtt-udp's broker says to a client itself must not come after what follows it.
+            let is_ours = kept_back || self.protocol == Protocol::MqttSn;
+            if packet == Packet::Answer && is_ours {
+                let datagram = datagram.to_vec();
+                self.answers.push((client, datagram, mark, kept_back));
                 continue;
             }
             let event = Event {
@@ -329,16 +335,16 @@ impl Proxy {
         false
     }
 
-    /// PINGRESP says that what came before has been delivered, but what came before may wait in
+    /// An answer says that what came before has been delivered, but what came before may wait in
     /// another socket: that is passed on first.
     fn hear_answers(&mut self, controller: &mut impl Watcher) {
-        for (client, mark, kept_back) in std::mem::take(&mut self.answers) {
+        for (client, datagram, mark, kept_back) in std::mem::take(&mut self.answers) {
             let event = Event {
                 protocol: self.protocol,
                 way: Way::FromBroker,
                 from: self.broker,
                 to: client,
-                datagram: Some(&PINGRESP),
+                datagram: Some(&datagram),
                 mark,
                 kept_back,
             };
@@ -383,11 +389,15 @@ impl Driver for Proxy {
         Ok(())
     }
 
-    fn upkeep(&mut self, _now_ns: u64) -> Outcome<bool> {
+    fn upkeep(&mut self, now_ns: u64) -> Outcome<bool> {
+        if !self.lent {
+            self.table.alive(now_ns + ALIVE_NS);
+        }
         Ok(false)
     }
 
     fn lend(&mut self, until_ns: u64) -> Outcome<()> {
+        self.lent = true;
         self.table.alive(until_ns);
         Ok(())
     }
@@ -406,6 +416,9 @@ impl Plane for Proxy {
     }
     fn open(&mut self, key: &Key, slow: u64) {
         self.table.open(key, slow);
+    }
+    fn copy_until(&mut self, until_ns: u64) {
+        self.table.copy_until(until_ns);
     }
     fn delete(&mut self, key: &Key) {
         self.table.delete(key);

@@ -11,6 +11,8 @@ use crate::plane::{Copy, Counts, Key, MOST_COPIES, Plane, Refusal, Topic};
 use crate::reason::Reason;
 use crate::session::{Named, Session, State, Subscription};
 
+mod names;
+
 /// A broker may hold a message of QoS 2 back until PUBREL, and ask for that as long as this.
 const OTHER_QOS_NS: u64 = 60 * SECOND_NS;
 
@@ -49,6 +51,7 @@ pub struct Rulebook {
     by_name: HashMap<Rc<str>, HashSet<Key>>,
     rules: HashMap<SocketAddr, HashSet<Topic>>,
     retried_ns: u64,
+    until_ns: u64,
 }
 
 impl Rulebook {
@@ -61,6 +64,7 @@ impl Rulebook {
             by_name: HashMap::new(),
             rules: HashMap::new(),
             retried_ns: 0,
+            until_ns: u64::MAX,
         }
     }
 
@@ -101,6 +105,20 @@ impl Rulebook {
         }
         self.candidates.clear();
         self.by_name.clear();
+    }
+
+    /// Whether there are no rules.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Have nothing copied from this time on; None: that does not matter.
+    pub fn copy_until(&mut self, until_ns: Option<u64>, plane: &mut impl Plane) {
+        let until_ns = until_ns.unwrap_or(u64::MAX);
+        if until_ns != std::mem::replace(&mut self.until_ns, until_ns) {
+            plane.copy_until(until_ns);
+        }
     }
 
     /// Whether a publisher has rules.
@@ -208,6 +226,9 @@ impl Rulebook {
         let name = self.name(&key, clients);
         let wanted = match clients.general_reason() {
             Some(reason) => Err(reason),
+            None if matches!(key.topic, Topic::Name(_)) => {
+                self.receivers_of_name(&key, name.as_ref(), clients)
+            }
             None => self.receivers(now_ns, &key, name.as_ref(), clients, plane),
         };
         let candidate = self.candidates.entry(key).or_insert(Candidate {
@@ -233,6 +254,13 @@ impl Rulebook {
             let mut filters = self.settings.residence.iter();
             filters.any(|one| matches(one, &name))
         });
+        if let Ok(copies) = &wanted
+            && let Some(end_ns) = clients
+                .first_end_of(copies)
+                .filter(|end_ns| *end_ns < self.until_ns)
+        {
+            self.copy_until(Some(end_ns), plane);
+        }
         let rule = wanted.and_then(|copies| match plane.set(key, &copies, residence) {
             Ok(()) => Ok(Rule {
                 copies,
@@ -286,7 +314,7 @@ impl Rulebook {
             Topic::Registered(id) => clients.get(&key.publisher)?.ids.get(&id).cloned(),
             Topic::Predefined(id) => self.settings.predefined.get(&id).cloned(),
             Topic::Short(name) => std::str::from_utf8(&name).ok().map(Rc::from),
-            Topic::Name(_) => None, // not of MQTT-SN
+            Topic::Name(name) => str::from_utf8(name.octets()).ok().map(Rc::from),
         }
     }
 

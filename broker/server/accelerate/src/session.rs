@@ -3,6 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
+use crate::lease::{Lease, PATIENCE_NS, Stage};
+use crate::names::matches;
 use crate::pings::Pings;
 use crate::plane::Topic;
 
@@ -38,19 +40,41 @@ pub struct Subscription {
 pub enum Request {
     /// An id for a name.
     Register(Rc<str>),
-    /// A subscription.
-    Subscribe(Subscription),
-    /// Its end.
-    Unsubscribe(Subscription),
+    /// Subscriptions: one of MQTT-SN, some of mqtt-udp.
+    Subscribe(Vec<Subscription>),
+    /// Their end.
+    Unsubscribe(Vec<Subscription>),
+}
+
+impl Subscription {
+    /// Whether it matches a name, as far as is known.
+    #[must_use]
+    pub fn may_match(&self, name: &str) -> bool {
+        let filter = self.filter.as_ref();
+        filter.is_none_or(|filter| matches(filter, name))
+    }
 }
 
 impl Request {
-    /// The subscription that it changes.
+    /// The subscriptions that it changes.
     #[must_use]
-    pub fn changes(&self) -> Option<&Subscription> {
+    pub fn changes(&self) -> &[Subscription] {
         match self {
-            Self::Register(_) => None,
-            Self::Subscribe(one) | Self::Unsubscribe(one) => Some(one),
+            Self::Register(_) => &[],
+            Self::Subscribe(some) | Self::Unsubscribe(some) => some,
+        }
+    }
+
+    /// Whether it changes one that the other changes, or both are about ids.
+    fn is_about(&self, other: &Self) -> bool {
+        let (ours, theirs) = (self.changes(), other.changes());
+        ours.iter().any(|one| theirs.contains(one)) || ours.is_empty() && theirs.is_empty()
+    }
+
+    /// Nothing is asked any more of what another request changes later.
+    fn forget(&mut self, later: &Self) {
+        if let Self::Subscribe(some) | Self::Unsubscribe(some) = self {
+            some.retain(|one| !later.changes().contains(one));
         }
     }
 }
@@ -80,6 +104,18 @@ pub struct Connect {
     pub clean: bool,
     /// Within what time the broker wants to hear from it; 0: ever.
     pub keep_alive_ns: u64,
+}
+
+impl Connect {
+    /// That of a client without a name.
+    #[must_use]
+    pub fn nobodys() -> Self {
+        Self {
+            id: Rc::from(""),
+            clean: true,
+            keep_alive_ns: 0,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -138,8 +174,10 @@ pub struct Session {
     answered: VecDeque<(u16, Request)>,
     /// Topics that it has published to, or said that it will; when with another QoS than 0.
     pub publishes: HashMap<Topic, Option<u64>>,
-    /// What its PINGREQ say.
+    /// What its PINGREQ say, and ours; over mqtt-udp our questions.
     pub pings: Pings,
+    /// Of mqtt-udp.
+    pub lease: Option<Lease>,
 }
 
 impl Session {
@@ -173,7 +211,125 @@ impl Session {
             answered: VecDeque::new(),
             publishes: HashMap::new(),
             pings: Pings::default(),
+            lease: None,
         }
+    }
+
+    /// Who talks mqtt-udp, and has no lease that we know of.
+    #[must_use]
+    pub fn without_lease(now_ns: u64) -> Self {
+        Self {
+            lease: Some(Lease::default()),
+            ..Self::new(Connect::nobodys(), now_ns)
+        }
+    }
+
+    /// What its session is known by after it: not by an address.
+    #[must_use]
+    pub fn id(self) -> Option<Rc<str>> {
+        self.lease.is_none().then_some(self.as_said.id)
+    }
+
+    /// Its lease is over; what it was subscribed to, or wanted to be.
+    #[must_use]
+    pub fn loses_lease(&mut self) -> Vec<Rc<str>> {
+        let filters = self.filters().filter_map(|one| one.filter.clone());
+        let filters = filters.collect();
+        self.subscriptions.clear();
+        self.pending.clear();
+        self.answered.clear();
+        (self.state, self.connecting, self.repeats) = (State::New, None, 0);
+        (self.late, self.unclear) = (false, false);
+        if let Some(lease) = &mut self.lease {
+            lease.ends();
+        }
+        self.changed();
+        filters
+    }
+
+    /// The broker answers as it does whom it has a lease of; whether we know of that lease.
+    #[must_use]
+    pub fn is_answered(&mut self, now_ns: u64) -> bool {
+        let Some(lease) = &mut self.lease else {
+            return false;
+        };
+        match lease.stage {
+            Stage::Held => {}
+            Stage::Proven if lease.is_new => {
+                lease.stage = Stage::Held;
+                self.state = State::Active;
+                // What was asked before the proof has been answered, or will never be.
+                self.pings.forget();
+                self.changed();
+            }
+            Stage::Unknown | Stage::Absent | Stage::Proven => return false,
+        }
+        if let Some(lease) = &mut self.lease {
+            lease.challenged = None;
+        }
+        self.hear(now_ns);
+        true
+    }
+
+    /// It says CONNECT over mqtt-udp.
+    pub fn connects_by_udp(&mut self, new: Connect) {
+        self.changed();
+        self.connecting = Some(match self.connecting.take() {
+            None => {
+                let is_same = self.repeats == 0 || new == self.as_said;
+                (new, 1, is_same)
+            }
+            Some((old, count, same)) => {
+                let same = same && old == new;
+                (new, count.saturating_add(1), same)
+            }
+        });
+    }
+
+    /// The broker of mqtt-udp has accepted a CONNECT, which removes nothing; whether that can be followed.
+    #[must_use]
+    pub fn accepted_by_udp(&mut self, own_ns: Option<u64>) -> bool {
+        let Some((new, count, is_same)) = self.connecting.take() else {
+            let is_repeat = self.repeats > 0;
+            self.repeats = self.repeats.saturating_sub(1);
+            return is_repeat;
+        };
+        self.repeats = self.repeats.saturating_add(count - 1);
+        self.state = State::Active;
+        if let Some(lease) = &mut self.lease {
+            let length_ns = new.keep_alive_ns / 2 * 3;
+            lease.length_ns = Some(length_ns)
+                .filter(|length_ns| *length_ns > 0)
+                .or(own_ns);
+        }
+        self.as_said = new;
+        is_same
+    }
+
+    /// Whether the broker has sent a challenge, and nothing for a while that shows that it was a test.
+    #[must_use]
+    pub fn is_refuted(&mut self, now_ns: u64) -> bool {
+        let challenged = self.lease.as_ref().and_then(|one| one.challenged);
+        let Some((count, since_ns)) = challenged else {
+            return false;
+        };
+        let is_over = now_ns.saturating_sub(since_ns) >= PATIENCE_NS;
+        if is_over {
+            self.pings.answered_late(count);
+        }
+        is_over
+    }
+
+    /// Whether an answer is missing: the broker may have forgotten it, and is to be asked.
+    pub fn misses_an_answer(&mut self, now_ns: u64) -> bool {
+        let Some(lease) = &mut self.lease else {
+            return false;
+        };
+        let is_missing = lease.misses_an_answer(now_ns);
+        if is_missing {
+            self.changed();
+        }
+        is_missing
     }
 
     /// What it is subscribed to, and what it asks for.
@@ -183,7 +339,7 @@ impl Session {
 
     /// The subscriptions that requests without an answer change.
     pub fn awaited(&self) -> impl Iterator<Item = &Subscription> {
-        self.pending.iter().filter_map(|one| one.request.changes())
+        self.pending.iter().flat_map(|one| one.request.changes())
     }
 
     /// Whether it gets and sends messages, as far as the broker has said.
@@ -196,6 +352,18 @@ impl Session {
     #[must_use]
     pub fn is_proven(&self, served_ns: Option<u64>) -> bool {
         self.proven || served_ns > Some(self.since_ns)
+    }
+
+    /// Whether its lease may have ended, which nobody says.
+    #[must_use]
+    pub fn may_be_over(&self) -> bool {
+        self.lease.is_some() && (self.late || matches!(self.state, State::Away { .. }))
+    }
+
+    /// When its lease ends, at the soonest.
+    #[must_use]
+    pub fn end_ns(&self) -> Option<u64> {
+        self.lease.as_ref()?.end_ns()
     }
 
     /// It was heard at this time.
@@ -256,7 +424,7 @@ impl Session {
     pub fn ask(&mut self, message_id: u16, request: Request) -> bool {
         let is_same = |one: &Pending| one.message_id == message_id && one.request == request;
         let mut alike = self.pending.iter().rev();
-        let last = alike.find(|one| one.request.changes() == request.changes());
+        let last = alike.find(|one| one.request.is_about(&request));
         if last.is_some_and(is_same) {
             return true;
         }
@@ -297,12 +465,15 @@ impl Session {
         };
         let Pending { request, .. } = self.pending.remove(at);
         // The broker served, or never got, what came before about the same filter.
-        if let Some(subscription) = request.changes() {
-            let mut place = 0;
-            self.pending.retain(|one| {
-                place += 1;
-                place > at || one.request.changes() != Some(subscription)
-            });
+        if !request.changes().is_empty() {
+            for earlier in self.pending.iter_mut().take(at) {
+                earlier.request.forget(&request);
+            }
+            let is_about = |one: &Pending| match one.request {
+                Request::Register(_) => true,
+                _ => !one.request.changes().is_empty(),
+            };
+            self.pending.retain(is_about);
         }
         if self.answered.len() >= REMEMBERED {
             self.answered.pop_front();
@@ -316,12 +487,11 @@ impl Session {
         let Some((_, request)) = self.answered.get(at) else {
             return false;
         };
-        let Some(filter) = request.changes() else {
-            return true;
-        };
+        let filters = request.changes();
         let mut later = self.answered.iter().skip(at + 1);
-        !later.any(|(_, one)| one.changes() == Some(filter))
-            && !self.awaited().any(|one| one == filter)
+        filters.is_empty()
+            || !later.any(|(_, one)| one.is_about(request))
+                && !self.awaited().any(|one| filters.contains(one))
     }
 
     /// An id and a name belong together from now on.
@@ -359,6 +529,9 @@ impl Session {
     /// Whether the broker may have given it up.
     #[must_use]
     pub fn is_overdue(&self, now_ns: u64) -> bool {
+        if let Some(lease) = &self.lease {
+            return lease.is_over(now_ns);
+        }
         const WITHOUT_NS: u64 = 3_600_000_000_000; // some brokers give up who states none, others do not
         let limit_ns = match self.keep_alive_ns {
             0 => WITHOUT_NS,
@@ -370,6 +543,9 @@ impl Session {
     /// Whether the broker must have given it up: no tolerance is above half of the keep-alive.
     #[must_use]
     pub fn is_gone(&self, now_ns: u64) -> bool {
+        if let Some(lease) = &self.lease {
+            return lease.is_gone(now_ns, self.heard_ns);
+        }
         const MARGIN_NS: u64 = 10_000_000_000;
         let longest_ns = self.keep_alive_ns.saturating_mul(2) + MARGIN_NS;
         self.keep_alive_ns > 0 && now_ns.saturating_sub(self.heard_ns) > longest_ns

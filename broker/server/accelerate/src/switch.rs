@@ -482,6 +482,11 @@ impl Plane for Switch {
         }
     }
 
+    fn copy_until(&mut self, until_ns: u64) {
+        // What cannot be said to the kernel, is over 1 s after what was said last.
+        let _ = self.kernel.copy_until(until_ns);
+    }
+
     fn delete(&mut self, key: &Key) {
         let in_kernel = self.key(key);
         let _ = self.kernel.remove(&in_kernel);

@@ -39,6 +39,7 @@ pub struct Table {
     seen: u64,
     done: u64,
     until_ns: u64,
+    first_end_ns: u64,
     is_behind: bool,
 }
 
@@ -59,6 +60,7 @@ impl Table {
             seen: 0,
             done: 0,
             until_ns: u64::MAX,
+            first_end_ns: u64::MAX,
             is_behind: false,
         }
     }
@@ -101,7 +103,7 @@ impl Table {
                 }
             }
             Packet::Other { raises } => self.seen += u64::from(*raises),
-            Packet::Pingresp => {}
+            Packet::Answer => {}
         }
         Verdict::Pass(Some(self.seen))
     }
@@ -110,7 +112,8 @@ impl Table {
     fn publish(&mut self, now_ns: u64, publisher: SocketAddr, message: &Publish) -> Verdict<'_> {
         let topic = message.topic;
         let key = Key { publisher, topic };
-        let is_quiet = self.is_quiet() && !self.is_behind && now_ns < self.until_ns;
+        let is_in_time = now_ns < self.until_ns && now_ns < self.first_end_ns;
+        let is_quiet = self.is_quiet() && !self.is_behind && is_in_time;
         let mark = self.seen;
         let Some(rule) = self.rules.get_mut(&key) else {
             let is_old = |at_ns: &u64| now_ns.saturating_sub(*at_ns) >= REPORT_NS;
@@ -135,7 +138,7 @@ impl Table {
     /// What becomes of a packet of the broker.
     pub fn from_broker(&mut self, now_ns: u64, client: SocketAddr, packet: &Packet) -> Verdict<'_> {
         match packet {
-            Packet::Pingresp => {
+            Packet::Answer => {
                 if let Some((answers, until_ns)) = self.kept_back.get_mut(&client)
                     && *answers > 0
                     && now_ns < *until_ns
@@ -207,6 +210,11 @@ impl Table {
     /// Nothing is copied from this time on.
     pub fn alive(&mut self, until_ns: u64) {
         self.until_ns = until_ns;
+    }
+
+    /// See [`crate::plane::Plane::copy_until`].
+    pub fn copy_until(&mut self, until_ns: u64) {
+        self.first_end_ns = until_ns;
     }
 
     /// See [`crate::plane::Plane::open`].

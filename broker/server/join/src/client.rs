@@ -2,6 +2,7 @@
 //! concerns other sites is read on the way.
 
 use crate::cooperation::Source;
+use crate::manager::HIGH;
 use crate::node::{Key, Message, Node};
 use crate::sessions::{FOR_EVER, Sessions};
 use mqtick_access::{Action, Rules};
@@ -10,9 +11,7 @@ use mqtick_packet::{
 };
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Whose messages tell the time.
-const TIME: &str = "mqtick/#";
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What all clients of a site share.
 pub struct Site {
@@ -24,12 +23,20 @@ pub struct Site {
     pub rules: Rules,
     /// Whether a client's acknowledgement waits until all sites have its message.
     pub waits_for_all: bool,
+    /// Topics of messages that tell the time.
+    pub time_filters: Vec<String>,
     /// Messages that clients wait for: whose, and with which identifier.
     pub waiting: HashMap<Key, (u64, u16)>,
     /// Messages that the access list kept from other sites, or from this one.
     pub denied: u64,
     /// Seconds since the start.
     pub now_s: u64,
+}
+
+/// The computer's clock, to stamp what is to be kept.
+fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64)
 }
 
 impl Site {
@@ -63,8 +70,11 @@ pub struct Paired {
     aliases: HashMap<u16, String>,
     most_aliases: u16,
     asked: HashMap<u16, Asked>,
-    /// Acknowledgements that wait for other sites; what the broker said, if it did.
-    held: HashMap<u16, Option<Vec<u8>>>,
+    /// Messages above QoS 0 for other sites, which the broker has not answered, and their octets.
+    unanswered: HashMap<u16, Message>,
+    unanswered_octets: usize,
+    /// Acknowledgements that wait for other sites.
+    held: HashMap<u16, Vec<u8>>,
     is_up: bool,
 }
 
@@ -75,6 +85,8 @@ pub enum Next {
     Relay,
     /// It has to wait, as do those behind it.
     Wait,
+    /// It is kept back; those behind it go on.
+    Keep,
 }
 
 impl Paired {
@@ -107,6 +119,7 @@ impl Paired {
                     forwarded,
                     user: user.into(),
                     client: connect.client_id.into(),
+                    ..Message::default()
                 },
             }
         });
@@ -120,6 +133,8 @@ impl Paired {
             aliases: HashMap::new(),
             most_aliases: 0,
             asked: HashMap::new(),
+            unanswered: HashMap::new(),
+            unanswered_octets: 0,
             held: HashMap::new(),
             is_up: false,
         }
@@ -201,43 +216,72 @@ impl Paired {
             None => publish.topic,
         };
         let sure = publish.qos != Qos::AtMostOnce;
-        if sure && !site.node.has_room() && site.node.goes_on(topic, publish.retain) {
+        let goes_on = sure && site.node.goes_on(topic, publish.retain);
+        if goes_on && (!site.node.has_room() || self.unanswered_octets > HIGH) {
             return Ok(Next::Wait);
         }
         let came_before =
             publish.qos == Qos::ExactlyOnce && !site.sessions.receive(&self.client, publish.id);
         let name = self.client.strip_prefix('\0').map_or(&*self.client, |_| "");
         let stays = is_echo(topic, publish.payload);
-        if came_before || stays || !site.allows(&self.user, name, topic) {
+        if came_before {
             return Ok(Next::Relay);
         }
-        let came_s = site.now_s;
+        if stays || !site.allows(&self.user, name, topic) {
+            if publish.retain {
+                let retained = &mut site.node.retained;
+                retained.published(topic, publish.payload, now_us(), true);
+            }
+            return Ok(Next::Relay);
+        }
+        let (came_s, filters) = (site.now_s, &site.time_filters);
         let make = || {
             let mut forwarded = Vec::new();
             publish.properties.forwarded(&mut forwarded);
-            unstated(Message {
-                topic: topic.into(),
-                payload: publish.payload.into(),
-                qos: publish.qos,
-                retain: publish.retain,
-                expiry: publish.properties.message_expiry(),
-                came_s,
-                forwarded,
-                user: self.user.clone(),
-                client: name.into(),
-            })
+            unstated(
+                filters,
+                Message {
+                    topic: topic.into(),
+                    payload: publish.payload.into(),
+                    qos: publish.qos,
+                    retain: publish.retain,
+                    expiry: publish.properties.message_expiry(),
+                    came_s,
+                    forwarded,
+                    user: self.user.clone(),
+                    client: name.into(),
+                    stamp: if publish.retain { now_us() } else { 0 },
+                    kept: false,
+                },
+            )
         };
-        let key = site
-            .node
-            .publish(topic, publish.qos, publish.retain, &self.client, make);
-        if let Some(key) = key.filter(|_| site.waits_for_all) {
-            site.waiting.insert(key, (self.token, publish.id));
-            self.held.insert(publish.id, None);
+        let is_kept = publish.retain && !topic.starts_with('$'); // for sites that join later
+        if goes_on || (sure && is_kept) {
+            let message = make();
+            self.unanswered_octets += octets(&message);
+            if let Some(before) = self.unanswered.insert(publish.id, message) {
+                self.unanswered_octets -= octets(&before);
+            }
+        } else if !sure {
+            let client = &self.client;
+            site.node
+                .publish(topic, publish.qos, publish.retain, client, make);
         }
         Ok(Next::Relay)
     }
 
-    /// A packet from the broker: whether it goes on now.
+    /// The broker has answered a message above QoS 0: it goes to other sites now, unless it was
+    /// refused. Which one it is, if those have to confirm it.
+    fn answered(&mut self, id: u16, is_taken: bool, site: &mut Site) -> Option<Key> {
+        let message = self.unanswered.remove(&id)?;
+        self.unanswered_octets -= octets(&message);
+        let (topic, client) = (message.topic.clone(), Arc::clone(&self.client));
+        let (qos, retain) = (message.qos, message.retain);
+        let publish = || site.node.publish(&topic, qos, retain, &client, || message);
+        is_taken.then(publish).flatten()
+    }
+
+    /// A packet from the broker: what becomes of it.
     ///
     /// # Errors
     /// Where it is none; both connections are to be closed.
@@ -246,7 +290,7 @@ impl Paired {
         frame: &Frame<'_>,
         raw: &[u8],
         site: &mut Site,
-    ) -> Result<bool, Error> {
+    ) -> Result<Next, Error> {
         const CONNACK: u8 = 2;
         const PUBACK: u8 = 4;
         const PUBREC: u8 = 5;
@@ -254,18 +298,24 @@ impl Paired {
         const UNSUBACK: u8 = 11;
         let kind = frame.first >> 4;
         if !matches!(kind, CONNACK | PUBACK | PUBREC | SUBACK | UNSUBACK) {
-            return Ok(true);
+            return Ok(Next::Relay);
         }
         match decode(frame, self.version)? {
             Packet::Connack(connack) => self.connected(&connack, site),
             Packet::Ack(ack) => {
-                if ack.reason >= 0x80 {
+                let is_taken = ack.reason < 0x80;
+                if is_taken && !site.node.has_room() && self.unanswered.contains_key(&ack.id) {
+                    return Ok(Next::Wait);
+                }
+                if !is_taken {
                     // No PUBREL follows: the identifier is free for another message.
                     site.sessions.release(&self.client, ack.id);
                 }
-                if let Some(held) = self.held.get_mut(&ack.id) {
-                    *held = Some(raw.into());
-                    return Ok(false);
+                let key = self.answered(ack.id, is_taken, site);
+                if let Some(key) = key.filter(|_| site.waits_for_all) {
+                    site.waiting.insert(key, (self.token, ack.id));
+                    self.held.insert(ack.id, raw.into());
+                    return Ok(Next::Keep);
                 }
             }
             Packet::Suback(suback) => {
@@ -285,7 +335,7 @@ impl Paired {
             }
             _ => {}
         }
-        Ok(true)
+        Ok(Next::Relay)
     }
 
     fn connected(&mut self, connack: &Connack<'_>, site: &mut Site) {
@@ -312,13 +362,23 @@ impl Paired {
 
     /// All sites have the message with this identifier: what the client is told now.
     pub fn release(&mut self, id: u16) -> Option<Vec<u8>> {
-        self.held.remove(&id).flatten()
+        self.held.remove(&id)
     }
 
-    /// One of both connections ended.
-    pub fn end(self, site: &mut Site) {
+    /// One of both connections ended: the client's, or the broker's.
+    pub fn end(mut self, has_left: bool, site: &mut Site) {
         if !self.is_up {
             return;
+        }
+        // What a client sent before it left, its broker gets. Where that has gone without an answer,
+        // the client sends it again, if it wants to be sure.
+        let mut unanswered: Vec<u16> = self.unanswered.keys().copied().collect();
+        unanswered.sort_unstable();
+        for id in unanswered {
+            self.answered(id, has_left, site);
+            if !has_left {
+                site.sessions.release(&self.client, id);
+            }
         }
         if let Some(will) = self.will
             && site.allows(&self.user, &will.message.client, &will.message.topic)
@@ -340,15 +400,22 @@ impl Paired {
     }
 }
 
+/// What a message takes here, about.
+fn octets(message: &Message) -> usize {
+    size_of::<Message>() + message.topic.len() + message.payload.len() + message.forwarded.len()
+}
+
 /// A time message that goes to another site: how long it was in nodes and on links between them is
 /// not stated, so no broker behind may state a residence (broker/spec/residence.md).
-fn unstated(mut message: Message) -> Message {
+pub(crate) fn unstated(filters: &[String], mut message: Message) -> Message {
     const TRAILER: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
     let is_precise = |first: &u8| first >> 4 == 2;
     let octets = &mut message.payload;
     if (17..=64).contains(&octets.len())
         && octets.first().is_some_and(is_precise)
-        && mqtick_topics::matches(TIME, &message.topic)
+        && filters
+            .iter()
+            .any(|one| mqtick_topics::matches(one, &message.topic))
         && let Some(trailer) = octets.last_chunk_mut()
     {
         *trailer = TRAILER;
@@ -359,7 +426,7 @@ fn unstated(mut message: Message) -> Message {
 /// An echo message of a time server (docs/protocol.md, 4.5 and 4.8), on `P/f/SERVER/CLIENT`. It says
 /// between which instants its own broker delivered the reply. At another site that came later: who
 /// believed it would be wrong by the whole way. Without it the exchange counts as two-way.
-fn is_echo(topic: &str, payload: &[u8]) -> bool {
+pub(crate) fn is_echo(topic: &str, payload: &[u8]) -> bool {
     const FIRST: u8 = 0x15; // version 1, kind 5
     const SECOND: u8 = 0x25;
     let mut levels = topic.rsplit('/').skip(1);
@@ -373,8 +440,9 @@ fn is_echo(topic: &str, payload: &[u8]) -> bool {
 
 /// Send a will to the other sites: the broker serves this one.
 pub fn publish_will(site: &mut Site, message: Message) {
-    let mut message = unstated(message);
+    let mut message = unstated(&site.time_filters, message);
     message.came_s = site.now_s;
+    message.stamp = now_us();
     let (topic, client) = (message.topic.clone(), message.client.clone());
     let (qos, retain) = (message.qos, message.retain);
     site.node.publish(&topic, qos, retain, &client, || message);

@@ -79,6 +79,12 @@ impl Lane {
         }
     }
 
+    /// The version that the broker speaks, once it has taken it.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
     /// Its client identifier.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -10,6 +10,8 @@ mod neighbours;
 pub mod node;
 mod pairs;
 pub mod program;
+mod rarely;
+pub mod retained;
 pub mod sessions;
 pub mod settings;
 mod status;

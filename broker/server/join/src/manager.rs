@@ -5,6 +5,7 @@
 //! has something to write is written to once.
 
 mod names;
+mod reader;
 mod sockets;
 
 use crate::client::{Paired, Site};
@@ -13,20 +14,23 @@ use crate::cooperation::Source;
 use crate::delivery::Lane;
 use crate::neighbours::{Dial, Wires};
 use crate::node::{Link, Node};
+use crate::rarely::Rarely;
 use crate::sessions::Sessions;
 use crate::settings::{Reliability, Settings};
 use crate::topology::{LinkKey, NodeId};
 use mqtick_access::Rules;
 use mqtick_broker::listener::Listener;
+use mqtick_broker::log;
 use mqtick_broker::poller::Poller;
 use mqtick_broker::settings::Address;
 use mqtick_packet::Version;
 use rustls::ClientConfig;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Octets that wait for one side of a pair until the other is not read from.
 pub(crate) const HIGH: usize = 1 << 20;
@@ -35,6 +39,7 @@ const READ: usize = 1 << 16;
 const TURNS: usize = 8; // reads until others have their turn
 const DRAIN_S: u64 = 5;
 const LISTENERS: u64 = 1 << 62; // their tokens
+const HEEDED: u64 = 1 << 63; // what the program reads itself
 
 /// Whose a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +52,8 @@ pub(crate) enum Role {
     Paired(u64),
     /// To the broker, for messages from other sites.
     Lane(usize),
+    /// To the broker, for what it has retained.
+    Reader,
     /// One of a link.
     Link(Link, u8),
     /// Over, but for what is left to be written.
@@ -112,10 +119,14 @@ pub struct Counts {
     pub received: u64,
     /// Connections that were taken.
     pub accepted: u64,
+    /// Connections for which there was no room.
+    pub full: u64,
     /// Packets that were malformed, or said what they may not.
     pub refused: u64,
     /// Messages of QoS 0 for which a neighbour had no room.
     pub dropped: u64,
+    /// Messages that are longer than a neighbour takes.
+    pub too_long: u64,
     /// Neighbours that were turned away.
     pub strangers: u64,
 }
@@ -136,7 +147,10 @@ pub struct Manager {
     pub(crate) next_link: Link,
     pub(crate) dials: Vec<Dial>,
     pub(crate) removed: HashSet<String>,
+    pub(crate) stranger_said: Rarely,
+    pub(crate) length_said: Rarely,
     pub(crate) lanes: Vec<(Lane, Option<u64>)>,
+    pub(crate) reader: reader::Reader,
     pub(crate) broker: Address,
     pub(crate) broker_place: Place,
     pub(crate) broker_said: String,
@@ -146,6 +160,9 @@ pub struct Manager {
     pub(crate) blocked: HashSet<u64>,
     /// What is counted.
     pub counts: Counts,
+    /// The program ends: nothing more is taken from clients.
+    pub(crate) is_ending: bool,
+    full_said: Rarely,
     start: Instant,
     room: Vec<u8>,
 }
@@ -176,12 +193,15 @@ impl Manager {
         let lanes =
             lanes.map(|number| Lane::new(format!("mqtick-join-{}-{number}", settings.name)));
         let lanes: Vec<_> = lanes.map(|lane| (lane, None)).collect();
-        let node = Node::new(id, &settings.name, settings.algorithm, settings.absence_s);
+        let reader = reader::Reader::new(format!("mqtick-join-{}-retained", settings.name));
+        let mut node = Node::new(id, &settings.name, settings.algorithm, settings.absence_s);
+        node.retained.most_octets = settings.limits.retained;
         let site = Site {
             node,
             sessions: Sessions::default(),
             rules,
             waits_for_all: settings.reliability == Reliability::All,
+            time_filters: settings.time_filters.clone(),
             waiting: HashMap::new(),
             denied: 0,
             now_s: 0,
@@ -207,7 +227,10 @@ impl Manager {
             next_link: 1,
             dials,
             removed: HashSet::new(),
+            stranger_said: Rarely::default(),
+            length_said: Rarely::default(),
             lanes,
+            reader,
             broker,
             broker_place: Place::default(),
             broker_said: String::new(),
@@ -215,6 +238,8 @@ impl Manager {
             dirty: Vec::new(),
             blocked: HashSet::new(),
             counts: Counts::default(),
+            is_ending: false,
+            full_said: Rarely::default(),
             start: Instant::now(),
             room: vec![0; READ],
         })
@@ -230,9 +255,26 @@ impl Manager {
         Ok(())
     }
 
-    /// The program ends: clients and neighbours are told.
+    /// The program ends: nobody is read from any more until other sites have what clients here
+    /// published above QoS 0, or the time is over; then clients and neighbours are told.
     pub fn stop(&mut self) {
         const SHUTTING_DOWN: u8 = 0x8B;
+        let end = Instant::now() + Duration::from_secs(self.settings.limits.stop_s);
+        self.is_ending = true;
+        self.listeners.clear();
+        self.dirty.extend(self.pairs.keys());
+        self.flush();
+        while self.site.node.owes() > 0 && Instant::now() < end {
+            self.turn(100);
+        }
+        match self.site.node.owes() {
+            0 => {}
+            left => log::warning(&format!(
+                "{left} messages above QoS 0 did not get to all other sites within {} s, and are \
+                 lost there",
+                self.settings.limits.stop_s
+            )),
+        }
         let mut last = Vec::new();
         mqtick_packet::disconnect(&mut last, Version::V5, SHUTTING_DOWN);
         let clients: Vec<u64> = self.pairs.keys().copied().collect();
@@ -256,10 +298,23 @@ impl Manager {
         self.flush();
     }
 
-    /// Serve whatever is ready, or comes within so many milliseconds.
-    pub fn turn(&mut self, milliseconds: u16) {
+    /// Have a turn end when somebody else's file can be read.
+    ///
+    /// # Errors
+    /// What the system has no room for.
+    pub fn heed(&self, file: impl AsFd) -> Result<(), String> {
+        let added = self.poller.listen(file, HEEDED);
+        added.map_err(|error| error.to_string())
+    }
+
+    /// Serve whatever is ready, or comes within so many milliseconds; whether a file that is heeded
+    /// can be read.
+    pub fn turn(&mut self, milliseconds: u16) -> bool {
+        let mut is_heeded = false;
         let mut events = Vec::new();
-        self.poller.wait(&mut events, milliseconds);
+        let has_work = self.site.sessions.is_leaving();
+        self.poller
+            .wait(&mut events, if has_work { 0 } else { milliseconds });
         let now_s = self.start.elapsed().as_secs();
         if now_s != self.site.now_s {
             self.site.now_s = now_s;
@@ -268,12 +323,18 @@ impl Manager {
         for (token, flags) in events {
             match token {
                 mqtick_broker::poller::CALLED => self.found(),
+                HEEDED => is_heeded = true,
                 LISTENERS.. => self.accept(token),
                 _ => self.ready(token, flags),
             }
         }
+        if has_work {
+            let gone = self.site.sessions.leave();
+            self.site.node.unsubscribed(Source::Local, &gone);
+        }
         self.act();
         self.flush();
+        is_heeded
     }
 
     fn tick(&mut self, now_s: u64) {
@@ -285,6 +346,7 @@ impl Manager {
         self.site.node.tick(now_s);
         self.act();
         self.tick_lanes(now_s);
+        self.tick_reader(now_s);
         self.tick_links(now_s);
         let limit_s = self.settings.limits.connect_timeout_s;
         let late = |slot: &Slot| match slot.role {

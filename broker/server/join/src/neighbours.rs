@@ -76,6 +76,8 @@ pub(crate) struct Wires {
     all: Vec<Wire1>,
     pub is_up: bool,
     since_s: u64,
+    /// Octets of the longest packet that it takes.
+    most: usize,
     /// What came and is not confirmed: on which connection, with which identifier.
     owed: HashMap<Key, Vec<(u8, u16)>>,
     pub sent: u64,
@@ -93,11 +95,17 @@ impl Wires {
             all: (0..count).map(|_| Wire1::default()).collect(),
             is_up: false,
             since_s,
+            most: usize::MAX,
             owed: HashMap::new(),
             sent: 0,
             came: 0,
             dropped: 0,
         }
+    }
+
+    /// The neighbour takes no longer packets.
+    fn takes(&mut self, most: Option<u32>) {
+        self.most = most.map_or(self.most, |most| most as usize);
     }
 
     /// Messages that wait for the neighbour.
@@ -137,6 +145,13 @@ pub(crate) fn trust_nodes(settings: &Settings) -> Result<Arc<ClientConfig>, Stri
 }
 
 impl Manager {
+    /// Octets of the longest packet that this node takes from neighbours: the tag comes on top of
+    /// the packet that a client sent.
+    fn longest(&self) -> usize {
+        const TAG: usize = 1 << 18;
+        (self.settings.limits.packet + TAG).min(mqtick_packet::MAXIMUM_LENGTH)
+    }
+
     // -- connecting --------------------------------------------------------------------------------
 
     pub(crate) fn tick_links(&mut self, now_s: u64) {
@@ -225,7 +240,8 @@ impl Manager {
             };
             let mut out = Vec::new();
             let keep_alive_s = self.settings.neighbours.keep_alive_s;
-            hello.encode(&mut out, 3 * keep_alive_s, self.secrets.secret.as_deref());
+            let (most, secret) = (self.longest(), self.secrets.secret.as_deref());
+            hello.encode(&mut out, 3 * keep_alive_s, most as u32, secret);
             self.send(token, &out);
             let wires = self.wires.get_mut(&link);
             if let Some(one) = wires.and_then(|wires| wires.all.get_mut(usize::from(index))) {
@@ -244,7 +260,9 @@ impl Manager {
             self.counts.strangers += 1;
             let peer = self.slots.get(&token).map(|slot| slot.connection.peer());
             let peer = peer.unwrap_or_default();
-            log::warning(&format!("a neighbour from {peer} is turned away: {why}"));
+            self.stranger_said.warn(self.site.now_s, || {
+                format!("a neighbour from {peer} is turned away: {why}")
+            });
             let mut out = Vec::new();
             words::refuse(&mut out, reason, &why);
             self.send(token, &out);
@@ -310,7 +328,10 @@ impl Manager {
                 link
             }
         };
-        let wires = self.wires.get_mut(&link);
+        let mut wires = self.wires.get_mut(&link);
+        if let Some(wires) = &mut wires {
+            wires.takes(connect.properties.maximum_packet_size());
+        }
         let one = wires.and_then(|wires| wires.all.get_mut(usize::from(hello.index)));
         let Some(one) = one.filter(|one| one.token.is_none()) else {
             return not_allowed("it has this connection already");
@@ -320,7 +341,8 @@ impl Manager {
             slot.role = Role::Link(link, hello.index);
         }
         let mut out = Vec::new();
-        words::welcome(&mut out, self.site.node.id(), &self.settings.name);
+        let most = self.longest() as u32;
+        words::welcome(&mut out, self.site.node.id(), &self.settings.name, most);
         self.send(token, &out);
         self.complete(link);
         Ok(())

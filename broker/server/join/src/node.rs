@@ -14,6 +14,7 @@ mod messages;
 mod window;
 
 use crate::cooperation::{Algorithm, Kind, Say, Source};
+use crate::retained::Retained;
 use crate::topology::{LinkKey, NodeId, State, Topology, Tree};
 use mqtick_packet::Qos;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -66,6 +67,10 @@ pub struct Message {
     pub user: String,
     /// And the client.
     pub client: String,
+    /// Of one that is to be kept: see [`crate::retained`].
+    pub stamp: u64,
+    /// Whether it was kept before the neighbour came: it is for brokers that have an older one.
+    pub kept: bool,
 }
 
 impl Message {
@@ -108,6 +113,8 @@ pub enum Action {
     Deliver(Key, Rc<Message>),
     /// A message that began here is where it should be.
     Release(Key),
+    /// Ask a neighbour for what its site has retained.
+    Ask(Link),
     /// The tree is another one.
     TreeChanged,
 }
@@ -127,6 +134,10 @@ pub struct Counters {
     pub again: u64,
     /// Messages of QoS 0 for a neighbour that was away.
     pub away: u64,
+    /// Retained messages for neighbours that came after them.
+    pub handed: u64,
+    /// Retained messages from elsewhere that were older than what is here.
+    pub outdated: u64,
 }
 
 struct Neighbour {
@@ -170,6 +181,8 @@ pub struct Node {
     pub tree: Tree,
     /// What is counted.
     pub counters: Counters,
+    /// What this site has retained.
+    pub retained: Retained,
     algorithm: Box<dyn Algorithm>,
     links: BTreeMap<Link, Neighbour>,
     pending: HashMap<Key, Pending>,
@@ -194,6 +207,7 @@ impl Node {
             tree: topology.tree(),
             topology,
             counters: Counters::default(),
+            retained: Retained::default(),
             algorithm: kind.start(),
             links: BTreeMap::new(),
             pending: HashMap::new(),
@@ -236,6 +250,13 @@ impl Node {
     pub fn is_used(&self, link: Link) -> bool {
         let is_needed = |one: &Neighbour| one.is_used && one.unneeded_s.is_none();
         self.links.get(&link).is_some_and(is_needed)
+    }
+
+    /// Whether a neighbour gets all that is retained from now on: then it can have what was before.
+    #[must_use]
+    pub fn is_told(&self, link: Link) -> bool {
+        let one = self.links.get(&link);
+        one.is_some_and(|one| one.is_used && one.away.is_none())
     }
 
     /// What we told a neighbour that we want.
@@ -376,6 +397,7 @@ impl Node {
         }
         let mut say = Vec::new();
         let (mut cut, mut over) = (Vec::new(), Vec::new());
+        let mut new = Vec::new();
         for (link, one) in &mut self.links {
             if let Some(away) = &one.away {
                 let there = |name: &String| {
@@ -392,6 +414,7 @@ impl Node {
                 if !one.is_used {
                     one.is_used = true;
                     self.algorithm.added(*link, &mut say);
+                    new.push(*link);
                 }
             } else if one.is_used {
                 let since_s = *one.unneeded_s.get_or_insert(self.now_s);
@@ -405,6 +428,9 @@ impl Node {
             self.algorithm.removed(*link, &mut say);
         }
         self.speak(say);
+        if self.retained.is_known {
+            self.actions.extend(new.into_iter().map(Action::Ask));
+        }
         cut.into_iter().for_each(|link| self.fail(link));
         over.into_iter().for_each(|link| self.forget(link));
     }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 const PING_S: u64 = 20;
 const SILENCE_S: u64 = 60;
+const ANSWER_S: u64 = 5; // some brokers say nothing to a version that they do not speak
 const PUBLISH: u8 = 3;
 
 impl Manager {
@@ -29,7 +30,7 @@ impl Manager {
                 }
             };
             match paired.client_says(&found, &mut self.site) {
-                Ok(Next::Relay) => at += found.length,
+                Ok(Next::Relay | Next::Keep) => at += found.length,
                 Ok(Next::Wait) => {
                     if paired.is_up() {
                         self.blocked.insert(token);
@@ -72,10 +73,17 @@ impl Manager {
                 self.counts.received += 1;
             } else {
                 let raw = rest.get(..found.length).unwrap_or_default();
-                let goes = paired.broker_says(&found, raw, &mut self.site);
-                if !goes.map_err(|error| error.to_string())? {
-                    out.extend_from_slice(input.get(from..at).unwrap_or_default());
-                    from = end;
+                let next = paired.broker_says(&found, raw, &mut self.site);
+                match next.map_err(|error| error.to_string())? {
+                    Next::Relay => {}
+                    Next::Keep => {
+                        out.extend_from_slice(input.get(from..at).unwrap_or_default());
+                        from = end;
+                    }
+                    Next::Wait => {
+                        self.blocked.insert(token);
+                        break;
+                    }
                 }
             }
             at = end;
@@ -88,9 +96,10 @@ impl Manager {
                 self.send(client, &out);
             }
         }
-        if is_up && !was_up {
+        if is_up && (!was_up || self.blocked.remove(&client)) {
             self.act();
             self.process(client);
+            self.dirty.push(client);
         }
         Ok(at)
     }
@@ -101,6 +110,7 @@ impl Manager {
         let Some(Pair { paired, broker }) = self.pairs.remove(&client) else {
             return self.drop(ended);
         };
+        self.blocked.remove(&broker);
         let other = if ended == client { broker } else { client };
         if other == client && !paired.is_up() {
             let silent = self
@@ -112,7 +122,7 @@ impl Manager {
                 self.send(client, &refusal(paired.version(), UNAVAILABLE));
             }
         }
-        paired.end(&mut self.site);
+        paired.end(ended == client, &mut self.site);
         self.drop(ended);
         self.over(other);
     }
@@ -220,8 +230,9 @@ impl Manager {
                 if now_s.is_multiple_of(PING_S) {
                     lane.ping();
                 }
+                let limit_s = if lane.is_up() { SILENCE_S } else { ANSWER_S };
                 let slot = self.slots.get(&token);
-                let is_silent = slot.is_some_and(|slot| slot.heard_s + SILENCE_S < now_s);
+                let is_silent = slot.is_some_and(|slot| slot.heard_s + limit_s < now_s);
                 self.write_lane(number);
                 if is_silent {
                     self.close(token, "it is silent");
@@ -230,10 +241,7 @@ impl Manager {
             }
             match self.connect_to_broker(Role::Lane(number)) {
                 Ok(token) => {
-                    let password = self.secrets.password.clone();
-                    let user = self.broker.user.clone();
-                    let password =
-                        password.or(self.broker.password.clone().map(String::into_bytes));
+                    let (user, password) = self.broker_account();
                     if let Some((lane, place)) = self.lanes.get_mut(number) {
                         *place = Some(token);
                         lane.open(user.as_deref(), password.as_deref());

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "mqtick-join";
 const TURN_MS: u16 = 100;
-// Questions, signals and the supervisor wait so long at most while messages flow: looking for them in
-// each turn costs more system calls than the messages do.
+// Questions and signals end a turn. What else is beside messages waits so long at most while they
+// flow: looking for it in each turn costs more system calls than the messages do.
 const BESIDE: Duration = Duration::from_millis(20);
 
 const USAGE: &str = "\
@@ -316,6 +316,10 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     }
     let places: Vec<String> = listeners.iter().map(Listener::address).collect();
     let mut manager = Manager::new(settings, secrets, rules, listeners, random())?;
+    manager.heed(&signals)?;
+    if let Some(control) = &control {
+        manager.heed(control)?;
+    }
     restore(&mut manager)?;
     for place in places {
         log::notice(&format!("listens on {place}"));
@@ -327,8 +331,7 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     let lines = lines || std::io::stdout().is_terminal();
     let mut looked = Instant::now();
     loop {
-        manager.turn(TURN_MS);
-        if looked.elapsed() < BESIDE {
+        if !manager.turn(TURN_MS) && looked.elapsed() < BESIDE {
             continue;
         }
         looked = Instant::now();

@@ -1,11 +1,16 @@
 //! What this site's clients subscribed to, also while they are away, and wills that wait.
 
 use crate::node::Message;
-use std::collections::{HashMap, HashSet};
+use crate::subscriptions::width;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// For ever, as MQTT 5 writes it.
 pub const FOR_EVER: u32 = u32::MAX;
+
+/// Subscriptions that end at once: a session may have so many that all others would wait long.
+const AT_ONCE: usize = 500;
 
 /// The session of one client.
 #[derive(Default)]
@@ -35,6 +40,8 @@ pub struct Sessions {
     all: HashMap<Arc<str>, Session>,
     /// How many clients subscribed to each filter; shared subscriptions count as what they are of.
     counts: HashMap<Arc<str>, usize>,
+    /// Subscriptions of sessions that are over, and still count.
+    leaving: VecDeque<Arc<str>>,
     wills: Vec<Will>,
     changed: bool,
 }
@@ -130,6 +137,23 @@ impl Sessions {
         let session = self.all.remove(client);
         let filters = session.map(|session| session.filters).unwrap_or_default();
         self.changed |= !filters.is_empty();
+        let mut filters: Vec<_> = filters.into_iter().collect();
+        // The widest ones last: before them, nobody has to be told what they cover.
+        filters.sort_by_cached_key(|filter| Reverse(width(filter)));
+        self.leaving.extend(filters);
+        self.leave()
+    }
+
+    /// Whether [`Self::leave`] has something to do.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// End some more subscriptions of sessions that are over; what nobody is subscribed to any more.
+    pub fn leave(&mut self) -> Vec<Arc<str>> {
+        let count = self.leaving.len().min(AT_ONCE);
+        let filters: Vec<_> = self.leaving.drain(..count).collect();
         self.count_down(filters)
     }
 
@@ -333,6 +357,28 @@ mod tests {
         sessions.subscribe("client", &filters(&["a"]));
         assert!(sessions.ended("client", 1, 0, 0).is_empty());
         assert_eq!(sessions.ended("client", 2, 0, 0), filters(&["a"]));
+    }
+
+    #[test]
+    fn a_session_with_many_subscriptions_ends_piece_by_piece_and_its_client_may_come_back() {
+        let mut sessions = Sessions::default();
+        let client: Arc<str> = "client".into();
+        let mut all: Vec<Arc<str>> = vec!["#".into()];
+        all.extend((0..2 * AT_ONCE).map(|number| number.to_string().into()));
+        sessions.connected(&client, 1, false, 0);
+        sessions.subscribe("client", &all);
+        let mut gone = sessions.ended("client", 1, 0, 0);
+        assert_eq!(gone.len(), AT_ONCE);
+        assert!(sessions.is_leaving());
+        sessions.connected(&client, 2, false, 0);
+        sessions.subscribe("client", &all[..2]);
+        gone.extend(sessions.leave());
+        gone.extend(sessions.leave());
+        assert!(!sessions.is_leaving());
+        assert!(!gone.contains(&"#".into()), "it is wanted again");
+        assert_eq!(sessions.sizes(), (2, 2));
+        let last = sessions.ended("client", 2, 0, 0);
+        assert_eq!(last, filters(&["0", "#"]), "the widest one last");
     }
 
     #[test]

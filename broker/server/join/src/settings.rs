@@ -27,6 +27,8 @@ pub struct Settings {
     pub absence_s: u64,
     /// Where subscriptions of kept sessions are, over a restart.
     pub state: Option<PathBuf>,
+    /// Topics of messages that tell the time: at other sites their residence is not stated.
+    pub time_filters: Vec<String>,
     /// Where `status` and the like ask.
     pub control: PathBuf,
     /// Where clients and neighbours connect.
@@ -109,8 +111,12 @@ pub struct Limits {
     pub packet: usize,
     /// Octets that wait for one neighbour, or for the broker, before QoS 0 is dropped.
     pub queue: usize,
+    /// Octets for the topics of retained messages.
+    pub retained: usize,
     /// Seconds from a connection to its whole CONNECT.
     pub connect_timeout_s: u64,
+    /// Seconds for which the node waits for others at its end.
+    pub stop_s: u64,
 }
 
 impl Default for Settings {
@@ -121,6 +127,7 @@ impl Default for Settings {
             reliability: Reliability::default(),
             absence_s: 30,
             state: None,
+            time_filters: vec!["mqtick/#".into()],
             control: CONTROL.into(),
             listeners: vec![listener(SocketAddr::from(([127, 0, 0, 1], 1883)))],
             broker: Broker::default(),
@@ -185,7 +192,9 @@ impl Default for Limits {
             connections: 100_000,
             packet: 16 << 20,
             queue: 32 << 20,
+            retained: 32 << 20,
             connect_timeout_s: 10,
+            stop_s: 5,
         }
     }
 }
@@ -275,11 +284,13 @@ impl Settings {
             1024..=mqtick_packet::MAXIMUM_LENGTH,
         )?;
         between("limits.queue", self.limits.queue, 1024..=1 << 40)?;
+        between("limits.retained", self.limits.retained, 0..=1 << 40)?;
         between(
             "limits.connect_timeout_s",
             self.limits.connect_timeout_s,
             1..=3600,
         )?;
+        between("limits.stop_s", self.limits.stop_s, 0..=3600)?;
         if self.neighbours.certificate.is_some() != self.neighbours.key.is_some() {
             let what = "certificate and key belong together: set both, or none";
             return refuse("neighbours.certificate", what);
@@ -289,6 +300,13 @@ impl Settings {
         if !names.is_empty() && !self.listeners.iter().any(asks) {
             let what = "needs a [[listener]] with tls.client_ca: nobody is asked for a certificate";
             return refuse("neighbours.certificate_names", what);
+        }
+        let wrong = |one: &&String| !mqtick_topics::valid_filter(one);
+        if let Some(wrong) = self.time_filters.iter().find(wrong) {
+            return refuse(
+                "time_filters",
+                format!("has {wrong:?}, which is no topic filter"),
+            );
         }
         if self
             .state
@@ -323,6 +341,14 @@ impl Settings {
             said.push(
                 "neighbours: no other node can connect to this one, since nothing says who is one: \
                  set neighbours.secret_file, or certificate_names"
+                    .into(),
+            );
+        }
+        if self.access.acl_file.is_none() && !self.listeners.iter().all(|one| one.place.is_local())
+        {
+            said.push(
+                "access.acl_file: is not set, so whatever clients publish here goes to other sites, \
+                 also what this site's broker refuses, and whatever comes from there is published"
                     .into(),
             );
         }

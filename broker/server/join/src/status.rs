@@ -14,8 +14,10 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         published,
         received,
         accepted,
+        full,
         refused,
         dropped,
+        too_long,
         strangers,
     } = manager.counts;
     let Counters {
@@ -25,6 +27,8 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         delivered,
         again,
         away,
+        handed,
+        outdated,
     } = manager.site.node.counters;
     let lanes = || manager.lanes.iter().map(|(lane, _)| lane);
     let lost: u64 = lanes().map(|lane| lane.dropped).sum();
@@ -32,6 +36,11 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
     let expired: u64 = lanes().map(|lane| lane.expired).sum();
     vec![
         ("connections_accepted", "Connections accepted.", accepted),
+        (
+            "refused_full",
+            "Connections for which limits.connections left no room.",
+            full,
+        ),
         (
             "client_messages_received",
             "Messages that clients published.",
@@ -69,6 +78,11 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
             dropped,
         ),
         (
+            "dropped_too_long",
+            "Messages that are longer than a neighbour takes.",
+            too_long,
+        ),
+        (
             "dropped_away",
             "QoS 0, for a neighbour that was away.",
             away,
@@ -87,6 +101,21 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
             "expired",
             "Messages of other sites whose time was over before the broker could have them.",
             expired,
+        ),
+        (
+            "retained_handed",
+            "Retained messages for neighbours that came after them.",
+            handed,
+        ),
+        (
+            "retained_outdated",
+            "Retained messages of other sites that were older than what is here.",
+            outdated,
+        ),
+        (
+            "retained_unknown",
+            "Retained messages of topics for which limits.retained has no room.",
+            manager.site.node.retained.unknown,
         ),
         (
             "denied_access",
@@ -152,6 +181,11 @@ pub fn gauges(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
             "filters_known",
             "Different ones, of clients or neighbours.",
             node.filters(),
+        ),
+        (
+            "retained",
+            "Topics with a retained message, or one that was deleted.",
+            node.retained.len(),
         ),
         (
             "unconfirmed",
@@ -292,10 +326,11 @@ pub fn json(manager: &Manager) -> String {
     let up = manager.lanes.iter().all(|(lane, _)| lane.is_up());
     format!(
         "{{\"name\": {}, \"algorithm\": {}, \"broker\": {}, \"broker_connected\": {up}, \
-         \"now\": {}, \"counts\": {}, \"neighbours\": [{}]}}\n",
+         \"retained_known\": {}, \"now\": {}, \"counts\": {}, \"neighbours\": [{}]}}\n",
         quoted(&manager.settings.name),
         quoted(manager.settings.algorithm.name()),
         quoted(&manager.broker.to_string()),
+        manager.site.node.retained.is_known,
         numbers(gauges(manager)),
         numbers(counts(manager)),
         neighbours.join(", ")
@@ -438,7 +473,12 @@ pub fn line(manager: &Manager, before: &mut BTreeMap<&'static str, u64>) -> Opti
         "client_messages_sent",
         "messages_arrived",
     ];
-    let lost = ["dropped_neighbour", "dropped_away", "dropped_broker"];
+    let lost = [
+        "dropped_neighbour",
+        "dropped_too_long",
+        "dropped_away",
+        "dropped_broker",
+    ];
     let lost: u64 = lost.into_iter().map(grown).sum();
     let line = flows.into_iter().any(|name| grown(name) > 0).then(|| {
         format!(

@@ -19,7 +19,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// Sorts a filter before all that it covers: by `#`, by levels, by levels without a wildcard.
-fn width(filter: &str) -> (bool, usize, usize) {
+pub(crate) fn width(filter: &str) -> (bool, usize, usize) {
     let levels = || filter.split('/');
     let exact = levels().filter(|level| !matches!(*level, "+" | "#"));
     (!filter.ends_with('#'), levels().count(), exact.count())

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | hello | CONNECT with the client identifier `mqtick-join/VERSION/NODE/KEY/INDEX/COUNT/ALGORITHM/NAME`; the answer's assigned client identifier is `mqtick-join/VERSION/NODE/NAME` |
 //! | links of a node | PUBLISH of QoS 0 to `$mqtick-join/topology`, see [`State::text`] |
+//! | what your site has retained | SUBSCRIBE to `$mqtick-join/retained` |
 //! | what is wanted, or no longer | SUBSCRIBE, UNSUBSCRIBE, answered as always |
 //! | a message of QoS 0 | PUBLISH of QoS 0 |
 //! | one above | PUBLISH of QoS 1; PUBACK once all who want it have it, or with 0x80 if they have not |
 //!
 //! A message's first user property is `mqtick-join` and `NODE LANE NUMBER FLAGS`, in hexadecimal:
-//! flags are the QoS that it was published with, and 4 where it was sent before. The second one is
+//! flags are the QoS that it was published with, 4 where it was sent before, and 8 where it was kept
+//! before the link was there; one that is to be kept has its stamp behind them. The second one is
 //! the user and the client who published it.
 
 use crate::node::{Key, LANES, Message};
@@ -22,14 +24,17 @@ use std::fmt;
 
 /// Where links of nodes are told.
 pub const TOPOLOGY: &str = "$mqtick-join/topology";
+/// What to subscribe to for what was retained before.
+pub const RETAINED: &str = "$mqtick-join/retained";
 /// How a neighbour's client identifier begins.
 pub const MARK: &str = "mqtick-join/";
 /// The version of all this.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most connections of one link.
 pub const MOST_CONNECTIONS: u8 = 16;
 const TAG: &str = "mqtick-join";
 const AGAIN: u8 = 4;
+const KEPT: u8 = 8;
 
 /// How a node introduces itself on one connection of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,8 +103,11 @@ impl Hello {
     }
 
     /// Append the CONNECT.
-    pub fn encode(&self, out: &mut Vec<u8>, keep_alive: u16, secret: Option<&[u8]>) {
+    ///
+    /// `most`: octets of the longest packet that this node takes.
+    pub fn encode(&self, out: &mut Vec<u8>, keep_alive: u16, most: u32, secret: Option<&[u8]>) {
         let with = ConnectOut {
+            properties: &[Property::MaximumPacketSize(most)],
             clean_start: true,
             keep_alive,
             client_id: &self.to_string(),
@@ -111,11 +119,12 @@ impl Hello {
     }
 }
 
-/// Append the answer to a hello: who we are.
-pub fn welcome(out: &mut Vec<u8>, node: NodeId, name: &str) {
+/// Append the answer to a hello: who we are, and octets of the longest packet that we take.
+pub fn welcome(out: &mut Vec<u8>, node: NodeId, name: &str, most: u32) {
     let who = format!("{MARK}{VERSION}/{node:x}/{name}");
     let with = ConnackProperties {
         assigned_client_id: Some(&who),
+        maximum_packet_size: Some(most),
         ..ConnackProperties::default()
     };
     connack(out, Version::V5, false, 0, &with);
@@ -162,11 +171,15 @@ pub fn topology(out: &mut Vec<u8>, state: &State) {
 
 /// Append a message; `id` counts above QoS 0; `now_s` as in [`Message::came_s`].
 pub fn message(out: &mut Vec<u8>, key: Key, again: bool, message: &Message, id: u16, now_s: u64) {
-    let flags = message.qos as u8 + if again { AGAIN } else { 0 };
-    let tag = format!(
+    let flags =
+        message.qos as u8 + if again { AGAIN } else { 0 } + if message.kept { KEPT } else { 0 };
+    let mut tag = format!(
         "{:x} {:x} {:x} {flags:x}",
         key.origin, key.lane, key.sequence
     );
+    if message.retain {
+        tag += &format!(" {:x}", message.stamp);
+    }
     let mut forwarded = Vec::with_capacity(96 + message.forwarded.len());
     Property::UserProperty((TAG, &tag)).encode(&mut forwarded);
     Property::UserProperty((&message.user, &message.client)).encode(&mut forwarded);
@@ -216,7 +229,12 @@ pub fn parse_message(from: &Publish<'_>) -> Result<(Key, bool, Message), &'stati
             _ => {}
         }
     }
-    let (key, flags) = key.ok_or("a message without a key")?;
+    let (key, flags, stamp) = key.ok_or("a message without a key")?;
+    message.kept = flags & KEPT != 0;
+    message.stamp = stamp.unwrap_or(0);
+    if stamp.is_some() != message.retain || (message.kept && !message.retain) {
+        return Err("a message that is to be kept, or is not, other than its key says");
+    }
     message.qos = Qos::try_from(flags & 3).map_err(|_| "a message with a QoS of 3")?;
     if (message.qos == Qos::AtMostOnce) != (from.qos == Qos::AtMostOnce) {
         return Err("a message with another QoS than its key says");
@@ -227,7 +245,7 @@ pub fn parse_message(from: &Publish<'_>) -> Result<(Key, bool, Message), &'stati
     Ok((key, flags & AGAIN != 0, message))
 }
 
-fn parse_tag(tag: &str) -> Option<(Key, u8)> {
+fn parse_tag(tag: &str) -> Option<(Key, u8, Option<u64>)> {
     let mut words = tag.split(' ');
     let mut number = || u64::from_str_radix(words.next()?, 16).ok();
     let key = Key {
@@ -235,8 +253,13 @@ fn parse_tag(tag: &str) -> Option<(Key, u8)> {
         lane: u8::try_from(number()?).ok().filter(|lane| *lane < LANES)?,
         sequence: number()?,
     };
-    let flags = u8::try_from(number()?).ok().filter(|flags| *flags < 8)?;
-    (words.next().is_none() && key.sequence < u64::MAX / 2).then_some((key, flags))
+    let flags = u8::try_from(number()?).ok().filter(|flags| *flags < 16)?;
+    let stamp = match words.next() {
+        Some(word) => Some(u64::from_str_radix(word, 16).ok()?),
+        None => None,
+    };
+    let is_whole = words.next().is_none() && key.sequence < u64::MAX / 2;
+    is_whole.then_some((key, flags, stamp))
 }
 
 #[cfg(test)]
@@ -269,6 +292,8 @@ mod tests {
             forwarded,
             user: "a user".into(),
             client: "a client".into(),
+            stamp: 0x1_0000_0000,
+            kept: true,
         };
         let key = Key {
             origin: u64::MAX,
@@ -290,7 +315,9 @@ mod tests {
     fn a_message_of_somebody_else_is_refused() {
         for (name, tag) in [
             ("mqtick-join", "1 10 1 0"),
+            ("mqtick-join", "1 1 1 10"),
             ("mqtick-join", "1 1 1 8"),
+            ("mqtick-join", "1 1 1 x"),
             ("mqtick-join", "1 1 1 3"),
             ("mqtick-join", "1 1 1 1"),
             ("mqtick-join", "1 1 1"),
@@ -325,16 +352,16 @@ mod tests {
         };
         let text = hello.to_string();
         assert_eq!(Hello::parse(&text), Ok(hello));
-        let other = Hello::parse("mqtick-join/2/11/3/1/2/subscriptions/site-a").unwrap_err();
-        assert!(other.contains("version \"2\""), "{other}");
+        let other = Hello::parse("mqtick-join/1/11/3/1/2/subscriptions/site-a").unwrap_err();
+        assert!(other.contains("version \"1\""), "{other}");
         for wrong in [
-            "mqtick-join/1",
-            "mqtick-join/1/11/3/2/2/subscriptions/site-a",
-            "mqtick-join/1/11/3/0/0/subscriptions/site-a",
-            "mqtick-join/1/11/3/0/17/subscriptions/site-a",
-            "mqtick-join/1/11/3/0/1/subscriptions/site a",
-            "mqtick-join/1/11/3/0/1/subscriptions/a/b",
-            "mqtick-join/1/x/3/0/1/subscriptions/a",
+            "mqtick-join/2",
+            "mqtick-join/2/11/3/2/2/subscriptions/site-a",
+            "mqtick-join/2/11/3/0/0/subscriptions/site-a",
+            "mqtick-join/2/11/3/0/17/subscriptions/site-a",
+            "mqtick-join/2/11/3/0/1/subscriptions/site a",
+            "mqtick-join/2/11/3/0/1/subscriptions/a/b",
+            "mqtick-join/2/x/3/0/1/subscriptions/a",
         ] {
             assert!(Hello::parse(wrong).is_err(), "{wrong}");
         }

@@ -20,6 +20,7 @@ enum Word {
     Say(bool, Arc<str>),
     Message(Key, bool, Rc<Message>),
     Confirm(Key, bool),
+    Ask,
 }
 
 /// One direction of a link: control and lanes keep their order, each by itself.
@@ -40,7 +41,19 @@ struct Site {
     got: HashMap<Vec<u8>, usize>,
     /// What its clients were told that all have.
     released: BTreeSet<Key>,
+    /// What its broker has retained.
+    kept: BTreeMap<String, Vec<u8>>,
+    asked: Vec<Link>,
     links: HashMap<Link, u64>,
+}
+
+impl Site {
+    fn keep(&mut self, topic: String, payload: Vec<u8>) {
+        match payload.is_empty() {
+            true => self.kept.remove(&topic),
+            false => self.kept.insert(topic, payload),
+        };
+    }
 }
 
 struct Network {
@@ -92,6 +105,8 @@ impl Network {
             filters: BTreeSet::new(),
             got: HashMap::new(),
             released: BTreeSet::new(),
+            kept: BTreeMap::new(),
+            asked: Vec::new(),
             links: HashMap::new(),
         }
     }
@@ -204,7 +219,12 @@ impl Network {
                     1 + usize::from(key.lane % 2),
                     Word::Confirm(key, done),
                 ),
+                Action::Ask(link) => (link, 0, Word::Ask),
                 Action::Deliver(key, message) => {
+                    if message.retain {
+                        let topic = message.topic.clone();
+                        self.sites[site].keep(topic, message.payload.clone());
+                    }
                     *self.sites[site]
                         .got
                         .entry(message.payload.clone())
@@ -260,9 +280,40 @@ impl Network {
                 node.arrived(link, key, again, (*message).clone())
             }
             Word::Confirm(key, done) => node.confirmed(link, key, done),
+            Word::Ask => self.sites[site].asked.push(link),
         }
+        self.read(site);
         self.collect(site);
         true
+    }
+
+    /// Neighbours get what they asked for, once they hear of what comes later.
+    fn read(&mut self, site: usize) {
+        let Site {
+            node, kept, asked, ..
+        } = &mut self.sites[site];
+        let told: Vec<Link> = asked.extract_if(.., |link| node.is_told(*link)).collect();
+        if told.is_empty() && node.retained.is_known {
+            return;
+        }
+        node.begin_reading();
+        for (topic, payload) in kept {
+            node.found(message(topic, payload.clone(), Qos::AtMostOnce), &told);
+        }
+        node.end_reading(&told);
+    }
+
+    fn keep(&mut self, site: usize, topic: &str, payload: Vec<u8>) {
+        self.sites[site].keep(topic.into(), payload.clone());
+        self.ids += 1; // a clock that all sites share
+        let make = || Message {
+            retain: true,
+            stamp: self.ids,
+            ..message(topic, payload, Qos::AtMostOnce)
+        };
+        let node = &mut self.sites[site].node;
+        node.publish(topic, Qos::AtMostOnce, true, "client", make);
+        self.collect(site);
     }
 
     fn tick(&mut self) {
@@ -270,6 +321,7 @@ impl Network {
         for site in 0..self.sites.len() {
             let now_s = self.now_s;
             self.sites[site].node.tick(now_s);
+            self.read(site);
             self.collect(site);
         }
     }
@@ -562,4 +614,64 @@ fn a_filter_that_only_two_neighbours_in_a_loop_told_each_other_is_not_kept_alive
     for site in &network.sites {
         assert_eq!(site.node.filters(), 0);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+
+    /// Whatever the order in which sites join, part and publish; also where links lose QoS 0.
+    #[test]
+    fn once_all_are_joined_each_site_has_what_was_published_last_on_a_topic(
+        size in 2..7_usize,
+        events in prop::collection::vec((0..8_u8, 0..1000_usize, 0..1000_usize), 0..80),
+    ) {
+        for kind in [Kind::Subscriptions, Kind::Publications] {
+            let mut network = Network::new(kind, size);
+            let mut last: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
+            (0..size).for_each(|site| network.read(site));
+            for (number, (what, one, other)) in events.iter().enumerate() {
+                match what {
+                    0 => network.join(one % size, other % size),
+                    1 => {
+                        let keys: Vec<u64> = network.cables.keys().copied().collect();
+                        if let Some(key) = keys.get(one % keys.len().max(1)) {
+                            network.cut(*key);
+                        }
+                    }
+                    2..5 => {
+                        let payload = if *what == 2 { Vec::new() } else { vec![1, number as u8] };
+                        let topic = TOPICS[other % 6];
+                        last.insert(topic, payload.clone());
+                        network.keep(one % size, topic, payload);
+                    }
+                    5 => network.tick(),
+                    _ => (0..other % 40).for_each(|_| { network.step(); }),
+                }
+            }
+            for one in 1..size {
+                network.join(one, one - 1);
+            }
+            network.settle();
+            last.retain(|_, payload| !payload.is_empty());
+            let last: BTreeMap<String, Vec<u8>> =
+                last.iter().map(|(topic, payload)| (topic.to_string(), payload.clone())).collect();
+            for site in 0..size {
+                prop_assert_eq!(&network.sites[site].kept, &last, "site {}", site);
+            }
+        }
+    }
+}
+
+#[test]
+fn of_two_retained_messages_that_no_node_saw_being_published_each_site_keeps_its_own() {
+    let mut network = Network::new(Kind::Subscriptions, 2);
+    network.sites[0].keep("a".into(), b"here".to_vec());
+    network.sites[1].keep("a".into(), b"there".to_vec());
+    network.sites[1].keep("b".into(), b"only there".to_vec());
+    (0..2).for_each(|site| network.read(site));
+    network.join(0, 1);
+    network.settle();
+    assert_eq!(network.sites[0].kept["a"], b"here");
+    assert_eq!(network.sites[1].kept["a"], b"there");
+    assert_eq!(network.sites[0].kept["b"], b"only there");
 }

@@ -71,6 +71,10 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
             "is no address of a broker",
         ),
         (
+            "time_filters = [\"t/#\", \"t/#/0\"]",
+            "time_filters: has \"t/#/0\", which is no topic filter",
+        ),
+        (
             "neighbours.key = \"k\"",
             "certificate and key belong together",
         ),
@@ -79,6 +83,7 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
             "needs a [[listener]] with tls.client_ca",
         ),
         ("limits.queue = 1", "limits.queue: is 1; 1024 to"),
+        ("limits.stop_s = 3601", "limits.stop_s: is 3601; 0 to 3600"),
         ("state = \"\"", "state: is empty"),
         ("listener = []", "listener: is empty"),
     ] {
@@ -98,6 +103,11 @@ fn whoever_connects_may_be_a_neighbour_only_where_nobody_else_can_reach_the_node
         open.warnings()
             .concat()
             .contains("no other node can connect to this one")
+    );
+    assert!(
+        open.warnings()
+            .concat()
+            .contains("access.acl_file: is not set")
     );
     let far =
         read("neighbours = { secret_file = \"s\", urls = [\"mqtt://far\", \"mqtts://far\"] }");

@@ -1,5 +1,6 @@
-//! The part of a scenario that one of several machines has: asked for on standard input, told on
-//! standard output, a line of JSON each. It ends when its input does, so that nothing stays behind
+//! The part of a scenario that one of several machines has: asked for on standard input ([`Task`],
+//! then for each trial [`How`] and when it begins), told on standard output ([`Said`]), a line of JSON
+//! each. It ends when its input does, so that nothing stays behind
 //! when the connection breaks.
 
 use mqtick_packet::Version;
@@ -14,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::clocks::{Interval, Look, Reading, error_of, strayed};
-use crate::contest::Run;
+use crate::contest::{Contestant, Run};
 use crate::engine::Engine;
 use crate::options::Options;
 use crate::scenario::Scenario;
@@ -48,8 +49,27 @@ pub struct Task {
     pub login: Option<(String, Vec<u8>)>,
     /// What topics begin with.
     pub prefix: String,
-    /// How long an answer or a copy may take, in s.
+    /// How long an answer may take, in s.
     pub patience_s: f64,
+}
+
+/// How a trial is to be.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct How {
+    /// What the intervals of the load are multiplied by.
+    pub scale: f64,
+    /// How long nothing may come before the rest counts as lost, in s.
+    pub patience_s: f64,
+    /// Whether each message's times are wanted, and so the clocks' intervals.
+    pub times: bool,
+}
+
+impl How {
+    /// How long nothing may come.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        Duration::try_from_secs_f64(self.patience_s).unwrap_or(Duration::from_secs(5))
+    }
 }
 
 /// What a machine says.
@@ -57,7 +77,7 @@ pub struct Task {
 pub enum Said {
     /// That it is there, and which version.
     Hello(String),
-    /// That its clients are connected.
+    /// That its clients are connected, and its clock was asked.
     Ready,
     /// What happened.
     Done(Box<Part>),
@@ -96,7 +116,7 @@ macro_rules! counts {
     };
 }
 
-counts! { offered ingress owed egress sent copies delivered duplicates disorder belated refused unstamped resent }
+counts! { offered ingress owed egress sent copies delivered duplicates disorder belated refused }
 
 /// What happened on one machine; times by its own clock, in ns.
 #[derive(Debug, Serialize, Deserialize)]
@@ -109,6 +129,10 @@ pub struct Part {
     pub last_ns: u64,
     /// Whether its publishers have sent all that they may.
     pub is_over: bool,
+    /// Copies or messages without a stamp of the kernel.
+    pub unstamped: u64,
+    /// Segments that TCP sent again.
+    pub resent: u64,
     /// Shares of one: its own processor, idle processors, the fullest receive queue.
     pub shares: [f64; 3],
     /// Percentiles of its lateness, in us; none where it published nothing.
@@ -117,8 +141,8 @@ pub struct Part {
     pub bottlenecks: Vec<String>,
     /// Whether its stamps are the kernel's.
     pub stamped: bool,
-    /// Its clock.
-    pub clock: Clock,
+    /// Its clock, where that was asked.
+    pub clock: Option<Clock>,
     /// Publisher, number, due and left of each message that counts.
     pub left: Vec<(u32, u64, u64, u64)>,
     /// Publisher, number and stamp of each copy.
@@ -159,48 +183,62 @@ fn work(stop: &Stop, lines: &Receiver<String>) -> Outcome<()> {
     };
     let mut target = options.target()?;
     target.login = task.login;
-    let watch = Watch::start();
-    let before = reading(&machine.clock);
     let mut report = crate::report::Report::default();
     let mut run = Run {
         options: &options,
         stop,
         report: &mut report,
     };
-    let mut engine = Engine::open(&mut run, &target, &scenario)?;
-    say(&Said::Ready)?;
-    let at: u64 = hear(stop, lines)?;
-    let now = now_ns();
-    let mut tally = Tally::new()?;
-    tally.apart = Some(Apart {
-        // By a clock that is far off, all begin when the word comes.
-        begin: if at.abs_diff(now + LEAD_NS) < LEAD_NS {
-            at
-        } else {
-            now + LEAD_NS
-        },
-        ..Apart::default()
-    });
-    engine.trial(stop, &scenario, 1.0, options.patience, &mut tally)?;
-    stop.check()?;
-    let clock = known(before, reading(&machine.clock), &watch.stop())
-        .map_err(|why| Failure::Failed(format!("{why}.")))?;
-    say(&Said::Done(Box::new(part(&engine, tally, clock))))?;
-    // The others may still need the connections.
-    let _ = hear::<u64>(stop, lines);
+    let mut engine = Engine::open(&mut run, &Contestant::broker(target, &options)?, &scenario)?;
+    loop {
+        let how: How = match hear(stop, lines) {
+            Err(Failure::Stopped) => break,
+            other => other?,
+        };
+        let watch = match how.times {
+            true => Some((Watch::start(), reading(&machine.clock))),
+            false => None,
+        };
+        say(&Said::Ready)?;
+        let at: u64 = hear(stop, lines)?;
+        let now = now_ns();
+        let mut tally = Tally::new()?;
+        tally.apart = Some(Apart {
+            // By a clock that is far off, all begin when the word comes.
+            begin: if at.abs_diff(now + LEAD_NS) < LEAD_NS {
+                at
+            } else {
+                now + LEAD_NS
+            },
+            ..Apart::default()
+        });
+        engine.trial(stop, &scenario, how.scale, how.patience(), &mut tally)?;
+        stop.check()?;
+        let clock = watch.map(|(watch, before)| {
+            known(before, reading(&machine.clock), &watch.stop())
+                .map_err(|why| Failure::Failed(format!("{why}.")))
+        });
+        say(&Said::Done(Box::new(part(
+            &engine,
+            tally,
+            clock.transpose()?,
+        ))))?;
+    }
     engine.forget_retained();
     Ok(())
 }
 
-fn part(engine: &Engine, mut tally: Tally, clock: Clock) -> Part {
+fn part(engine: &Engine, mut tally: Tally, clock: Option<Clock>) -> Part {
     let apart = tally.apart.take().unwrap_or_default();
-    let left = engine.left(|due| tally.holds(due));
+    let left = engine.left(|due| clock.is_some() && tally.holds(due));
     let late = |share| tally.late.value_at_quantile(share) as f64 / 1e3;
     Part {
         counts: Counts::of(&tally),
         begin: apart.begin,
         last_ns: tally.last_ns,
         is_over: apart.is_over,
+        unstamped: tally.unstamped,
+        resent: tally.resent,
         shares: [tally.own_share, tally.idle_share, tally.fullest],
         late_us: match tally.late.is_empty() {
             true => Vec::new(),
@@ -208,9 +246,13 @@ fn part(engine: &Engine, mut tally: Tally, clock: Clock) -> Part {
         },
         bottlenecks: tally.bottlenecks(),
         stamped: engine.is_stamped(),
-        clock,
         left,
-        heard: apart.heard,
+        heard: if clock.is_some() {
+            apart.heard
+        } else {
+            Vec::new()
+        },
+        clock,
     }
 }
 

@@ -57,6 +57,14 @@ pub struct Target {
     pub sn: bool,
 }
 
+impl Target {
+    /// Whether each packet is a datagram of its own.
+    #[must_use]
+    pub fn is_datagrams(&self) -> bool {
+        self.udp || self.sn
+    }
+}
+
 /// An accepted connection.
 #[derive(Debug)]
 pub struct Connection {
@@ -70,6 +78,8 @@ pub struct Connection {
     pub version: Version,
     /// Of MQTT-SN: whether it is, and what the topic's id is.
     pub sn: Option<u16>,
+    /// Whether each packet is a datagram of its own.
+    pub is_datagrams: bool,
     name: String,
     patience: Duration,
     /// Which session the broker keeps, and where.
@@ -102,6 +112,7 @@ impl Connection {
             receive_maximum: u16::MAX,
             version: target.version,
             sn: target.sn.then_some(0),
+            is_datagrams: target.is_datagrams(),
             name: format!("{} of the {}", name, target.who),
             patience: target.patience,
             kept: None,
@@ -442,7 +453,7 @@ fn dial(target: &Target, place: usize) -> Outcome<TcpStream> {
     } else {
         AddressFamily::Inet6
     };
-    let is_datagram = target.udp || target.sn;
+    let is_datagram = target.is_datagrams();
     let kind = if is_datagram {
         SockType::Datagram
     } else {

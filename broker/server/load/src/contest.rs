@@ -173,17 +173,24 @@ pub struct Contestant {
     pub process: Option<Process>,
 }
 
+impl Contestant {
+    /// The broker alone.
+    ///
+    /// # Errors
+    /// Where its process is not there.
+    pub fn broker(target: Target, options: &Options) -> Outcome<Self> {
+        let process = options.broker_pid.map(Process::new).transpose()?;
+        Ok(Self { target, process })
+    }
+}
+
 /// Finds those who are measured, and starts the floor where it is wanted.
 ///
 /// # Errors
 /// Where the broker has no address, its process is not there, or the floor does not start.
 pub fn contestants(options: &Options) -> Outcome<(Vec<Contestant>, Option<FloorProcess>)> {
     let target = options.target()?;
-    let process = options.broker_pid.map(Process::new).transpose()?;
-    let mut all = vec![Contestant {
-        target: target.clone(),
-        process,
-    }];
+    let mut all = vec![Contestant::broker(target.clone(), options)?];
     let floor = options
         .floor
         .then(|| FloorProcess::start(options.threads, options.udp || options.sn))

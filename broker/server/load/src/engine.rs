@@ -13,12 +13,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Target};
-use crate::contest::{Meter, Run};
+use crate::contest::{Contestant, Meter, Run};
 use crate::machine::Machine;
-use crate::process::Process;
-use crate::receive::Listener;
+use crate::places::Places;
+use crate::process::{Process, waited_ns};
+use crate::receive::{Listener, TURN};
 use crate::scenario::{Group, Kind, Scenario};
-use crate::sender::{Schedule, Sender};
+use crate::sender::{Schedule, Sender, Sent};
 use crate::sequence::Sequence;
 use crate::stamps::{Reader, ahead_ns, enable, now_ns};
 use crate::stop::Stop;
@@ -33,6 +34,14 @@ pub(crate) const READ: usize = 1 << 18;
 const NAP_NS: u64 = 50_000;
 /// And at most.
 const LONGEST_NAP_NS: u64 = 500_000;
+/// By how much a sleep may end too late, in ns: that long it stays awake where it has to be on time.
+const LATE_NS: u64 = 200_000;
+/// How often all windows are given up without a copy in between.
+const VAIN: u32 = 3;
+/// Messages of a publisher in a trial at most, on several machines.
+const MOST_MESSAGES: u64 = 1 << 28;
+/// Sockets that are looked at together.
+pub(crate) const EVENTS: usize = 1024;
 /// Time from the decision to begin until the first message is due, in ns.
 const AHEAD_NS: u64 = 2_000_000;
 
@@ -49,6 +58,19 @@ pub struct Engine {
     pub(crate) streams: Vec<Stream>,
     stamped: bool,
     pub(crate) retained: u64,
+    /// Number of a trial's first messages, where others send some of them.
+    pub(crate) base: u64,
+    /// Whether the groups have windows: what they send depends on what comes.
+    is_closed: bool,
+    /// Whether the latency of bursts is measured so, and nobody is to be woken meanwhile.
+    has_bursts: bool,
+    /// Whether it stays awake so that each message leaves when it is due.
+    pub punctual: bool,
+    /// How long the copies of a burst have taken lately, in ns; and whether one has just left.
+    usual_ns: u64,
+    just_left: bool,
+    /// Who is served first, where that is asked for.
+    pub places: Option<Places>,
 }
 
 /// A publisher, on whichever machine.
@@ -66,11 +88,12 @@ impl Engine {
     ///
     /// # Errors
     /// Where the broker does not take all of them.
-    pub fn open(run: &mut Run<'_>, target: &Target, scenario: &Scenario) -> Outcome<Self> {
+    pub fn open(run: &mut Run<'_>, who: &Contestant, scenario: &Scenario) -> Outcome<Self> {
+        let target = &who.target;
         run.descriptors(scenario.clients())?;
-        let process = run.options.broker_pid.map(Process::new).transpose()?;
         let _ = set_timerslack(1);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system("epoll"))?;
+        let windows = scenario.group.iter().filter(|one| one.window > 0);
         let mut made = Self {
             senders: Vec::new(),
             groups: Vec::new(),
@@ -79,10 +102,17 @@ impl Engine {
             epoll,
             reader: Reader::default(),
             piece: vec![0; READ],
-            process,
+            process: who.process,
             streams: Vec::new(),
-            stamped: true,
+            stamped: run.options.kernel_stamps,
             retained: 0,
+            base: 0,
+            is_closed: windows.clone().next().is_some(),
+            has_bursts: windows.clone().any(|one| one.kind == Kind::Latency),
+            punctual: false,
+            usual_ns: scenario.clients() as u64 * 5_000,
+            just_left: false,
+            places: None,
         };
         for group in &scenario.group {
             let names: Vec<String> = (0..group.topics)
@@ -126,12 +156,15 @@ impl Engine {
                 continue;
             }
             self.progress(run, of)?;
-            let name = format!("{}-s{}{at}", group.name, self.listeners.len());
-            let mut connection = Connection::open(target, &name, place(self))?;
+            let name = format!("{}-sub{}{at}", group.name, self.listeners.len());
+            let mut connection = Connection::open_kept(target, &name, place(self))?;
             connection.subscribe(&filter, wanted)?;
-            let template = Template::new(target.version, topic, qos.min(wanted), group.payload, 0)?;
+            let template = match target.sn {
+                true => Template::of_sensor(topic, 0, group.payload)?,
+                false => Template::new(target.version, topic, qos.min(wanted), group.payload, 0)?,
+            };
             if latency {
-                self.stamped &= enable(&connection.stream);
+                self.stamped = self.stamped && enable(&connection.stream);
             }
             self.watch(&connection, 2 * self.listeners.len())?;
             if number == 0 || !group.shared {
@@ -144,6 +177,8 @@ impl Engine {
                 connection,
                 template,
                 latency,
+                // A burst of one is on its way alone: no second read has to find out.
+                turn: if group.window == 1 { 1 } else { TURN },
                 first,
                 publishers: group.publishers,
                 sequences,
@@ -164,19 +199,24 @@ impl Engine {
                 continue;
             }
             self.progress(run, of)?;
-            let name = format!("{}-p{stream}", group.name);
-            let connection = Connection::open(target, &name, place(self))?;
-            let template = Template::new_retained(
-                target.version,
-                topic,
-                qos,
-                group.payload,
-                stream as u32,
-                group.retain,
-            )?;
+            let name = format!("{}-pub{stream}", group.name);
+            let mut connection = Connection::open(target, &name, place(self))?;
+            let template = match target.sn {
+                true => Template::of_sensor(topic, connection.register(topic)?, group.payload)?,
+                false => Template::new_retained(
+                    target.version,
+                    topic,
+                    qos,
+                    group.payload,
+                    stream as u32,
+                    group.retain,
+                )?,
+            };
             self.watch(&connection, 2 * number + 1)?;
-            let sender = Sender::new(connection, template, qos, group.copies(), latency);
-            self.stamped &= !latency || sender.is_stamped();
+            let stamps = latency && group.window == 0;
+            let sender = Sender::new(connection, template, qos, group.copies(), latency, stamps);
+            self.stamped =
+                self.stamped && (!stamps || sender.is_stamped() || target.is_datagrams());
             self.senders.push(sender);
         }
         Ok(())
@@ -219,6 +259,17 @@ impl Engine {
         all
     }
 
+    /// What became of the messages of the last trial whose latency is measured.
+    pub fn sent(&self) -> impl Iterator<Item = &Sent> {
+        self.senders.iter().flat_map(|one| &one.sent)
+    }
+
+    /// Copies that had no stamp of the kernel.
+    #[must_use]
+    pub fn unstamped(&self) -> u64 {
+        self.reader.without
+    }
+
     /// Messages that came because they had been retained before the run.
     #[must_use]
     pub fn retained(&self) -> u64 {
@@ -242,7 +293,10 @@ impl Engine {
     ) -> Outcome<()> {
         let ns = |seconds: f64| (seconds * 1e9) as u64;
         let begin = match &tally.apart {
-            Some(apart) => apart.begin,
+            Some(apart) => {
+                self.renumber();
+                apart.begin
+            }
             None => now_ns() + AHEAD_NS,
         };
         let end = begin + ns(scenario.seconds);
@@ -253,7 +307,7 @@ impl Engine {
         let mut due = BinaryHeap::new();
         let mut until = begin;
         for (place, stream) in self.streams.iter_mut().enumerate() {
-            let Some((group, _)) = self.groups.get(stream.group) else {
+            let Some(group) = scenario.group.get(stream.group) else {
                 continue;
             };
             let interval = group.interval_ns(scale);
@@ -268,6 +322,8 @@ impl Engine {
                 interval,
                 end,
                 most: group.messages.unwrap_or(u64::MAX),
+                window: group.window,
+                burst: group.burst,
             };
             stream.total = schedule.count(0, u64::MAX);
             let last = schedule.due(stream.total.saturating_sub(1));
@@ -285,18 +341,29 @@ impl Engine {
         let without = self.reader.without;
         let (machine, resent) = (Machine::read(), self.resent());
         let (meter, ahead) = (Meter::start(self.process)?, ahead_ns());
-        let began = Instant::now();
+        let (began, waited) = (Instant::now(), waited_ns());
         let result = self.traffic(stop, due, patience, tally);
         let seconds = began.elapsed().as_secs_f64();
         let (cost, own) = meter.read()?;
-        tally.cost = cost;
+        (tally.cost, tally.own_ns) = (cost, own);
         tally.step_ns = ahead_ns() - ahead;
         tally.own_share = own as f64 / 1e9 / seconds;
+        tally.waited_share = waited_ns().saturating_sub(waited) as f64 / 1e9 / seconds;
         tally.idle_share = Machine::read().idle_since(&machine);
         tally.resent = self.resent().saturating_sub(resent);
         tally.unstamped += self.reader.without - without;
         self.close(tally);
         result
+    }
+
+    /// Has each publisher, on whichever machine, begin the trial at the same number.
+    fn renumber(&mut self) {
+        self.base += MOST_MESSAGES;
+        for one in &mut self.senders {
+            one.next = self.base;
+            one.give_up();
+        }
+        self.sequences.fill(Sequence::from(self.base));
     }
 
     /// Copies that our subscribers are to have of all publishers, wherever they are.
@@ -326,7 +393,7 @@ impl Engine {
         tally: &mut Tally,
     ) -> Outcome<()> {
         let (mut waiting, mut looked) = (Vec::new(), Instant::now());
-        let mut last = Instant::now();
+        let (mut last, mut vain, mut delivered) = (Instant::now(), 0, 0);
         loop {
             let now = now_ns();
             let mut dirty = std::mem::take(&mut waiting);
@@ -343,7 +410,7 @@ impl Engine {
                     }
                 }
             }
-            let came = self.drain(tally)?;
+            let came = self.rest(&due, waiting.is_empty(), tally)?;
             let apart = tally.apart.as_ref();
             let (until, owed) = apart.map_or((0, tally.copies), |one| (one.until, one.owed));
             if came > 0 || !due.is_empty() || now < until {
@@ -352,8 +419,21 @@ impl Engine {
             let all_sent = due.is_empty() && waiting.is_empty();
             // Others still wait for what leaves here, so that each handshake has to end first.
             let is_settled = || apart.is_none() || self.senders.iter().all(Sender::is_settled);
-            if all_sent && tally.delivered >= owed && is_settled() || last.elapsed() > patience {
+            let has_all = || tally.delivered >= owed || self.is_closed && self.windows().0 == 0;
+            if all_sent && has_all() && is_settled() {
                 return Ok(());
+            }
+            if last.elapsed() > patience {
+                vain = if tally.delivered > delivered {
+                    0
+                } else {
+                    vain + 1
+                };
+                if !self.is_closed || all_sent || vain == VAIN {
+                    return Ok(());
+                }
+                (last, delivered) = (Instant::now(), tally.delivered);
+                self.give_up();
             }
             if looked.elapsed() > Duration::from_millis(20) {
                 looked = Instant::now();
@@ -362,15 +442,60 @@ impl Engine {
                     return Ok(());
                 }
             }
-            let next = due
-                .peek()
-                .map_or(u64::MAX, |one| one.0.0)
-                .saturating_sub(now_ns());
-            if next > 0 && (came == 0 || next > NAP_NS) {
-                let nap = if waiting.is_empty() { next } else { NAP_NS };
-                sleep(Duration::from_nanos(nap.clamp(NAP_NS, LONGEST_NAP_NS)));
-            }
         }
+    }
+
+    /// Sleeps where nothing else is to be done, and reads what has come; returns from how many
+    /// sockets.
+    ///
+    /// While it sleeps nobody waits in epoll: the broker's sends wake nobody, and more is read at
+    /// once. Only where most of a window is free somebody has to be woken.
+    fn rest(
+        &mut self,
+        due: &BinaryHeap<Reverse<(u64, usize)>>,
+        is_free: bool,
+        tally: &mut Tally,
+    ) -> Outcome<usize> {
+        let left = || {
+            due.peek()
+                .map_or(u64::MAX, |one| one.0.0.saturating_sub(now_ns()))
+        };
+        let sleep = |ns: u64| sleep(Duration::from_nanos(ns));
+        let just_left = std::mem::take(&mut self.just_left);
+        let (on_way, windows) = if self.is_closed {
+            self.windows()
+        } else {
+            (0, 0)
+        };
+        if on_way > 0 {
+            if !self.stamped || !self.has_bursts && 2 * on_way <= windows {
+                return self.drain(u8::from(left() > 1_000_000), tally);
+            }
+            let usual = self.usual_ns + self.usual_ns / 8;
+            sleep(if just_left {
+                usual.clamp(NAP_NS, 1_000_000_000)
+            } else {
+                NAP_NS
+            });
+            return self.drain(0, tally);
+        }
+        let came = self.drain(0, tally)?;
+        let left = left();
+        if self.punctual && left > LATE_NS && came == 0 {
+            sleep((left - LATE_NS).min(LONGEST_NAP_NS));
+        } else if !self.punctual && left > 0 && (came == 0 || left > NAP_NS) {
+            let nap = if is_free { left } else { NAP_NS };
+            sleep(nap.clamp(NAP_NS, LONGEST_NAP_NS));
+        }
+        Ok(came)
+    }
+
+    /// Returns how many messages are on their way in windows, and how many could be.
+    fn windows(&self) -> (u64, u64) {
+        let all = self.senders.iter().filter(|one| one.schedule.window > 0);
+        all.fold((0, 0), |(on_way, windows), one| {
+            (on_way + one.on_way(), windows + one.schedule.window)
+        })
     }
 
     /// Sends what one publisher has to send; returns when it is to be asked again.
@@ -379,22 +504,31 @@ impl Engine {
             return Ok(None);
         };
         let had_room = sender.flush()?;
-        let due = sender.schedule.due(sender.count());
         // What the broker has not taken when the trial ends is not sent any more.
         let over = now >= sender.schedule.end;
+        let is_burst = sender.latency && sender.schedule.window > 0;
+        let took = (is_burst && sender.on_way() == 0).then(|| sender.took());
         let added = if over { 0 } else { sender.add_due(now) };
+        if is_burst && added > 0 {
+            self.just_left = true;
+            // An eighth of what is new: one slow message does not make for long sleeps.
+            let took = took.flatten().unwrap_or(self.usual_ns);
+            self.usual_ns = (self.usual_ns * 7 + took) / 8;
+        }
         tally.sent += added;
         tally.copies += added * sender.copies as u64;
         if tally.holds(now) {
             tally.ingress += added;
-            if sender.schedule.interval == 0.0 {
-                // A flood has no schedule: what was sent is what was offered.
+            if !sender.schedule.is_open() {
+                // Without a schedule, what was sent is what was offered.
                 tally.offered += added;
                 tally.owed += added * sender.copies as u64;
             }
         }
-        if let Some(due) = due.filter(|_| added > 0 && had_room) {
-            record(&mut tally.late, now.saturating_sub(due));
+        if had_room && sender.schedule.is_open() {
+            let dues =
+                (sender.count() - added..sender.count()).filter_map(|n| sender.schedule.due(n));
+            dues.for_each(|due| record(&mut tally.late, now.saturating_sub(due)));
         }
         let flushed = sender.flush()?;
         if let Some(csv) = tally.csv.as_mut() {
@@ -402,7 +536,7 @@ impl Engine {
                 csv.sent(place, now)?;
             }
         }
-        let next = sender.schedule.due(sender.count()).filter(|_| !over);
+        let next = sender.due().filter(|_| !over);
         Ok(match next {
             Some(due) if sender.has_room() && flushed => Some(due.max(now.saturating_add(1))),
             None if flushed => None,
@@ -415,7 +549,7 @@ impl Engine {
         let (from, to) = tally.window;
         let mut is_over = true;
         for sender in &mut self.senders {
-            if sender.schedule.interval > 0.0 {
+            if sender.schedule.is_open() {
                 let due = sender.schedule.count(from, to);
                 tally.offered += due;
                 tally.owed += due * sender.copies as u64;
@@ -423,14 +557,19 @@ impl Engine {
                 tally.refused += all.saturating_sub(sender.count());
             }
             is_over &= sender.count() == sender.schedule.most;
-            sender.give_up();
         }
+        self.give_up();
         if let Some(apart) = &mut tally.apart {
             apart.is_over = is_over;
         } else if is_over {
             // The messages were fewer than the time would have allowed.
             tally.window.1 = tally.last_ns.clamp(from + 1, to);
         }
+    }
+
+    /// Gives up what has not come: no window has anything on its way.
+    fn give_up(&mut self) {
+        self.senders.iter_mut().for_each(Sender::give_up);
         for one in &self.listeners {
             for own in 0..one.publishers {
                 let stream = self.streams.get(one.first + own);

@@ -9,9 +9,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::agent::{Clock, Part, SILENCE, Said, Task, VERSION, last_line};
+use crate::agent::{Clock, How, LEAD_NS, Part, SILENCE, Said, Task, VERSION, last_line};
+use crate::connection::Target;
 use crate::contest::Run;
-use crate::scenario::Machine;
+use crate::scenario::{Machine, Scenario};
+use crate::stamps::now_ns;
 use crate::stop::Stop;
 use crate::{Failure, Outcome};
 
@@ -43,113 +45,96 @@ enum Heard {
 }
 
 impl Fleet {
-    /// Starts the program on each machine.
+    /// Starts the program on each machine, and gives it its part.
     ///
     /// # Errors
-    /// Where ssh, or on this machine the program itself, cannot be started.
-    pub fn start(machines: &[Machine]) -> Outcome<Self> {
+    /// Where one is not there, or is of another version.
+    pub fn open(run: &Run<'_>, target: &Target, scenario: &Scenario) -> Outcome<Self> {
         let (sender, heard) = channel();
         let mut made = Self {
             all: Vec::new(),
             heard,
         };
-        for (place, machine) in machines.iter().enumerate() {
-            let failed = |error: std::io::Error| {
-                Failure::Failed(format!("machine {}: ssh: {error}.", machine.name))
-            };
-            let mut command = match &machine.ssh {
-                Some(host) => {
-                    let mut command = Command::new("ssh");
-                    command.args(["-T", "-o", "BatchMode=yes", "--", host]);
-                    command.arg(format!("{} agent", machine.program));
-                    command
-                }
-                None => {
-                    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-                    command.arg("agent");
-                    command
-                }
-            };
-            // In a group of its own: a Ctrl-C is for us, and we end the others.
-            let mut child = command
-                .process_group(0)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .map_err(failed)?;
+        for (place, machine) in scenario.machine.iter().enumerate() {
+            let mut child = start(machine)?;
             listen(&mut child, place, &sender);
             made.all.push(Member {
                 name: machine.name.clone(),
                 child,
             });
         }
-        Ok(made)
-    }
-
-    /// Gives each machine its part, and waits until its clients are connected.
-    ///
-    /// # Errors
-    /// Where one is not there, is of another version, or cannot.
-    pub fn connect(&mut self, run: &Run<'_>, task: impl Fn(usize) -> Task) -> Outcome<()> {
         run.progress("ssh");
-        let hellos = self.gather(run.stop, HELLO_S, |said| match said {
+        let hellos = made.gather(run.stop, HELLO_S, |said| match said {
             Said::Hello(version) => Some(version),
             _ => None,
         })?;
-        for (member, version) in self.all.iter().zip(hellos) {
+        for (member, version) in made.all.iter().zip(hellos) {
             if version != VERSION {
-                let version: String = version
-                    .chars()
-                    .filter(|one| !one.is_control())
-                    .take(40)
-                    .collect();
+                let version = last_line(&version);
                 let text = format!(
                     "has mqtick-load {version}, and here is {VERSION}: they have to be the same"
                 );
                 return Err(member.failed(&text));
             }
         }
-        for place in 0..self.all.len() {
-            self.tell(place, &task(place))?;
+        for own in 0..made.all.len() {
+            let task = Task {
+                scenario: scenario.clone(),
+                own,
+                broker: run.options.broker.clone(),
+                v5: target.version == mqtick_packet::Version::V5,
+                login: target.login.clone(),
+                prefix: target.prefix.clone(),
+                patience_s: target.patience.as_secs_f64(),
+            };
+            made.tell(own, &task);
         }
-        run.progress("connections and clocks");
-        let is_ready = |said| matches!(said, Said::Ready).then_some(());
-        self.gather(run.stop, SILENCE.as_secs_f64(), is_ready)?;
-        Ok(())
+        Ok(made)
     }
 
-    /// Has all begin at a moment, in ns, and returns what happened; `long`: in s, what that takes.
+    /// Has all carry out a trial of so many seconds, and returns what happened.
     ///
     /// # Errors
     /// Where one of them fails, dies, or says nothing in time.
-    pub fn carry_out(&mut self, stop: &Stop, at: u64, long: f64) -> Outcome<Vec<Part>> {
-        for place in 0..self.all.len() {
-            self.tell(place, &at)?;
-        }
-        let parts = self.gather(stop, long + REST_S, |said| match said {
+    pub fn carry_out(&mut self, run: &mut Run<'_>, how: How, seconds: f64) -> Outcome<Vec<Part>> {
+        self.tell_all(&how);
+        let is_ready = |said| matches!(said, Said::Ready).then_some(());
+        self.gather(run.stop, SILENCE.as_secs_f64(), is_ready)?;
+        let at = now_ns() + LEAD_NS;
+        self.tell_all(&at);
+        let long = seconds + how.patience_s + REST_S;
+        let parts = self.gather(run.stop, long, |said| match said {
             Said::Done(part) => Some(*part),
             _ => None,
         })?;
         for (member, part) in self.all.iter().zip(&parts) {
-            let is_turned = matches!(part.clock, Clock::Known(error) if error.low > error.high);
+            let is_turned = matches!(part.clock, Some(Clock::Known(one)) if one.low > one.high);
             let figures = part.shares.iter().chain(&part.late_us);
             if is_turned || !figures.clone().all(|one| one.is_finite()) {
                 return Err(member.failed("its figures are nonsense"));
+            }
+            if part.begin != at {
+                let name = &member.name;
+                run.report.note(format!(
+                    "{name} began when the word came: its clock and this one are too far apart."
+                ));
             }
         }
         Ok(parts)
     }
 
-    fn tell(&mut self, place: usize, what: &impl serde::Serialize) -> Outcome<()> {
-        let Some(member) = self.all.get_mut(place) else {
-            return Ok(());
-        };
+    fn tell_all(&mut self, what: &impl serde::Serialize) {
+        (0..self.all.len()).for_each(|place| self.tell(place, what));
+    }
+
+    fn tell(&mut self, place: usize, what: &impl serde::Serialize) {
         let text = serde_json::to_string(what).unwrap_or_default();
-        let input = member.child.stdin.as_mut();
+        let input = self
+            .all
+            .get_mut(place)
+            .and_then(|one| one.child.stdin.as_mut());
         // Whoever is gone is heard of in another way.
         let _ = input.map(|input| writeln!(input, "{text}").and_then(|()| input.flush()));
-        Ok(())
     }
 
     /// Waits until each machine has said what is wanted.
@@ -240,6 +225,33 @@ impl Drop for Fleet {
             }
         }
     }
+}
+
+/// Starts the program, by ssh or here.
+fn start(machine: &Machine) -> Outcome<Child> {
+    let failed =
+        |error: std::io::Error| Failure::Failed(format!("machine {}: ssh: {error}.", machine.name));
+    let mut command = match &machine.ssh {
+        Some(host) => {
+            let mut command = Command::new("ssh");
+            command.args(["-T", "-o", "BatchMode=yes", "--", host]);
+            command.arg(format!("{} agent", machine.program));
+            command
+        }
+        None => {
+            let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+            command.arg("agent");
+            command
+        }
+    };
+    // In a group of its own: a Ctrl-C is for us, and we end the others.
+    command
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)
 }
 
 fn wait(child: &mut Child, until: Instant) -> Option<ExitStatus> {

@@ -4,11 +4,12 @@
 use std::fmt;
 
 pub mod agent;
-pub mod arrivals;
+pub mod blocks;
 pub mod clocks;
 pub mod command;
 pub mod connection;
 pub mod contest;
+pub mod crew;
 pub mod datagrams;
 pub mod engine;
 pub mod fanout;

@@ -1,22 +1,21 @@
 //! The command `limit`: how much a broker carries, and how it does it there and below.
 
+use crate::agent::How;
 use crate::contest::{COST, Run};
-use crate::engine::Engine;
+use crate::crew::Crew;
 use crate::options::Search;
 use crate::page::{self, Level, Page, Point};
 use crate::report::Name;
 use crate::scenario::{Kind, PUBLISHED, Scenario};
-use crate::scenario_run::{percentiles_of, tell_stamps};
 use crate::search::{self, Limit};
 use crate::stamps::now_ns;
 use crate::tally::Tally;
 use crate::{Failure, Outcome};
-use std::time::Duration;
 
 const WHO: &str = "broker";
 
-/// How long nothing may come after a trial before the rest is given up.
-const SILENCE: Duration = Duration::from_secs(1);
+/// How long nothing may come after a trial before the rest is given up, in s.
+const SILENCE_S: f64 = 1.0;
 
 /// The latency clients' interval in the fast search, in us: short trials need more messages.
 const LATENCY_INTERVAL_US: f64 = 20_000.0;
@@ -45,6 +44,15 @@ names! {
     LOST "lost" "lost" "messages";
 }
 
+/// A trial; `times`: whether each message's times are wanted.
+fn how(scale: f64, times: bool) -> How {
+    How {
+        scale,
+        patience_s: SILENCE_S,
+        times,
+    }
+}
+
 /// What a trial of the search showed.
 struct Shown {
     scale: f64,
@@ -65,7 +73,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     if let Some(path) = &options.page {
         page::may_write(path)?;
     }
-    let mut engine = Engine::open(run, &target, &scenario)?;
+    let mut crew = Crew::open(run, target, &scenario)?;
     let mut shown: Vec<Shown> = Vec::new();
     let mut points = Vec::new();
     let mut trial = |scale: f64| {
@@ -75,7 +83,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
             shown.len() + 1
         ));
         let mut tally = Tally::new()?;
-        engine.trial(run.stop, &scenario, scale, SILENCE, &mut tally)?;
+        crew.trial(run, &scenario, how(scale, false), &mut tally)?;
         run.stop.check()?;
         let holds = tally.is_under_limit();
         points.push(Point {
@@ -108,15 +116,10 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     for (name, share) in LEVELS {
         run.progress(&format!("latency {name}"));
         let mut tally = Tally::new()?;
-        engine.trial(
-            run.stop,
-            &scenario,
-            limit.scale / share,
-            SILENCE,
-            &mut tally,
-        )?;
+        let how = how(limit.scale / share, true);
+        let parts = crew.trial(run, &scenario, how, &mut tally)?;
         run.stop.check()?;
-        percentiles_of(run, name, &tally);
+        crew.tell_times(run, name, &scenario, &tally, &parts)?;
         run.report.add(LOST, name, tally.lost() as f64);
         if let Some(used) = tally.cost {
             let each = used.total_ns as f64 / tally.delivered.max(1) as f64;
@@ -128,7 +131,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
             skew: tally.skew,
         });
     }
-    tell_stamps(run, &engine);
+    crew.end(run);
     if let Some(path) = &options.page {
         page::write(
             path,
@@ -154,11 +157,6 @@ fn plan(run: &Run<'_>) -> Outcome<Scenario> {
         Some(path) => Scenario::load(path)?,
         None => Scenario::parse(PUBLISHED)?,
     };
-    if !scenario.machine.is_empty() {
-        let text = "limit drives this machine only, and the scenario names others: take the \
-                    [[machine]]s out, or give rates of your own to run.";
-        return Err(Failure::Use(text.to_owned()));
-    }
     let is_load = |kind| kind == Kind::Load;
     if !scenario
         .group

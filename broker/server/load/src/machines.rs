@@ -1,17 +1,13 @@
-//! The command `run` where the scenario is on several machines: what they counted is put together,
-//! and a latency from one to another is given as the interval in which it lies, by both clocks.
+//! A scenario on several machines: what they counted is put together, and a latency from one to another is given as the interval in which it lies, by both clocks.
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::agent::{Clock, LEAD_NS, Part, Task};
+use crate::agent::{Clock, Part};
 use crate::clocks::Interval;
-use crate::connection::Target;
 use crate::contest::Run;
-use crate::fleet::Fleet;
 use crate::report::{Name, quantile_of};
 use crate::scenario::Scenario;
-use crate::scenario_run::{self, LATE, TOLD, percentiles, tell_counts, tell_own};
-use crate::stamps::now_ns;
+use crate::scenario_run::{self, LATE, TOLD, percentiles, tell_own};
 use crate::tally::Tally;
 use crate::{Failure, Outcome};
 
@@ -86,49 +82,17 @@ impl Between {
     }
 }
 
-/// Measures.
+/// Adds up what all machines counted.
 ///
 /// # Errors
-/// What stopped it: nothing is left running on any machine.
-pub fn run(run: &mut Run<'_>, target: &Target, scenario: &Scenario) -> Outcome<()> {
-    let options = run.options;
-    if options.csv.is_some() || options.broker_pid.is_some() {
-        let text = "--csv and --broker-pid are of one machine, and the scenario names several.";
-        return Err(Failure::Use(text.to_owned()));
-    }
-    if target.address.ip().is_loopback() && scenario.machine.iter().any(|one| one.ssh.is_some()) {
-        let broker = &options.broker;
-        let text = format!("--broker {broker} is on each machine what is there itself.");
-        run.report.note(text);
-    }
-    for repeat in 0..options.repeats {
-        let task = |own| Task {
-            scenario: scenario.clone(),
-            own,
-            broker: options.broker.clone(),
-            v5: target.version == mqtick_packet::Version::V5,
-            login: target.login.clone(),
-            prefix: format!("{}-{repeat}", target.prefix),
-            patience_s: options.patience.as_secs_f64(),
-        };
-        let mut fleet = Fleet::start(&scenario.machine)?;
-        fleet.connect(run, task)?;
-        run.progress(&format!("{} s of messages", scenario.seconds));
-        let at = now_ns() + LEAD_NS;
-        let long = scenario.seconds + options.patience.as_secs_f64();
-        let parts = fleet.carry_out(run.stop, at, long)?;
-        drop(fleet);
-        tell(run, scenario, &parts, at)?;
-    }
-    Ok(())
-}
-
-fn tell(run: &mut Run<'_>, scenario: &Scenario, parts: &[Part], at: u64) -> Outcome<()> {
-    let mut all = Tally::new()?;
+/// Where more came than was sent.
+pub fn put_together(scenario: &Scenario, parts: &[Part], all: &mut Tally) -> Outcome<()> {
     let seconds = scenario.seconds - scenario.ramp_up_s - scenario.ramp_down_s;
     let mut ns = (seconds * 1e9) as u64;
-    for part in parts {
-        part.counts.add_to(&mut all);
+    for (machine, part) in scenario.machine.iter().zip(parts) {
+        part.counts.add_to(all);
+        let named = |text| format!("{}: {text}", machine.name);
+        all.elsewhere.extend(part.bottlenecks.iter().map(named));
     }
     if parts.iter().all(|part| part.is_over) {
         let ends = parts
@@ -137,55 +101,54 @@ fn tell(run: &mut Run<'_>, scenario: &Scenario, parts: &[Part], at: u64) -> Outc
         ns = ends.max().unwrap_or(ns).clamp(1, ns);
     }
     all.window = (0, ns);
-    tell_counts(run, scenario, &all);
+    if all.delivered > all.copies {
+        let (came, sent) = (all.delivered, all.copies);
+        let text = format!("{came} copies came of {sent} that were sent.");
+        return Err(Failure::Failed(text));
+    }
+    Ok(())
+}
+
+/// Adds what each machine's load tool did, and how wrong its clock was.
+pub fn tell(run: &mut Run<'_>, scenario: &Scenario, parts: &[Part]) {
     for (machine, part) in scenario.machine.iter().zip(parts) {
         let name = &machine.name;
-        let counts = &part.counts;
-        tell_own(run, name, counts.unstamped, counts.resent, part.shares);
+        tell_own(run, name, part.unstamped, part.resent, part.shares);
         for (late, value) in LATE.into_iter().zip(&part.late_us) {
             run.report.add(late, name.clone(), *value);
-        }
-        for text in &part.bottlenecks {
-            run.report
-                .note(format!("not the broker alone, {name}: {text}."));
-        }
-        if part.begin != at {
-            run.report.note(format!(
-                "{name} began when the word came: its clock and this one are too far apart."
-            ));
         }
         if !part.stamped {
             run.report
                 .note(format!("{name}: the kernel gave no stamps."));
         }
         match &part.clock {
-            Clock::Known(error) => {
+            Some(Clock::Known(error)) => {
                 for (row, value) in CLOCK.into_iter().zip([error.low, error.high]) {
                     run.report.add(row, name.clone(), value as f64 / 1e3);
                 }
             }
-            Clock::Unknown(why) => run.report.note(format!(
+            Some(Clock::Unknown(why)) => run.report.note(format!(
                 "latency between {name} and other machines is unknown, as its clock is: {why}."
             )),
+            None => {}
         }
     }
-    if all.delivered > all.copies {
-        let text = format!(
-            "{} copies came of {} that were sent.",
-            all.delivered, all.copies
-        );
-        return Err(Failure::Failed(text));
-    }
-    tell_times(run, scenario, parts)?;
-    if all.delivered == 0 && all.copies > 0 {
-        let text = format!("no copy of {} messages came.", all.sent);
-        return Err(Failure::Failed(text));
-    }
-    Ok(())
 }
 
-/// Puts together what left one machine and came at another.
-fn tell_times(run: &mut Run<'_>, scenario: &Scenario, parts: &[Part]) -> Outcome<()> {
+/// Puts together what left one machine and came at another, and adds latency and skew.
+///
+/// # Errors
+/// Where clocks contradict each other.
+pub fn tell_times(
+    run: &mut Run<'_>,
+    level: &str,
+    scenario: &Scenario,
+    parts: &[Part],
+) -> Outcome<()> {
+    let called = |who: &str| match level {
+        "" => who.to_owned(),
+        level => format!("{level}: {who}"),
+    };
     let name = |place: usize| {
         scenario
             .machine
@@ -193,7 +156,7 @@ fn tell_times(run: &mut Run<'_>, scenario: &Scenario, parts: &[Part]) -> Outcome
             .map_or("", |one| one.name.as_str())
     };
     let clock = |place: usize| match parts.get(place).map(|part| &part.clock) {
-        Some(Clock::Known(error)) => Some(*error),
+        Some(Some(Clock::Known(error))) => Some(*error),
         _ => None,
     };
     let between = |one, other| match one == other {
@@ -244,7 +207,7 @@ fn tell_times(run: &mut Run<'_>, scenario: &Scenario, parts: &[Part]) -> Outcome
                 name(from)
             )));
         }
-        let who = format!("{} to {}", name(from), name(to));
+        let who = called(&format!("{} to {}", name(from), name(to)));
         delay.tell(run, &DELAY, &who, from == to);
         wire.tell(run, &WIRE, &who, from == to);
         if let Some(by) = between(from, to).filter(|_| from != to) {
@@ -286,7 +249,7 @@ fn tell_times(run: &mut Run<'_>, scenario: &Scenario, parts: &[Part]) -> Outcome
         }
     }
     for (who, one) in skews {
-        one.tell(run, &SKEW, &who, who != ALL);
+        one.tell(run, &SKEW, &called(&who), who != ALL);
     }
     Ok(())
 }

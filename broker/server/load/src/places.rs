@@ -18,6 +18,8 @@ pub struct Places {
     ranks: Vec<u64>,
     firsts: Vec<u64>,
     messages: u64,
+    /// Of the block: a stamp for each message and subscriber, 0 where none has come.
+    stamps: Vec<u64>,
 }
 
 impl Places {
@@ -29,11 +31,31 @@ impl Places {
             ranks,
             firsts,
             messages: 0,
+            stamps: Vec::new(),
         }
     }
 
-    /// Takes the stamps of all copies of a message.
-    pub fn add(&mut self, stamps: &[u64]) {
+    /// Takes the stamp of a copy of a block's message.
+    pub fn came(&mut self, message: u64, place: usize, stamp: u64) {
+        let count = self.ranks.len();
+        let slot = message as usize * count + place;
+        if slot >= self.stamps.len() {
+            self.stamps.resize((message as usize + 1) * count, 0);
+        }
+        if let Some(one) = self.stamps.get_mut(slot) {
+            *one = stamp;
+        }
+    }
+
+    /// Ends a block: messages of which all copies have come count.
+    pub fn end(&mut self) {
+        let stamps = std::mem::take(&mut self.stamps);
+        let all = stamps.chunks(self.ranks.len());
+        all.filter(|one| !one.contains(&0))
+            .for_each(|one| self.add(one));
+    }
+
+    fn add(&mut self, stamps: &[u64]) {
         let mut order: Vec<usize> = (0..stamps.len()).collect();
         order.sort_by_key(|place| stamps.get(*place));
         for (rank, place) in order.iter().enumerate() {

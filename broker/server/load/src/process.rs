@@ -142,3 +142,11 @@ pub fn own_ns() -> u64 {
             + (user.tv_usec() + system.tv_usec()) as u64 * 1_000
     })
 }
+
+/// Returns for how long this thread has waited for a processor that others had, in ns.
+#[must_use]
+pub fn waited_ns() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let second = text.split_whitespace().nth(1);
+    second.and_then(|word| word.parse().ok()).unwrap_or(0)
+}

@@ -7,7 +7,7 @@ use nix::sys::socket::{MsgFlags, getsockopt, recv, send, sockopt};
 use std::os::fd::AsRawFd;
 
 use crate::connection::Connection;
-use crate::engine::{Engine, READ};
+use crate::engine::{EVENTS, Engine, READ};
 use crate::sequence::Place;
 use crate::stamps::now_ns;
 use crate::tally::{Tally, record};
@@ -15,13 +15,15 @@ use crate::wire::{self, Template};
 use crate::{Failure, Outcome, system};
 
 /// Copies that are read of one subscriber, each by a call of its own, before the others' turn.
-const TURN: usize = 64;
+pub(crate) const TURN: usize = 64;
 
 /// A subscriber.
 pub(crate) struct Listener {
     pub(crate) connection: Connection,
     pub(crate) template: Template,
     pub(crate) latency: bool,
+    /// Copies that are read of it at a time, where it has stamps.
+    pub(crate) turn: usize,
     /// Streams of its topic: the first, and how many.
     pub(crate) first: usize,
     pub(crate) publishers: usize,
@@ -35,9 +37,9 @@ pub(crate) struct Listener {
 
 impl Engine {
     /// Reads all that has come; returns from how many sockets.
-    pub(crate) fn drain(&mut self, tally: &mut Tally) -> Outcome<usize> {
-        let mut events = [EpollEvent::empty(); 1024];
-        let count = match self.epoll.wait(&mut events, 0_u8) {
+    pub(crate) fn drain(&mut self, wait_ms: u8, tally: &mut Tally) -> Outcome<usize> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = match self.epoll.wait(&mut events, wait_ms) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(error) => return Err(system("epoll")(error)),
@@ -115,11 +117,15 @@ impl Engine {
 
     /// Reads the copies of a subscriber one by one, so that each stamp is that of its last octet.
     fn read_stamped(&mut self, place: usize, piece: &mut [u8], tally: &mut Tally) -> Outcome<()> {
-        for _ in 0..TURN {
+        let turn = self.listeners.get(place).map_or(0, |one| one.turn);
+        for _ in 0..turn {
             let Some(one) = self.listeners.get_mut(place) else {
                 return Ok(());
             };
-            let wanted = wire::missing(&one.connection.rest, one.template.length());
+            let wanted = match one.connection.is_datagrams {
+                true => READ,
+                false => wire::missing(&one.connection.rest, one.template.length()),
+            };
             let into = piece.get_mut(..wanted.min(READ)).unwrap_or_default();
             let (count, stamp) = match self.reader.read(&one.connection.stream, into) {
                 Ok((0, _)) => return Err(one.connection.lost(None)),
@@ -155,11 +161,21 @@ impl Engine {
                 return Ok(used);
             };
             if let Some((stream, number, id)) = one.template.recognise_any(rest) {
+                if one.connection.sn.is_some_and(|own| own != id) {
+                    one.connection.answer(rest)?;
+                    return Ok(octets.len());
+                }
                 used += one.template.length();
                 let qos = one.template.qos();
                 one.acknowledge(qos, id);
                 self.copy(place, stream, number, stamp, tally)?;
                 continue;
+            }
+            if one.connection.sn.is_some() {
+                if !rest.is_empty() {
+                    one.connection.answer(rest)?;
+                }
+                return Ok(octets.len());
             }
             let version = one.connection.version;
             let found = wire::packet(rest, version).map_err(|error| one.connection.named(error))?;
@@ -208,8 +224,12 @@ impl Engine {
         // Of another machine we know only what it may send.
         let end = match (&sender, publisher) {
             (Some(sender), _) => sender.next,
-            (None, publisher) => publisher.map_or(0, |one| one.total),
+            (None, publisher) => publisher.map_or(0, |one| self.base.saturating_add(one.total)),
         };
+        if number < self.base {
+            tally.belated += 1;
+            return Ok(());
+        }
         let Some(own) = own.filter(|_| number < end) else {
             return Err(one.connection.named(Failure::Failed(format!(
                 "a copy of message {number} of publisher {stream} came, which was not sent there."
@@ -218,9 +238,15 @@ impl Engine {
         let Some(sequence) = self.sequences.get_mut(one.sequences + own) else {
             return Ok(());
         };
-        let first = sender.as_ref().map_or(0, |sender| sender.first);
+        let first = sender.as_ref().map_or(self.base, |sender| sender.first);
+        let mut sender = sender;
         let is_new = match sequence.take(number) {
-            Place::After(_) => true,
+            Place::After(gap) => {
+                if let Some(sender) = &mut sender {
+                    sender.passed += gap + 1;
+                }
+                true
+            }
             // Of several who share, one may read before another.
             Place::Late => {
                 tally.disorder += u64::from(!one.shared && number >= first);
@@ -261,6 +287,9 @@ impl Engine {
         };
         sent.last = sent.last.max(stamp);
         let delay = stamp.saturating_sub(sent.left);
+        if let Some(places) = &mut self.places {
+            places.came(message, place, stamp);
+        }
         if tally.holds(sent.due) {
             record(&mut tally.delay, stamp.saturating_sub(sent.due));
             record(&mut tally.wire, delay);

@@ -106,7 +106,10 @@ impl Report {
 
     /// Adds values that only programs read: how a quantity is spread over something.
     pub fn list(&mut self, name: &str, values: Vec<f64>) {
-        self.lists.push((name.to_owned(), values));
+        match self.lists.iter_mut().find(|(other, _)| other == name) {
+            Some((_, all)) => all.extend(values),
+            None => self.lists.push((name.to_owned(), values)),
+        }
     }
 
     /// Adds a sentence, once.

@@ -103,6 +103,11 @@ pub struct Group {
     pub interval_us: f64,
     /// Messages of a publisher at most.
     pub messages: Option<u64>,
+    /// Messages of a publisher that may be on their way: the next ones leave when copies have come,
+    /// and `interval_us` after that; 0: the schedule alone says when.
+    pub window: u64,
+    /// Messages of a write, where no schedule spreads them.
+    pub burst: u64,
     /// Whether all publishers send at the same moments, rather than evenly spread.
     pub together: bool,
     /// Whether messages are retained.
@@ -157,6 +162,8 @@ impl Default for Group {
             payload: 32,
             interval_us: 10_000.0,
             messages: None,
+            window: 0,
+            burst: 32,
             together: false,
             retain: false,
             shared: false,
@@ -221,6 +228,11 @@ impl Scenario {
             }
         }
         self.check_machines()?;
+        let windows = self.group.iter().filter(|one| one.window > 0).count();
+        if windows > 0 && (windows < self.group.len() || !self.machine.is_empty()) {
+            let text = "window: of all groups or of none, and on one machine.";
+            return Err(Failure::Use(text.to_owned()));
+        }
         if self.publishers() > STREAMS || self.clients() > CLIENTS {
             return Err(Failure::Use(format!(
                 "{} clients are more than {CLIENTS}.",
@@ -350,15 +362,15 @@ impl Group {
     /// Time between two messages of a publisher, in ns, where the load is scaled.
     #[must_use]
     pub fn interval_ns(&self, scale: f64) -> f64 {
-        let scale = if self.kind == Kind::Load { scale } else { 1.0 };
-        self.interval_us * 1e3 * scale
+        let varies = self.kind == Kind::Load && self.window == 0;
+        self.interval_us * 1e3 * if varies { scale } else { 1.0 }
     }
 
     /// Messages a second; 0 where there is no schedule.
     #[must_use]
     pub fn ingress(&self, scale: f64) -> f64 {
         let interval_s = self.interval_ns(scale) / 1e9;
-        if interval_s > 0.0 {
+        if interval_s > 0.0 && self.window == 0 {
             (self.topics * self.publishers) as f64 / interval_s
         } else {
             0.0
@@ -393,6 +405,8 @@ impl Group {
             ("topics", self.topics, 1),
             ("publishers", self.publishers, 1),
             ("subscribers", self.subscribers, 0),
+            ("burst", self.burst as usize, 1),
+            ("window", self.window as usize, 0),
         ];
         for (key, value, least) in counts {
             within(key, value as f64, least as f64, CLIENTS as f64)?;

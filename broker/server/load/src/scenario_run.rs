@@ -1,6 +1,8 @@
 //! The command `run`: a scenario, or a configuration of MQTTLoader, carried out as it is.
 
+use crate::agent::{How, Part};
 use crate::contest::{COST, DISORDER, DUPLICATES, LOST, Run};
+use crate::crew::Crew;
 use crate::engine::Engine;
 use crate::machines;
 use crate::mqttloader::{self, Csv};
@@ -10,7 +12,6 @@ use crate::stamps::now_ns;
 use crate::tally::Tally;
 use crate::{Failure, Outcome};
 use hdrhistogram::Histogram;
-use std::time::Duration;
 
 const WHO: &str = "broker";
 
@@ -85,7 +86,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     let path = options.file.as_deref().unwrap_or_default();
     let mut target = options.target()?;
     let mut csv = options.csv.clone();
-    let mut patience = options.patience;
+    let mut patience_s = options.patience.as_secs_f64();
     let scenario = if path.ends_with(".conf") {
         let found = mqttloader::parse(&scenario::read(path)?).map_err(|failure| match failure {
             Failure::Use(why) => Failure::Use(format!("{path}: {why}")),
@@ -94,7 +95,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         target.address = options.address_of(&found.broker)?;
         target.version = found.version;
         target.login = found.login.or(target.login);
-        patience = Duration::from_secs_f64(found.patience_s);
+        patience_s = found.patience_s;
         let name = |folder: &String| Csv::name_in(folder, now_ns());
         csv = csv.or(found.output.as_ref().map(name));
         found
@@ -105,22 +106,35 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     } else {
         Scenario::load(path)?
     };
-    if !scenario.machine.is_empty() {
-        return machines::run(run, &target, &scenario);
-    }
     let start = now_ns();
     let mut csv = csv.map(|path| Csv::create(&path, start)).transpose()?;
-    let mut engine = Engine::open(run, &target, &scenario)?;
+    let mut crew = Crew::open(run, target, &scenario)?;
     run.progress(&format!("{} s of messages", scenario.seconds));
+    let how = How {
+        scale: 1.0,
+        patience_s,
+        times: true,
+    };
     let mut result = Ok(());
     for _ in 0..options.repeats {
         let mut tally = Tally::new()?;
         tally.csv = csv.take();
-        result = engine.trial(run.stop, &scenario, 1.0, patience, &mut tally);
+        let ended = crew.trial(run, &scenario, how, &mut tally);
         if let Some(csv) = tally.csv.as_mut() {
             csv.finish()?;
         }
-        tell(run, &scenario, &tally);
+        let parts = match ended {
+            Ok(parts) => parts,
+            Err(failure) => {
+                result = Err(failure);
+                Vec::new()
+            }
+        };
+        if result.is_ok() || scenario.machine.is_empty() {
+            tell(run, &scenario, &tally, &parts);
+            let times = crew.tell_times(run, "", &scenario, &tally, &parts);
+            result = result.and(times);
+        }
         if result.is_ok() && tally.stopped {
             result = Err(Failure::Stopped);
         }
@@ -132,8 +146,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
             break;
         }
     }
-    tell_stamps(run, &engine);
-    engine.forget_retained();
+    crew.end(run);
     result
 }
 
@@ -180,12 +193,14 @@ pub(crate) fn tell_own(
 }
 
 /// Adds a trial's figures.
-fn tell(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally) {
+fn tell(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally, parts: &[Part]) {
     tell_counts(run, scenario, tally);
-    percentiles_of(run, WHO, tally);
-    tell_percentiles(run, LATE, "mqtick-load", &tally.late);
-    let shares = [tally.own_share, tally.idle_share, tally.fullest];
-    tell_own(run, "mqtick-load", tally.unstamped, tally.resent, shares);
+    if scenario.machine.is_empty() {
+        tell_percentiles(run, LATE, "mqtick-load", &tally.late);
+        let shares = [tally.own_share, tally.idle_share, tally.fullest];
+        tell_own(run, "mqtick-load", tally.unstamped, tally.resent, shares);
+    }
+    machines::tell(run, scenario, parts);
     if tally.belated > 0 {
         let count = tally.belated;
         run.report.note(format!(
@@ -208,7 +223,12 @@ pub fn percentiles_of(run: &mut Run<'_>, who: &'static str, tally: &Tally) {
     }
 }
 
-fn tell_percentiles(run: &mut Run<'_>, names: [Name; 5], who: &'static str, of: &Histogram<u64>) {
+pub(crate) fn tell_percentiles(
+    run: &mut Run<'_>,
+    names: [Name; 5],
+    who: &'static str,
+    of: &Histogram<u64>,
+) {
     if of.is_empty() {
         return;
     }

@@ -14,9 +14,6 @@ use crate::wire::{self, Template};
 /// Octets that may wait in a publisher before its next message has to wait, too.
 const MOST_UNSENT: usize = 1 << 16;
 
-/// Messages that a flood adds at a time.
-const BURST: usize = 32;
-
 /// One message of a publisher whose latency is measured; times in ns.
 #[derive(Debug, Clone, Copy)]
 pub struct Sent {
@@ -43,6 +40,11 @@ pub struct Schedule {
     pub end: u64,
     /// Messages at most.
     pub most: u64,
+    /// Messages that may be on their way; 0: any number. The interval is then from when there is
+    /// room for the next ones.
+    pub window: u64,
+    /// Messages that are added at a time where nothing else spreads them.
+    pub burst: u64,
 }
 
 impl Schedule {
@@ -53,9 +55,18 @@ impl Schedule {
         (number < self.most && due < self.end).then_some(due)
     }
 
+    /// Whether each message has a moment of its own.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.interval > 0.0 && self.window == 0
+    }
+
     /// Counts the messages that are due from one moment on and before another.
     #[must_use]
     pub fn count(&self, from: u64, to: u64) -> u64 {
+        if !self.is_open() {
+            return self.most;
+        }
         let before = |moment: u64| {
             let passed = moment.min(self.end).saturating_sub(self.begin) as f64;
             ((passed / self.interval).ceil() as u64).min(self.most)
@@ -90,7 +101,13 @@ pub struct Sender {
     marks: VecDeque<(u32, usize)>,
     octets: u32,
     acknowledged: u64,
-    window: u64,
+    inflight: u64,
+    /// Copies of all messages so far that have come, or were passed by later ones.
+    pub passed: u64,
+    /// When the next burst may leave, in ns, and whether that is to be found out.
+    ready: u64,
+    rests: bool,
+    is_datagrams: bool,
 }
 
 impl Sender {
@@ -101,7 +118,9 @@ impl Sender {
         qos: Qos,
         copies: usize,
         latency: bool,
+        stamps: bool,
     ) -> Self {
+        let is_datagrams = connection.is_datagrams;
         Self {
             packet: template.repeated(1),
             template,
@@ -113,20 +132,32 @@ impl Sender {
             copies,
             latency,
             sent: Vec::new(),
-            stamps: latency
+            stamps: (stamps && !is_datagrams)
                 .then(|| SendStamps::new(&connection.stream))
                 .flatten(),
             marks: VecDeque::new(),
             octets: 0,
             acknowledged: 0,
             // Packet identifiers are 16 bits; MQTT 5 lets the broker take fewer at once.
-            window: u64::from(connection.receive_maximum).min(60_000),
+            inflight: u64::from(connection.receive_maximum).min(60_000),
+            passed: 0,
+            ready: 0,
+            rests: false,
+            is_datagrams,
             connection,
         }
     }
 
     /// Begins a trial.
-    pub fn begin(&mut self, schedule: Schedule) {
+    pub fn begin(&mut self, mut schedule: Schedule) {
+        if self.qos != Qos::AtMostOnce && schedule.window > 0 {
+            // MQTT 5 lets the broker limit what is on its way unacknowledged ([MQTT-4.9.0-2]).
+            schedule.window = schedule.window.min(self.inflight);
+        }
+        if schedule.window > 0 {
+            schedule.burst = schedule.burst.min(schedule.window);
+        }
+        (self.ready, self.rests) = (schedule.begin, false);
         self.schedule = schedule;
         self.first = self.next;
         self.sent.clear();
@@ -154,19 +185,54 @@ impl Sender {
     /// Whether the broker takes another message now.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        let free = self.qos == Qos::AtMostOnce || self.next - self.acknowledged < self.window;
-        free && self.unsent.len() < MOST_UNSENT
+        let free = self.qos == Qos::AtMostOnce || self.next - self.acknowledged < self.inflight;
+        free && self.has_window() && self.unsent.len() < MOST_UNSENT
+    }
+
+    fn has_window(&self) -> bool {
+        let Schedule { window, burst, .. } = self.schedule;
+        window == 0 || self.on_way() + burst <= window
+    }
+
+    /// Messages of which copies or acknowledgements have not come.
+    #[must_use]
+    pub fn on_way(&self) -> u64 {
+        let passed = self.passed.checked_div(self.copies as u64);
+        let done = passed.unwrap_or(self.next);
+        let done = match self.qos {
+            Qos::AtMostOnce => done,
+            _ => done.min(self.acknowledged),
+        };
+        self.next.saturating_sub(done)
+    }
+
+    /// Returns when the next message is due; None where there is none any more.
+    #[must_use]
+    pub fn due(&self) -> Option<u64> {
+        let due = self.schedule.due(self.count());
+        match self.schedule.window {
+            0 => due,
+            _ => (self.count() < self.schedule.most).then_some(self.ready),
+        }
     }
 
     /// Adds what is due; returns how many messages. `now`: in ns.
     pub fn add_due(&mut self, now: u64) -> u64 {
         let before = self.next;
+        if self.rests && self.has_window() {
+            self.rests = false;
+            self.ready = now + self.schedule.interval as u64;
+        }
         while self.has_room() {
-            match self.schedule.due(self.count()) {
+            match self.due() {
+                Some(due) if due <= now && self.schedule.is_open() => self.add(due, now),
                 Some(due) if due <= now => {
-                    let is_flood = self.schedule.interval == 0.0;
-                    self.add(if is_flood { now } else { due }, now);
-                    if is_flood && self.next - before >= BURST as u64 {
+                    let left = self.schedule.most - self.count();
+                    for _ in 0..self.schedule.burst.min(left) {
+                        self.add(now, now);
+                    }
+                    self.rests = self.schedule.window > 0 && self.schedule.interval > 0.0;
+                    if self.rests || self.schedule.window == 0 {
                         break;
                     }
                 }
@@ -176,13 +242,25 @@ impl Sender {
         self.next - before
     }
 
+    /// How long the last burst's copies took to come, in ns; None where some have not.
+    #[must_use]
+    pub fn took(&self) -> Option<u64> {
+        let burst = self.sent.len().checked_sub(self.schedule.burst as usize)?;
+        let last = self.sent.get(burst..)?;
+        let is_whole = last.iter().all(|one| one.came == self.copies);
+        let end = last.iter().map(|one| one.last).max()?;
+        is_whole.then(|| end.saturating_sub(last.first().map_or(end, |one| one.due)))
+    }
+
     fn add(&mut self, due: u64, now: u64) {
         self.template.number(&mut self.packet, self.next);
         self.unsent.extend_from_slice(&self.packet);
         self.next += 1;
         if self.latency {
-            let end = self.octets.wrapping_add(self.unsent.len() as u32);
-            self.marks.push_back((end, self.sent.len()));
+            if self.stamps.is_some() {
+                let end = self.octets.wrapping_add(self.unsent.len() as u32);
+                self.marks.push_back((end, self.sent.len()));
+            }
             let (first, last, came) = (0, 0, 0);
             let left = now;
             self.sent.push(Sent {
@@ -204,14 +282,20 @@ impl Sender {
             return Ok(true);
         }
         let fd = self.connection.stream.as_raw_fd();
-        match send(fd, &self.unsent, MsgFlags::MSG_NOSIGNAL) {
-            Ok(count) => {
-                self.octets = self.octets.wrapping_add(count as u32);
-                drop(self.unsent.drain(..count));
+        let each = match self.is_datagrams {
+            true => self.packet.len(),
+            false => self.unsent.len(),
+        };
+        let mut sent = 0;
+        for part in self.unsent.chunks(each) {
+            match send(fd, part, MsgFlags::MSG_NOSIGNAL) {
+                Ok(count) => sent += count,
+                Err(Errno::EAGAIN | Errno::EINTR) => break,
+                Err(errno) => return Err(self.connection.lost(Some(errno))),
             }
-            Err(Errno::EAGAIN | Errno::EINTR) => {}
-            Err(errno) => return Err(self.connection.lost(Some(errno))),
         }
+        self.octets = self.octets.wrapping_add(sent as u32);
+        self.unsent.drain(..sent);
         Ok(self.unsent.is_empty())
     }
 
@@ -247,6 +331,9 @@ impl Sender {
         let connection = &mut self.connection;
         match recv(connection.stream.as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT) {
             Ok(0) => return Err(connection.lost(None)),
+            Ok(count) if connection.sn.is_some() => {
+                return connection.answer(piece.get(..count).unwrap_or_default());
+            }
             Ok(count) => connection.rest.extend(piece.iter().take(count)),
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
             Err(errno) => return Err(connection.lost(Some(errno))),
@@ -297,9 +384,11 @@ impl Sender {
         let _ = self.flush();
     }
 
-    /// Gives up what was not acknowledged, so that the next trial begins with an empty window.
+    /// Gives up what was not acknowledged or has not come: the window is empty.
     pub fn give_up(&mut self) {
         self.acknowledged = self.next;
+        self.passed = self.next * self.copies as u64;
+        self.rests = true;
     }
 }
 
@@ -314,6 +403,7 @@ mod tests {
             interval: 2.5,
             end: 2000,
             most: u64::MAX,
+            ..Schedule::default()
         };
         let dues: Vec<u64> = (0..).map_while(|number| one.due(number)).collect();
         assert_eq!((dues.len(), dues.last()), (400, Some(&1997)));

@@ -20,6 +20,16 @@ pub struct Sequence {
     missing: HashSet<u64>,
 }
 
+impl From<u64> for Sequence {
+    /// Begins at a message; what was before it is forgotten.
+    fn from(next: u64) -> Self {
+        Self {
+            next,
+            ..Self::default()
+        }
+    }
+}
+
 impl Sequence {
     /// Returns the number of the next message.
     #[must_use]

@@ -65,8 +65,12 @@ pub struct Tally {
     pub wire: Histogram<u64>,
     /// From a message's first copy to its last, ns.
     pub skew: Histogram<u64>,
-    /// Our own processor time, as a share of one processor.
+    /// Our own processor time, in ns.
+    pub own_ns: u64,
+    /// The same, as a share of one processor.
     pub own_share: f64,
+    /// How long it waited for a processor that others had, as a share of the time.
+    pub waited_share: f64,
     /// What the broker's process used.
     pub cost: Option<Used>,
     /// What of the machine's processors did nothing, 0 to 1.
@@ -85,6 +89,8 @@ pub struct Tally {
     pub stopped: bool,
     /// Where each message is written down.
     pub csv: Option<Csv>,
+    /// What was at its end on which of several machines.
+    pub elsewhere: Vec<String>,
     /// Of one of several machines.
     pub apart: Option<Apart>,
 }
@@ -114,7 +120,9 @@ impl Tally {
             delay: empty.clone(),
             wire: empty.clone(),
             skew: empty,
+            own_ns: 0,
             own_share: 0.0,
+            waited_share: 0.0,
             cost: None,
             idle_share: 1.0,
             resent: 0,
@@ -124,6 +132,7 @@ impl Tally {
             step_ns: 0,
             stopped: false,
             csv: None,
+            elsewhere: Vec::new(),
             apart: None,
         })
     }
@@ -159,18 +168,24 @@ impl Tally {
         self.copies.saturating_sub(self.delivered)
     }
 
+    /// Says by how much the clock was stepped, if it was.
+    #[must_use]
+    pub fn stepped(&self) -> Option<String> {
+        let ms = self.step_ns / 1_000_000;
+        let is_stepped = self.step_ns.unsigned_abs() > STEP_NS;
+        is_stepped.then(|| format!("the clock was stepped by {ms} ms"))
+    }
+
     /// Says which parts of the way other than the broker were at their end; sentences.
     #[must_use]
     pub fn bottlenecks(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        if self.step_ns.unsigned_abs() > STEP_NS {
-            let ms = self.step_ns / 1_000_000;
-            found.push(format!("the clock was stepped by {ms} ms"));
-        }
-        if self.own_share > 0.85 {
+        let mut found = self.elsewhere.clone();
+        found.extend(self.stepped());
+        if self.own_share + self.waited_share > 0.85 {
             found.push(format!(
-                "mqtick-load used {:.0} % of its processor",
-                100.0 * self.own_share
+                "mqtick-load used {:.0} % of its processor, and waited {:.0} % for one",
+                100.0 * self.own_share,
+                100.0 * self.waited_share
             ));
         }
         let late_s = self.late.value_at_quantile(0.99) as f64 / 1e9;
@@ -211,14 +226,14 @@ mod tests {
         (tally.window, tally.sent) = ((0, 1_000_000_000), 1000);
         assert!(tally.bottlenecks().is_empty());
         tally.step_ns = -20_000_000;
-        tally.own_share = 0.9;
+        (tally.own_share, tally.waited_share) = (0.6, 0.3);
         tally.fullest = 0.6;
         tally.resent = 11;
         record(&mut tally.late, 11_000_000);
         let told = tally.bottlenecks();
         for (text, expected) in told.iter().zip([
             "by -20 ms",
-            "90 % of its",
+            "60 % of its processor, and waited 30 %",
             "p99 11.0 ms",
             "60 % full",
             "11 seg",

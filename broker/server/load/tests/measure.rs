@@ -98,7 +98,7 @@ fn a_fan_out_is_measured_beside_the_floor_in_both_versions_and_qualities() {
                 [vec![0.0; 2], vec![0.0; 2], vec![0.0; 2]],
                 "{line}"
             );
-            for key in ["first_p50_us", "skew_p50_us", "skew_max_us", "copy_p99_us"] {
+            for key in ["first_p50_us", "skew_p50_us", "skew_max_us", "delay_p99_us"] {
                 assert!(row(&output, key, who).iter().all(|us| *us > 0.0), "{key}");
             }
         }
@@ -220,7 +220,7 @@ fn a_delay_counts_from_when_a_message_was_due() {
     let line = "fanout --subscribers 2 --messages 50 --repeats 1 --rate 100";
     let output = measure(&start(Trick::Pause), line);
     assert!(
-        row(&output, "copy_p50_us", "broker")[0] > 300_000.0,
+        row(&output, "delay_p50_us", "broker")[0] > 300_000.0,
         "{}",
         error(&output)
     );

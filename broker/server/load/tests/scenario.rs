@@ -5,8 +5,9 @@
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod peer;
 
-use peer::{Peer, Trick, start};
+use peer::{Peer, SOME, Trick, start};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -235,6 +236,135 @@ fn a_limit_needs_a_load_to_vary_and_a_broker_that_delivers() {
     ]);
     assert_eq!(output.status.code(), Some(2));
     assert!(error(&output).contains("/nowhere/page.html: No such file"));
+}
+
+#[test]
+fn a_scenario_may_keep_windows_full_instead_of_following_a_schedule() {
+    let text = "seconds = 0.3\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\npublishers = 2\n\
+                subscribers = 3\ninterval_us = 0\nwindow = 8\nburst = 4\n";
+    for (qos, trick, lost) in [
+        (0, Trick::None, 0.0),
+        (1, Trick::None, 0.0),
+        (0, Trick::Lose, 1.0),
+    ] {
+        let peer = start(trick);
+        let file = File::new(
+            &format!("window-{qos}-{trick:?}.toml"),
+            &format!("{text}qos = {qos}\n"),
+        );
+        let output = run(&peer, &file, &["--patience", "0.3"]);
+        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        // Windows go on after a loss: each tenth message has one.
+        assert!(value(&output, "egress") > 1000.0, "{trick:?}");
+        assert!(value(&output, "lost") >= 20.0 * lost, "{trick:?}");
+    }
+    let file = File::new(
+        "mixed.toml",
+        &format!("{text}[[group]]\nname = \"other\"\n"),
+    );
+    let output = program(&["run", file.path()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        error(&output).contains("window: of all groups or of none"),
+        "{}",
+        error(&output)
+    );
+}
+
+/// The notes of a run by its output.
+fn notes(output: &Output) -> String {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    text[text.find("\"notes\"").unwrap()..].to_owned()
+}
+
+/// Octets in the fullest receive queue of a connection to a port, by the kernel.
+fn fullest_queue(port: u16) -> u64 {
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let of_port = table.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_ours = words.get(2)?.ends_with(&format!(":{port:04X}"));
+        let queue = words.get(4)?.split_once(':')?.1;
+        is_ours.then(|| u64::from_str_radix(queue, 16).unwrap())
+    });
+    of_port.max().unwrap_or(0)
+}
+
+/// A run that is stopped once messages flow, until `until` holds; what it then says.
+fn stopped_meanwhile(peer: &Peer, file: &File, until: impl Fn() -> bool) -> Output {
+    let broker = peer.address.to_string();
+    let child = Command::new(env!("CARGO_BIN_EXE_mqtick-load"))
+        .args(["run", file.path(), "--broker", &broker, "--json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let signal = |which| {
+        let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+        nix::sys::signal::kill(pid, which).unwrap();
+    };
+    peer.messages.iter().find(|number| *number == SOME).unwrap();
+    signal(nix::sys::signal::Signal::SIGSTOP);
+    while !until() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    signal(nix::sys::signal::Signal::SIGCONT);
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_load_tool_that_does_not_write_in_time_says_so() {
+    let peer = start(Trick::None);
+    let text = "seconds = 1\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 1000\n";
+    let began = std::time::Instant::now();
+    let output = stopped_meanwhile(&peer, &File::new("late.toml", text), || {
+        began.elapsed().as_secs_f64() > 0.3
+    });
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let told = notes(&output);
+    assert!(
+        told.contains("mqtick-load wrote its messages late"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_load_tool_that_does_not_read_in_time_says_so() {
+    let peer = start(Trick::None);
+    let text = "seconds = 1\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 0\n\
+                payload = 4096\n";
+    let port = peer.address.port();
+    let output = stopped_meanwhile(&peer, &File::new("unread.toml", text), || {
+        fullest_queue(port) > 400_000
+    });
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let told = notes(&output);
+    assert!(told.contains("receive queue was"), "{told}");
+}
+
+#[test]
+fn a_load_tool_whose_processor_is_at_its_end_says_so() {
+    // Bare system calls relay with less than it takes to know each message again.
+    let mut served = Command::new(env!("CARGO_BIN_EXE_mqtick-load"))
+        .args(["floor", "--until-eof"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut broker = String::new();
+    let mut said = BufReader::new(served.stdout.take().unwrap());
+    said.read_line(&mut broker).unwrap();
+    let text = "seconds = 0.4\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 0\n";
+    let file = File::new("busy.toml", text);
+    // Where others keep all cores busy, the floor may be the slower one for a while.
+    let is_told = (0..10).any(|_| {
+        let output = program(&["run", file.path(), "--broker", broker.trim(), "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        notes(&output).contains("mqtick-load used")
+    });
+    drop(served.stdin.take());
+    served.wait().unwrap();
+    assert!(is_told);
 }
 
 #[test]

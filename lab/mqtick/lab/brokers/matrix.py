@@ -9,13 +9,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from mqtick.lab.brokers import load as by_load
 from mqtick.lab.brokers.launch import LaunchError, launched, prepared, recipes
 from mqtick.lab.runner.experiment import Experiment
 from mqtick.lab.runner.experiment_check import load_experiment
 from mqtick.lab.runner.progress import Progress
 from mqtick.lab.runner.record import first_difference
 from mqtick.lab.runner.run import INTERRUPTED, RunOutcome
-from mqtick.lab.runner.summary import HEAD, Summary, row_text, summarise
+from mqtick.lab.runner.summary import HEAD, Row, Summary, row_text, summarise
 from mqtick.mqtt.broker import Broker, BrokerError, broker_from
 from mqtick.recording.run_folder import RunFolderError, load_run, refuse_used
 from mqtick.recording.shot import REFUSED
@@ -172,10 +173,12 @@ def run_matrix(
     say: Callable[[Experiment], Progress],
     run: Run,
     keys: Mapping[str, BrokerKeys] | None = None,
+    load_program: str | None = None,
 ) -> MatrixOutcome:
     """Run each in its folder `out/NAME`; one that fails does not stop the others.
 
-    `keys`: by name, how the broker is run for its turn.
+    `keys`: by name, how the broker is run for its turn. `load_program`: mqtick-load, which measures
+    the broker in its turn, after the experiment; None: nobody does.
 
     Only Ctrl-C ends the series. With `resume`, complete runs are left alone, started ones
     continue, and the rest start. RunFolderError, before anything is run, where a folder cannot be
@@ -189,12 +192,20 @@ def run_matrix(
         folder = out / name
         begun = resume and (folder / "run.json").exists()
         done = _finished(experiment, folder) if begun else None
-        if done is None:
+        if done is None or (load_program and not by_load.is_kept(folder)):
             watch = say(experiment)
             watch.note(f"{name}: {experiment.broker}")
+            own = (keys or {}).get(name, BrokerKeys())
             try:
-                with _turn((keys or {}).get(name, BrokerKeys()), broker_from(experiment)):
-                    done = run(experiment, folder, resume=begun, say=watch)
+                with _turn(own, broker_from(experiment)):
+                    done = done or run(experiment, folder, resume=begun, say=watch)
+                    if load_program and done.code != INTERRUPTED:
+                        mine = bool(own.launch or own.recipe)
+                        by_load.measured(
+                            load_program, experiment, folder, limit=mine, note=watch.note
+                        )
+            except KeyboardInterrupt:
+                done = RunOutcome(INTERRUPTED, "mqtick-load was interrupted.", folder)
             except LaunchError as error:
                 done = RunOutcome(Exit.FAILED, str(error), folder)
             except RunFolderError as error:
@@ -205,9 +216,8 @@ def run_matrix(
         if done.code == INTERRUPTED:
             break
     codes = [outcome.code for outcome in runs.values()]
-    if INTERRUPTED in codes:
-        return MatrixOutcome(INTERRUPTED, runs)
-    return MatrixOutcome(Exit.FAILED if any(codes) else Exit.GOOD, runs)
+    code = INTERRUPTED if INTERRUPTED in codes else Exit.FAILED if any(codes) else Exit.GOOD
+    return MatrixOutcome(code, runs)
 
 
 def _summaries(outcome: MatrixOutcome) -> Iterator[tuple[str, Summary]]:
@@ -219,14 +229,18 @@ def _summaries(outcome: MatrixOutcome) -> Iterator[tuple[str, Summary]]:
 def result_text(outcome: MatrixOutcome) -> str:
     """Return one table per quantity, with a row for each broker and N; durations in us."""
     found = list(_summaries(outcome))
+    loaded = {name: by_load.rows_of(one.folder) for name, one in outcome.runs.items()}
     width = max([6, *(len(name) for name in outcome.runs)])
     label = "SIMULATED: " if any(summary.simulated for _, summary in found) else ""
     lines: list[str] = []
-    for quantity in dict.fromkeys(row.quantity for _, summary in found for row in summary.rows):
-        lines += ["", f"{label}{quantity}, in us", f"{'broker':<{width}}{HEAD}"]
-        rows = [
-            (row, name) for name, each in found for row in each.rows if row.quantity == quantity
-        ]
+    every: list[tuple[str, Row, str]] = []
+    for name, one in found:
+        every += [(f"{label}{row.quantity}, in us", row, name) for row in one.rows]
+    for name, (found_rows, _) in loaded.items():
+        every += [(by_load.heading(row), row, name) for row in found_rows]
+    for heading in dict.fromkeys(heading for heading, _, _ in every):
+        lines += ["", heading, f"{'broker':<{width}}{HEAD}"]
+        rows = [(row, name) for one, row, name in every if one == heading]
         lines += [
             f"{name:<{width}}{row_text(replace(row, published=None))}"
             for row, name in sorted(rows, key=lambda one: one[0].subscribers)
@@ -237,12 +251,14 @@ def result_text(outcome: MatrixOutcome) -> str:
         "load) looks like a difference between brokers.",
     ]
     lines += [f"{name}: {one.sentence}" for name, one in outcome.runs.items() if one.sentence]
+    lines += [f"{name}: {said}" for name, (_, sentences) in loaded.items() for said in sentences]
     return "\n".join(lines).lstrip("\n")
 
 
 def result_json(outcome: MatrixOutcome) -> dict[str, Any]:
     """Return what is in the folders, for programs; durations in us."""
     rows = {name: summary.as_json() for name, summary in _summaries(outcome)}
+    loaded = {name: by_load.rows_of(one.folder) for name, one in outcome.runs.items()}
     return {
         "brokers": {
             name: {
@@ -250,7 +266,11 @@ def result_json(outcome: MatrixOutcome) -> dict[str, Any]:
                 "folder": str(each.folder),
                 "complete": each.complete,
                 **rows.get(name, {}),
+                "mqtick_load": {
+                    "rows": [asdict(row) for row in loaded[name][0]],
+                    "notes": loaded[name][1],
+                },
             }
             for name, each in outcome.runs.items()
-        }
+        },
     }

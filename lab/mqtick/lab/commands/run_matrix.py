@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 
+from mqtick.lab.brokers.load import MISSING, found
 from mqtick.lab.brokers.matrix import (
     experiments_of,
     load_brokers,
@@ -45,6 +47,9 @@ def call_matrix(args: argparse.Namespace, overrides: Mapping[str, object]) -> in
         return Exit.GOOD
     if args.out is None:
         return fail("--out FOLDER is missing: where the runs are to be kept", Exit.WRONG_USE)
+    load_program = found()
+    if load_program is None:
+        print(MISSING, file=sys.stderr)
     try:
         outcome = run_matrix(
             experiments,
@@ -53,6 +58,7 @@ def call_matrix(args: argparse.Namespace, overrides: Mapping[str, object]) -> in
             say=lambda one: Quiet() if args.quiet else Watch(one.kind),
             run=run_experiment,
             keys=load_brokers(args.broker_matrix),
+            load_program=load_program,
         )
     except RunFolderError as error:
         return fail(str(error), Exit.WRONG_USE)

@@ -79,5 +79,7 @@ def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
             transform=axes.get_xaxis_transform(),
             clip_on=False,
         )
-        axes.set_title(f"{short(middle)} ± {short(spread)} {unit}", loc="center")
+        begin, end = axes.get_xlim()
+        above = min(max((middle - begin) / (end - begin), 0.2), 0.8)
+        axes.set_title(f"{short(middle)} ± {short(spread)} {unit}", loc="center", x=above)
         return figure

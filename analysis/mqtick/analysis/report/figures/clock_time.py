@@ -86,6 +86,8 @@ def _draw(width: float, clock: ClockSummary, *, simulated: bool) -> Figure:
         constant = clock.constant_us.value * factor
         low, high = last.get_ylim()
         if low <= constant <= high:
+            # In grey the errors are as dark as the dashes.
+            last.axhline(constant, color=style.PAPER.light, linewidth=2.5)
             last.axhline(
                 constant,
                 color=style.INK.light,

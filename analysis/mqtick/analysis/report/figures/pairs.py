@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.colors import Normalize
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
 from mqtick.analysis.report import style
@@ -30,7 +30,8 @@ def pairs_picture(result: Result) -> Picture | None:
         "pairs",
         "Skew between each pair of nodes",
         "Median of the column's edge minus the row's, over the shots that have both "
-        f"(at least {least}): orange is positive, the column's node is later; purple is negative.",
+        f"(at least {least}). Orange, or the darker greys: positive, the column's node is later; "
+        "purple, or the lighter greys: negative.",
         f"Pairwise median skew of {len(pairs.nodes)} nodes; the largest is "
         f"{in_words(float(pairs.median_us[i, j]))}, {pairs.nodes[j]} after {pairs.nodes[i]}.",
         lambda width: _draw(width, pairs, simulated=result.measurement.simulated),
@@ -45,7 +46,7 @@ def _draw(width: float, pairs: Pairs, *, simulated: bool) -> Figure:
         wide = style.is_wide(width)
         names = [style.shortened(name, 1.6 if wide else 1.0) for name in pairs.nodes]
         longest = max(map(len, names))
-        side = min(width - 1.8, 5.0, max(0.7 * count, 2.4))
+        side = min(width - 1.6, 5.0, max(0.7 * count, 2.4))
         cell = side / count
         upright = longest > 11 * cell
         figure = style.figure_of(
@@ -53,13 +54,16 @@ def _draw(width: float, pairs: Pairs, *, simulated: bool) -> Figure:
             side + (1.7 if upright else 0.8),
             f"Median skew in {unit}, column after row",
             simulated=simulated,
+            is_square=True,
         )
         axes = figure.subplots()
         axes.set_aspect("equal", anchor="NW")
         most = float(np.nanmax(np.abs(values))) or 1.0
-        colours = colormaps[_MAP].reversed()
         # The strongest colours are left out: words in them could not be read.
-        norm = Normalize(-1.25 * most, 1.25 * most)
+        colours = LinearSegmentedColormap.from_list(
+            _MAP, colormaps[_MAP].reversed()(np.linspace(0.1, 0.9, 256))
+        )
+        norm = Normalize(-most, most)
         edges = np.arange(count + 1) - 0.5
         mesh = axes.pcolormesh(
             edges, edges, np.ma.masked_invalid(values), cmap=colours, norm=norm,
@@ -84,7 +88,6 @@ def _draw(width: float, pairs: Pairs, *, simulated: bool) -> Figure:
                 )  # fmt: skip
         place = axes.inset_axes((1.03, 0.0, 0.12 / side, 1.0))
         bar = figure.colorbar(mesh, cax=place, ticks=[-most, 0, most])
-        bar.ax.set_ylim(-most, most)
         bar.ax.set_yticklabels([short(-most, 2), "0", short(most, 2)])
         bar.ax.tick_params(length=0)
         bar.outline.set_visible(False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,8 +21,12 @@ from mqtick.analysis.results.result import Result
 __all__ = ["compared_stability", "stability_picture"]
 
 _LOOKS: Final = {"MTIE": style.SERIES[0], "TDEV": style.SERIES[2], "ADEV": style.SERIES[3]}
+_MASK_DASHES: Final[Any] = {
+    "MTIE": (style.DASHES, (0, (9, 1.5, 1.5, 1.5))),
+    "TDEV": ((0, (1.5, 1.5)), (0, (4, 1.5, 1.5, 1.5, 1.5, 1.5))),
+}
+"""Of the masks that are drawn of each measure: those that are nearest to it."""
 _MASKS: Final = 2
-"""Drawn of each measure: those that are nearest to it."""
 
 
 def stability_picture(result: Result, clock: ClockSummary) -> Picture | None:
@@ -40,8 +44,8 @@ def stability_picture(result: Result, clock: ClockSummary) -> Picture | None:
         f"stability-{name}",
         f"Stability of {name}",
         f"Over the observation interval; bars: {100 * result.confidence:g}\N{NO-BREAK SPACE}% "
-        "intervals (MTIE is a maximum and has none). Dashed: masks of standards, the two nearest "
-        "to each measure. A client's samples also contain the noise of its network.",
+        "intervals (MTIE is a maximum and has none). Thin, without marks: masks of standards, the "
+        "two nearest to each measure. A client's samples also contain the noise of its network.",
         f"Stability of {name}: {told}.",
         lambda width: _draw(width, clock, drawn, simulated=result.measurement.simulated),
     )
@@ -93,8 +97,8 @@ def compared_stability(
         "compare-stability",
         f"{' and '.join(parts)} of the clocks",
         "Over the observation interval; bars: intervals of TDEV (MTIE is a maximum and has none). "
-        "Dashed: masks of standards, the two nearest to the first clock. What a clock is measured "
-        f"by differs, and its noise is part of this.{spare}",
+        "Thin, without marks: masks of standards, the two nearest to the first clock. What a clock "
+        f"is measured by differs, and its noise is part of this.{spare}",
         f"Stability. {told}.",
         draw,
     )
@@ -192,7 +196,9 @@ def _curve(axes: Axes, deviation: Deviation, look: style.Look, label: str) -> No
 
 def _mask_lines(axes: Axes, clock: ClockSummary, deviation: Deviation, x: Scale) -> None:
     low, high = axes.get_ylim()
-    for mask in _masks(clock, deviation):
+    for mask, dashes in zip(
+        _masks(clock, deviation), _MASK_DASHES.get(deviation.name, ()), strict=False
+    ):
         tau = np.geomspace(max(x.low, 1e-9), x.high, 200)
         limit = mask.at(tau)
         shown = np.isfinite(limit) & (limit > 0)
@@ -205,6 +211,6 @@ def _mask_lines(axes: Axes, clock: ClockSummary, deviation: Deviation, x: Scale)
             limit[shown],
             color=ink.light,
             linewidth=1.0,
-            linestyle=style.DASHES,
+            linestyle=dashes,
             label=name,
         )

@@ -4,6 +4,9 @@
 #![allow(clippy::expect_used)]
 
 mod broker;
+mod udp;
+mod udp_broker;
+mod udp_world;
 mod world;
 
 use broker::Proof;

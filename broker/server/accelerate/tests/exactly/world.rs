@@ -94,7 +94,7 @@ pub enum Action {
 /// Where the controller's rules are, and what it sends.
 pub struct Switch {
     pub table: Table,
-    sent: Vec<(SocketAddr, Vec<u8>)>,
+    pub sent: Vec<(SocketAddr, Vec<u8>)>,
 }
 
 impl Plane for Switch {
@@ -103,6 +103,9 @@ impl Plane for Switch {
     }
     fn open(&mut self, key: &Key, slow: u64) {
         self.table.open(key, slow);
+    }
+    fn copy_until(&mut self, until_ns: u64) {
+        self.table.copy_until(until_ns);
     }
     fn delete(&mut self, key: &Key) {
         self.table.delete(key);

@@ -10,6 +10,10 @@ use nix::sys::epoll::EpollFlags;
 use std::io;
 use std::os::fd::AsFd;
 
+// Octets of a CONNECT, before anybody knows who it is: its five texts, all as long as MQTT allows,
+// with a will's payload among them, and some properties.
+const FIRST: usize = 6 << 16;
+
 impl Manager {
     pub(super) fn accept(&mut self, token: u64) {
         const AT_ONCE: usize = 64;
@@ -27,10 +31,16 @@ impl Manager {
                     return;
                 }
             };
-            self.counts.accepted += 1;
             // Each client needs a second one, to the broker.
             if self.slots.len() < 2 * self.settings.limits.connections {
+                self.counts.accepted += 1;
                 self.add(Connection::taken(socket, transport), Role::New);
+            } else {
+                self.counts.full += 1;
+                let most = self.settings.limits.connections;
+                self.full_said.warn(self.site.now_s, || {
+                    format!("limits.connections, {most}, is reached: a connection is refused")
+                });
             }
         }
     }
@@ -91,6 +101,7 @@ impl Manager {
             Role::Client => self.client_says(token, &input),
             Role::Paired(client) => self.broker_says(token, client, &input),
             Role::Lane(number) => self.lane_says(number, &input),
+            Role::Reader => self.reader_says(token, &input),
             Role::Link(link, index) => self.neighbour_says(link, index, &input),
             Role::Over => Ok(input.len()),
         };
@@ -116,7 +127,8 @@ impl Manager {
 
     /// The first packet says who it is.
     fn greet(&mut self, token: u64, input: &[u8]) -> Result<usize, String> {
-        let found = frame(input, self.settings.limits.packet).map_err(|error| error.to_string())?;
+        let most = self.settings.limits.packet.min(FIRST);
+        let found = frame(input, most).map_err(|error| error.to_string())?;
         let Some(found) = found else {
             return Ok(0);
         };
@@ -139,7 +151,9 @@ impl Manager {
         if self
             .lanes
             .iter()
-            .any(|(lane, _)| lane.name() == connect.client_id)
+            .map(|(lane, _)| lane.name())
+            .chain([self.reader.name()])
+            .any(|name| name == connect.client_id)
         {
             const NOT_VALID: u8 = 0x85; // the broker would end our own session of that name
             self.counts.refused += 1;
@@ -248,9 +262,13 @@ impl Manager {
         let reads = match slot.role {
             Role::Client => self.pairs.get(&token).is_none_or(|pair| {
                 let early = !pair.paired.is_up() && held > EARLY;
-                !early && !self.blocked.contains(&token) && waits(&pair.broker) < HIGH
+                !early
+                    && !self.is_ending
+                    && !self.blocked.contains(&token)
+                    && waits(&pair.broker) < HIGH
             }),
-            Role::Paired(client) => waits(&client) < HIGH,
+            Role::Paired(client) => !self.blocked.contains(&token) && waits(&client) < HIGH,
+            Role::Reader => !self.blocked.contains(&token),
             _ => true,
         };
         if let Some(slot) = self.slots.get_mut(&token)
@@ -272,6 +290,10 @@ impl Manager {
             Some(Role::Lane(number)) => {
                 self.drop(token);
                 self.lane_ended(number, why);
+            }
+            Some(Role::Reader) => {
+                self.drop(token);
+                self.reader_ended(why);
             }
             Some(Role::Link(link, _)) => self.link_ended(link, why, false),
         }

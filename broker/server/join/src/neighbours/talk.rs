@@ -1,6 +1,6 @@
 //! What neighbours say, and what is said to them.
 
-use super::{ITSELF, NOT_DONE, ONE_WORD, WINDOW};
+use super::{ITSELF, NOT_DONE, ONE_WORD, WINDOW, Waiting};
 use crate::cooperation::{Say, Source};
 use crate::manager::Manager;
 use crate::node::{Action, Key, Link, Message};
@@ -13,6 +13,9 @@ use mqtick_packet::{
 };
 use std::rc::Rc;
 use std::sync::Arc;
+
+const MOST_OCTETS: usize = 1 << 16; // of filters in one packet, before the last one
+const ID: u16 = 1; // the answers are not waited for: a link keeps its order
 
 impl Manager {
     pub(crate) fn neighbour_says(
@@ -34,9 +37,7 @@ impl Manager {
             if !wires.is_up && !greets {
                 return Ok(at);
             }
-            // Its tag comes on top of the packet that a client sent.
-            let most = self.settings.limits.packet.saturating_add(1 << 18);
-            let found = frame(rest, most).map_err(|error| error.to_string())?;
+            let found = frame(rest, self.longest()).map_err(|error| error.to_string())?;
             let Some(found) = found else {
                 break;
             };
@@ -55,7 +56,11 @@ impl Manager {
                         }
                         return Err(format!("it refuses us: {why}"));
                     }
-                    self.welcomed(link, index, connack.properties.assigned_client_id())?;
+                    let said = &connack.properties;
+                    if let Some(wires) = self.wires.get_mut(&link) {
+                        wires.takes(said.maximum_packet_size());
+                    }
+                    self.welcomed(link, index, said.assigned_client_id())?;
                 }
                 _ if greets => return Err("its first packet is no CONNACK".into()),
                 packet => self.hear(link, index, &packet)?,
@@ -109,6 +114,10 @@ impl Manager {
                 }
                 self.site.node.arrived(link, key, again, message);
             }
+            Packet::Subscribe(ask) if ask.filters().all(|one| one.filter == words::RETAINED) => {
+                suback(&mut out, Version::V5, ask.id, &[0]);
+                self.reader.ask(link);
+            }
             Packet::Subscribe(subscribe) => {
                 let filters: Vec<Arc<str>> =
                     subscribe.filters().map(|one| one.filter.into()).collect();
@@ -132,11 +141,9 @@ impl Manager {
             }
             Packet::Ack(one_ack) if one_ack.kind == AckKind::Puback => {
                 if let Some(key) = one.flying.remove(&one_ack.id) {
-                    let next = one.queue.pop_front();
-                    self.site
-                        .node
-                        .confirmed(link, key, one_ack.reason < NOT_DONE);
-                    if let Some((key, again, message)) = next {
+                    let done = one_ack.reason < NOT_DONE;
+                    self.site.node.confirmed(link, key, done);
+                    while let Some((key, again, message)) = self.next_waiting(link, index) {
                         self.pass(link, key, again, message);
                     }
                 }
@@ -183,6 +190,12 @@ impl Manager {
                     released = true;
                     self.release(key);
                 }
+                Action::Ask(link) => {
+                    let mut out = Vec::new();
+                    let all = [(words::RETAINED, Qos::AtLeastOnce)];
+                    subscribe(&mut out, Version::V5, ID, &all);
+                    self.tell(link, &out);
+                }
                 Action::TreeChanged => {
                     let tree = &self.site.node.tree;
                     let (nodes, links) = (tree.nodes.len(), tree.links.len());
@@ -209,16 +222,19 @@ impl Manager {
 
     /// What the node says of one neighbour in one go fits few packets.
     fn say(&mut self, first: Say) {
-        const ID: u16 = 1; // the answers are not waited for: a link keeps its order
         let (link, is_wanted, filter) = taken_apart(first);
+        let mut octets = filter.len();
         let mut filters = vec![filter];
         while filters.len() < ONE_WORD
+            && octets < MOST_OCTETS
             && let Some(next) = self.site.node.next_if(|next| match next {
                 Say::Subscribe(to, _) => is_wanted && *to == link,
                 Say::Unsubscribe(to, _) => !is_wanted && *to == link,
             })
         {
-            filters.push(taken_apart(next).2);
+            let filter = taken_apart(next).2;
+            octets += filter.len();
+            filters.push(filter);
         }
         let mut out = Vec::new();
         match is_wanted {
@@ -235,6 +251,13 @@ impl Manager {
             }
         }
         self.tell(link, &out);
+    }
+
+    /// A message that waited for room on a connection that has it now.
+    fn next_waiting(&mut self, link: Link, index: u8) -> Option<Waiting> {
+        let one = self.wires.get_mut(&link)?.all.get_mut(usize::from(index))?;
+        let has_room = one.flying.len() < WINDOW;
+        one.queue.pop_front_if(|_| has_room)
     }
 
     fn pass(&mut self, link: Link, key: Key, again: bool, message: Rc<Message>) {
@@ -274,9 +297,22 @@ impl Manager {
             one.last_id = id;
             one.flying.insert(id, key);
         }
-        wires.sent += 1;
         let mut out = Vec::new();
         words::message(&mut out, key, again, &message, id, self.site.now_s);
+        if out.len() > wires.most {
+            one.flying.remove(&id);
+            self.counts.too_long += 1;
+            let name = wires.peer.as_ref().map_or("?", |(_, name)| name);
+            let (long, most) = (out.len(), wires.most);
+            self.length_said.warn(self.site.now_s, || {
+                format!(
+                    "neighbour {name}: a message on {:?} is dropped: with {long} octets it is longer                      than the {most} that {name} takes; give both the same limits.packet",
+                    message.topic
+                )
+            });
+            return self.site.node.confirmed(link, key, true); // it never gets there
+        }
+        wires.sent += 1;
         self.send(token, &out);
     }
 }

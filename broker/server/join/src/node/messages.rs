@@ -5,6 +5,7 @@ use super::{
     Action, Key, LANES, Link, MOST_OCTETS, MOST_PENDING, MOST_SEEN, Message, Node, Pending,
 };
 use crate::cooperation::Source;
+use crate::retained::Came;
 use mqtick_packet::Qos;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,14 +15,19 @@ impl Node {
     /// Whether clients may publish above QoS 0: not too much waits to be confirmed.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        let count: usize = self.own_pending.iter().map(BTreeSet::len).sum();
         let fits = |(lane, last): (&BTreeSet<u64>, &[u64; 2])| {
             let oldest = lane.first();
             oldest.is_none_or(|oldest| last[1] - oldest < WINDOW - 1)
         };
-        count < MOST_PENDING
+        self.owes() < MOST_PENDING
             && self.own_octets < MOST_OCTETS
             && self.own_pending.iter().zip(&self.last).all(fits)
+    }
+
+    /// How many messages above QoS 0 of this site's clients are not confirmed.
+    #[must_use]
+    pub fn owes(&self) -> usize {
+        self.own_pending.iter().map(BTreeSet::len).sum()
     }
 
     /// Whether a message of a client of this site goes to others.
@@ -45,10 +51,19 @@ impl Node {
         let mut to = std::mem::take(&mut self.room);
         to.clear();
         self.algorithm.route(topic, retain, Source::Local, &mut to);
-        let key = (!to.is_empty() && !topic.starts_with('$')).then(|| {
+        let is_for_others = !topic.starts_with('$');
+        let goes = !to.is_empty() && is_for_others;
+        let mut message = (goes || (retain && is_for_others)).then(make);
+        if let Some(message) = message.as_mut().filter(|_| retain) {
+            let now_us = message.stamp;
+            message.stamp = self
+                .retained
+                .published(topic, &message.payload, now_us, false);
+        }
+        let key = message.filter(|_| goes).map(|message| {
             self.counters.began += 1;
             let key = self.key(topic, client, qos);
-            self.pass(key, false, &to, Rc::new(make()), None, false);
+            self.pass(key, false, &to, Rc::new(message), None, None);
             key
         });
         self.room = to;
@@ -81,7 +96,7 @@ impl Node {
         to: &[Link],
         message: Rc<Message>,
         from: Option<Link>,
-        at_broker: bool,
+        at_broker: Option<Rc<Message>>,
     ) {
         let sure = message.qos != Qos::AtMostOnce;
         let mut waits = Vec::new();
@@ -100,19 +115,20 @@ impl Node {
             } else if !sure {
                 self.counters.away += 1;
             }
-            if sure {
+            // Who is away asks again for what was kept.
+            if sure && (is_here || !message.kept) {
                 waits.push(*link);
             }
         }
-        if at_broker {
+        let is_for_broker = at_broker.is_some();
+        if let Some(message) = at_broker {
             self.counters.delivered += 1;
-            self.actions
-                .push_back(Action::Deliver(key, Rc::clone(&message)));
+            self.actions.push_back(Action::Deliver(key, message));
         }
         if !sure {
             return;
         }
-        if waits.is_empty() && !at_broker {
+        if waits.is_empty() && !is_for_broker {
             match from {
                 Some(link) => self.confirm(link, key, true),
                 None => self.actions.push_back(Action::Release(key)),
@@ -129,7 +145,7 @@ impl Node {
             message,
             from,
             waits,
-            at_broker,
+            at_broker: is_for_broker,
             failed: false,
         };
         self.pending.insert(key, pending);
@@ -193,14 +209,28 @@ impl Node {
         if again {
             self.everywhere(Some(link), &mut to);
         }
-        self.pass(
-            key,
-            again,
-            &to,
-            Rc::new(message),
-            Some(link),
-            here && is_new,
-        );
+        let message = Rc::new(message);
+        let mut at_broker = (here && is_new).then(|| Rc::clone(&message));
+        if message.retain && is_new {
+            match self.retained.came(&message) {
+                Came::Newer => {}
+                Came::Same => at_broker = None,
+                // Nobody behind needs it either.
+                Came::Older if message.kept => {
+                    self.counters.outdated += 1;
+                    at_broker = None;
+                    to.clear();
+                }
+                // It is news, but not what is to be kept.
+                Came::Older => {
+                    self.counters.outdated += 1;
+                    let mut plain = Message::clone(&message);
+                    plain.retain = false;
+                    at_broker = Some(Rc::new(plain));
+                }
+            }
+        }
+        self.pass(key, again, &to, message, Some(link), at_broker);
         self.room = to;
     }
 
@@ -240,7 +270,8 @@ impl Node {
         }
         let (from, failed) = (pending.from, pending.failed);
         match from {
-            None if failed => {
+            // A neighbour that is back asks for all that was kept.
+            None if failed && !pending.message.kept => {
                 self.retry.insert(key);
             }
             None => {
@@ -275,7 +306,57 @@ impl Node {
             let (topic, retain) = (&pending.message.topic, pending.message.retain);
             self.algorithm.route(topic, retain, Source::Local, &mut to);
             self.everywhere(None, &mut to);
-            self.pass(key, true, &to, pending.message, None, false);
+            self.pass(key, true, &to, pending.message, None, None);
         }
+    }
+
+    // -- what was retained before neighbours came ---------------------------------------------------
+
+    /// The broker is about to say what it has retained.
+    pub fn begin_reading(&mut self) {
+        self.retained.begin_reading();
+    }
+
+    /// It has this: neighbours that asked for it get it.
+    pub fn found(&mut self, message: Message, links: &[Link]) {
+        if let Some(stamp) = self.retained.found(&message.topic, &message.payload) {
+            self.hand(Message { stamp, ..message }, links);
+        }
+    }
+
+    /// That was all. Neighbours are asked where what they have could not be compared before; those
+    /// that asked here get what was deleted.
+    pub fn end_reading(&mut self, links: &[Link]) {
+        let is_first = !self.retained.is_known;
+        self.retained.end_reading();
+        let used = self.links.iter();
+        let used = used.filter(|(_, one)| is_first && one.is_used && one.away.is_none());
+        self.actions
+            .extend(used.map(|(link, _)| Action::Ask(*link)));
+        for (topic, stamp) in self.retained.deleted() {
+            let message = Message {
+                topic: topic.into(),
+                stamp,
+                ..Message::default()
+            };
+            self.hand(message, links);
+        }
+    }
+
+    /// Give neighbours what was kept. Whoever asks when he has the tree, and hears of all that comes
+    /// later, misses nothing, in whichever order they come.
+    fn hand(&mut self, message: Message, links: &[Link]) {
+        if links.is_empty() {
+            return;
+        }
+        let message = Message {
+            qos: Qos::AtLeastOnce,
+            retain: true,
+            kept: true,
+            ..message
+        };
+        self.counters.handed += 1;
+        let key = self.key(&message.topic, "", message.qos);
+        self.pass(key, false, links, Rc::new(message), None, None);
     }
 }

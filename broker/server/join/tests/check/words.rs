@@ -1,9 +1,9 @@
 //! Reads any octets as what a neighbour says, and has a node do it.
 
 use mqtick_join::cooperation::{Kind, Source};
-use mqtick_join::node::{Action, Node};
+use mqtick_join::node::{Action, Message, Node};
 use mqtick_join::topology::State;
-use mqtick_join::words::{self, Hello, TOPOLOGY};
+use mqtick_join::words::{self, Hello, RETAINED, TOPOLOGY};
 use mqtick_packet::{Packet, Publish, Version, decode, frame};
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn talk(octets: &[u8], kind: Kind) {
                 let said = connack.properties.assigned_client_id();
                 if let Ok((peer, name)) = words::parse_welcome(said) {
                     let mut again = Vec::new();
-                    words::welcome(&mut again, peer, &name);
+                    words::welcome(&mut again, peer, &name, 1 << 20);
                     assert!(frame(&again, 1 << 16).is_ok_and(|found| found.is_some()));
                 }
             }
@@ -52,6 +52,17 @@ fn talk(octets: &[u8], kind: Kind) {
                 }
             }
             Packet::Publish(publish) => words += message(&mut node, &publish),
+            Packet::Subscribe(ask) if ask.filters().all(|one| one.filter == RETAINED) => {
+                let message = Message {
+                    topic: "kept".into(),
+                    payload: b"content".to_vec(),
+                    ..Message::default()
+                };
+                node.begin_reading();
+                node.found(message, &[LINK]);
+                words += 1 + node.retained.deleted().len();
+                node.end_reading(&[LINK]);
+            }
             Packet::Subscribe(subscribe) => {
                 let filters: Vec<Arc<str>> =
                     subscribe.filters().map(|one| one.filter.into()).collect();

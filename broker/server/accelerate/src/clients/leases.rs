@@ -1,0 +1,358 @@
+//! The same for mqtt-udp, where an address is the client, and a lease its session.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use super::{Clients, Dirty};
+use crate::controller::SECOND_NS;
+use crate::lease::{Renewal, Stage};
+use crate::names::is_filter;
+use crate::pings::Answer;
+use crate::plane::{Copy, Topic};
+use crate::session::{Connect, MOST_NAMES, Named, Request, Session, State, Subscription};
+use crate::udp::{Answered, Asked};
+
+impl Clients {
+    /// A client of mqtt-udp says something; None: it cannot be read.
+    pub fn asked_by_udp(&mut self, now_ns: u64, client: SocketAddr, asked: Option<Asked>) {
+        match asked {
+            Some(Asked::Publish(name)) => {
+                return self.publishes(now_ns, client, Topic::Name(name));
+            }
+            Some(Asked::Proof) => return self.proves(now_ns, client),
+            Some(Asked::Nothing) => return,
+            _ => {}
+        }
+        let Some(session) = self.sessions.get_mut(&client) else {
+            return;
+        };
+        let Some(lease) = &mut session.lease else {
+            return;
+        };
+        let is_there = matches!(lease.stage, Stage::Proven | Stage::Held);
+        match asked {
+            Some(Asked::Ping) if is_there => lease.asks(now_ns, Renewal::Ping),
+            Some(Asked::BadConnect) => {
+                session.pings.sent(now_ns);
+                session.changed();
+                self.touch(client);
+            }
+            // A broker sends a challenge, and does nothing else.
+            Some(Asked::Connect(_) | Asked::Subscribe(..)) if !is_there => {
+                session.pings.sent(now_ns);
+                session.changed();
+                self.touch(client);
+            }
+            Some(Asked::Connect(keep_alive_s)) => {
+                lease.asks(now_ns, Renewal::Connect);
+                let connect = Connect {
+                    keep_alive_ns: u64::from(keep_alive_s) * SECOND_NS,
+                    ..Connect::nobodys()
+                };
+                session.connects_by_udp(connect);
+                self.touch(client);
+            }
+            Some(Asked::Subscribe(id, filters)) => {
+                lease.asks(now_ns, Renewal::Subscribe);
+                session.changed();
+                self.touch(client);
+                let request = Request::Subscribe(subscriptions(filters));
+                self.request(now_ns, client, id, request);
+            }
+            Some(Asked::Unsubscribe(id, filters)) if is_there => {
+                let request = Request::Unsubscribe(subscriptions(filters));
+                self.request(now_ns, client, id, request);
+            }
+            Some(Asked::Disconnect) if is_there => {
+                let (leaving, open) = (true, 1);
+                session.state = State::Away { leaving, open };
+                session.changed();
+                self.touch(client);
+            }
+            None => self.is_unread(now_ns, client),
+            _ => {}
+        }
+    }
+
+    /// Whoever publishes needs no lease.
+    fn publishes(&mut self, now_ns: u64, client: SocketAddr, topic: Topic) {
+        if self.strangers.contains_key(&client) || !self.has_room_for(&client) {
+            return;
+        }
+        let session = self.sessions.entry(client);
+        let session = session.or_insert_with(|| Session::without_lease(now_ns));
+        session.hear(now_ns);
+        self.follow(client, topic);
+    }
+
+    fn has_room_for(&self, client: &SocketAddr) -> bool {
+        self.sessions.len() < self.settings.clients || self.sessions.contains_key(client)
+    }
+
+    /// A client answers a challenge. Whatever it was subscribed to before is over: the broker has said that
+    /// it knows nothing of him; or it has tested him, and now forgets him.
+    fn proves(&mut self, now_ns: u64, client: SocketAddr) {
+        if self
+            .strangers
+            .get(&client)
+            .is_some_and(|one| one.challenged)
+        {
+            self.forget_stranger(client);
+            self.is_told(now_ns, client);
+        }
+        if self.strangers.contains_key(&client) || !self.has_room_for(&client) {
+            return;
+        }
+        let session = self.sessions.entry(client);
+        let session = session.or_insert_with(|| Session::without_lease(now_ns));
+        session.hear(now_ns);
+        let is_leaving = matches!(session.state, State::Away { .. });
+        let Some(lease) = &mut session.lease else {
+            return;
+        };
+        match lease.stage {
+            Stage::Proven => return,
+            Stage::Held if lease.challenged.is_some() => self.lease_ends(client),
+            // With a token of before: is it a new lease, or has the broker not heard the good-bye?
+            Stage::Held if is_leaving => return self.estrange(now_ns, client),
+            Stage::Held => return,
+            Stage::Unknown | Stage::Absent => {}
+        }
+        if let Some(session) = self.sessions.get_mut(&client)
+            && let Some(lease) = &mut session.lease
+        {
+            lease.begins(now_ns, self.settings.lease_ns);
+            session.changed();
+        }
+    }
+
+    /// Something of a client cannot be read. A broker that can may do anything for who has a lease; for
+    /// another it can only be the proof.
+    fn is_unread(&mut self, now_ns: u64, client: SocketAddr) {
+        let Some(session) = self.sessions.get_mut(&client) else {
+            return;
+        };
+        session.changed();
+        let Some(lease) = &mut session.lease else {
+            return;
+        };
+        match lease.stage {
+            Stage::Absent => lease.begins(now_ns, self.settings.lease_ns),
+            Stage::Unknown => {}
+            Stage::Proven | Stage::Held => {
+                session.unclear = true;
+                self.listed += 1;
+                self.wild.entry(client).or_insert(self.listed);
+                self.dirty.push(Dirty::All);
+            }
+        }
+        self.touch(client);
+    }
+
+    /// The broker has no lease of him. Nobody else is concerned.
+    fn is_told(&mut self, now_ns: u64, client: SocketAddr) {
+        if !self.has_room_for(&client) {
+            return;
+        }
+        let session = self.sessions.entry(client);
+        let session = session.or_insert_with(|| Session::without_lease(now_ns));
+        if let Some(lease) = &mut session.lease
+            && lease.stage == Stage::Unknown
+        {
+            lease.stage = Stage::Absent;
+        }
+    }
+
+    /// What he was subscribed to has ended.
+    pub fn lease_ends(&mut self, client: SocketAddr) {
+        self.touch(client);
+        let Some(session) = self.sessions.get_mut(&client) else {
+            return;
+        };
+        for filter in session.loses_lease() {
+            self.unlist(client, &filter);
+        }
+        self.wild.remove(&client);
+        self.dirty.push(Dirty::Publisher(client));
+    }
+
+    /// The broker of mqtt-udp says something; None: it cannot be read. What an answer that may be that to
+    /// our question says: whether it is the last one that is awaited, and then, whether all is as before
+    /// that question.
+    pub fn answered_by_udp(
+        &mut self,
+        now_ns: u64,
+        client: SocketAddr,
+        answered: Option<Answered>,
+    ) -> Option<Answer> {
+        match answered {
+            Some(Answered::Nothing) => return None,
+            Some(Answered::Challenge) => return self.challenged(now_ns, client),
+            Some(Answered::Connack(3)) => {
+                if let Some(session) = self.sessions.get_mut(&client)
+                    && let Some(lease) = &mut session.lease
+                    && lease.stage == Stage::Proven
+                {
+                    lease.ends();
+                }
+                return None;
+            }
+            _ => {}
+        }
+        let session = self.sessions.get_mut(&client);
+        let is_followed = session.is_some_and(|session| session.is_answered(now_ns));
+        if !is_followed {
+            self.estrange(now_ns, client);
+            return None;
+        }
+        match answered {
+            Some(Answered::Connack(0)) => self.connected_by_udp(now_ns, client),
+            Some(Answered::Connack(_)) => {
+                return self.sessions.get_mut(&client)?.pings.answered_all();
+            }
+            Some(Answered::Suback(id, codes)) => self.granted(now_ns, client, id, &codes),
+            Some(Answered::Unsuback(id)) => self.unsubscribed(now_ns, client, id),
+            Some(Answered::Pingresp) => self.renewed(now_ns, client, Renewal::Ping),
+            _ => {
+                if let Some(session) = self.sessions.get_mut(&client) {
+                    session.changed();
+                    self.touch(client);
+                }
+            }
+        }
+        None
+    }
+
+    fn renewed(&mut self, now_ns: u64, client: SocketAddr, what: Renewal) {
+        let session = self.sessions.get_mut(&client);
+        if let Some(lease) = session.and_then(|one| one.lease.as_mut()) {
+            lease.renewed(now_ns, what);
+        }
+    }
+
+    fn challenged(&mut self, now_ns: u64, client: SocketAddr) -> Option<Answer> {
+        if let Some(stranger) = self.strangers.get_mut(&client) {
+            // It may be a test of one that has a lease: only who answers it has none.
+            stranger.challenged = true;
+            return None;
+        }
+        self.is_told(now_ns, client);
+        let session = self.sessions.get_mut(&client)?;
+        let is_expected = session.state != State::Active || session.late;
+        let lease = session.lease.as_mut()?;
+        if lease.stage != Stage::Held {
+            return session.pings.answered_all();
+        }
+        if is_expected {
+            let answered = session.pings.answered_all();
+            self.lease_ends(client);
+            return answered.map(|one| Answer {
+                is_confirmed: false,
+                ..one
+            });
+        }
+        let (count, since_ns) = lease.challenged.unwrap_or((0, now_ns));
+        lease.challenged = Some((count + 1, since_ns));
+        let was_confirmed = session.confirmed;
+        session.changed();
+        self.touch(client);
+        if was_confirmed {
+            self.restarts += 1;
+            self.doubt_leases();
+        }
+        None
+    }
+
+    /// The broker may know nobody any more: only its answers show it.
+    pub fn doubt_leases(&mut self) {
+        self.sessions.values_mut().for_each(Session::changed);
+        self.dirty.push(Dirty::All);
+    }
+
+    fn connected_by_udp(&mut self, now_ns: u64, client: SocketAddr) {
+        self.renewed(now_ns, client, Renewal::Connect);
+        let Some(session) = self.sessions.get_mut(&client) else {
+            return;
+        };
+        // What differs, the broker may have taken in another order than we think.
+        if !session.accepted_by_udp(self.settings.lease_ns) {
+            return self.estrange(now_ns, client);
+        }
+        self.touch(client);
+    }
+
+    fn granted(&mut self, now_ns: u64, client: SocketAddr, id: u16, codes: &[bool]) {
+        self.renewed(now_ns, client, Renewal::Subscribe);
+        let Some(session) = self.sessions.get_mut(&client) else {
+            return;
+        };
+        let is_it = |request: &Request| matches!(request, Request::Subscribe(some) if some.len() == codes.len());
+        let request = match session.answer(id, is_it) {
+            Ok(request) => request,
+            Err(true) => return,
+            Err(false) => return self.estrange(now_ns, client),
+        };
+        for (subscription, granted) in request.changes().iter().zip(codes) {
+            let filter = subscription.filter.as_deref();
+            let is_strange = *granted && !filter.is_some_and(|one| one == "\0" || is_filter(one));
+            let is_new = !session.subscriptions.contains(subscription);
+            if is_strange || session.subscriptions.len() >= MOST_NAMES {
+                return self.estrange(now_ns, client);
+            }
+            match granted {
+                true if is_new => session.subscriptions.push(subscription.clone()),
+                true => {}
+                false => session.subscriptions.retain(|one| one != subscription),
+            }
+        }
+        for (subscription, granted) in request.changes().iter().zip(codes) {
+            if *granted {
+                self.list(client, subscription);
+            } else {
+                self.unlist_unused(client, subscription);
+            }
+        }
+        self.touch_filters(request.changes());
+        // Retained messages follow.
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.changed();
+        }
+        self.touch(client);
+    }
+
+    /// When the first lease ends of those who may get copies, at the soonest.
+    #[must_use]
+    pub fn first_end_ns(&self) -> Option<u64> {
+        let gets = |one: &&Session| one.confirmed && !one.late && !one.subscriptions.is_empty();
+        let leases = self.sessions.values().filter(gets);
+        leases.filter_map(Session::end_ns).min()
+    }
+
+    /// The same of these.
+    #[must_use]
+    pub fn first_end_of(&self, copies: &[Copy]) -> Option<u64> {
+        let sessions = copies.iter().filter_map(|copy| self.sessions.get(&copy.to));
+        sessions.filter_map(Session::end_ns).min()
+    }
+
+    /// Of whom it is best asked whether the broker still knows those who get copies.
+    #[must_use]
+    pub fn witness(&self) -> Option<SocketAddr> {
+        let gets =
+            |one: &&Session| one.confirmed && one.is_active() && !one.subscriptions.is_empty();
+        let leases = self.sessions.iter().filter(|(_, one)| gets(one));
+        let leases = leases.filter(|(_, one)| one.lease.is_some() && !one.pings.are_open());
+        leases
+            .min_by_key(|(_, one)| one.pings.ours_ns)
+            .map(|(client, _)| *client)
+    }
+}
+
+fn subscriptions(filters: Vec<Rc<str>>) -> Vec<Subscription> {
+    let named = Named::Name;
+    let one = |filter| Subscription {
+        filter: Some(filter),
+        named,
+    };
+    filters.into_iter().map(one).collect()
+}

@@ -1,0 +1,99 @@
+//! Who carries out a scenario: this process, or one on each of several machines.
+
+use crate::agent::{How, Part};
+use crate::connection::Target;
+use crate::contest::{Contestant, Run};
+use crate::engine::Engine;
+use crate::fleet::Fleet;
+use crate::scenario::Scenario;
+use crate::scenario_run::{percentiles_of, tell_stamps};
+use crate::tally::Tally;
+use crate::{Failure, Outcome, machines};
+
+/// All clients of a scenario, connected.
+pub enum Crew {
+    /// In this process.
+    Here(Box<Engine>),
+    /// On the scenario's machines.
+    Away(Fleet),
+}
+
+impl Crew {
+    /// Connects everybody.
+    ///
+    /// # Errors
+    /// Where the broker does not take all of them, or a machine is not there.
+    pub fn open(run: &mut Run<'_>, target: Target, scenario: &Scenario) -> Outcome<Self> {
+        let options = run.options;
+        if scenario.machine.is_empty() {
+            let broker = Contestant::broker(target, options)?;
+            return Ok(Self::Here(Box::new(Engine::open(run, &broker, scenario)?)));
+        }
+        if options.csv.is_some() || options.broker_pid.is_some() || options.page.is_some() {
+            let text = "--csv, --page and --broker-pid are of one machine, and the scenario names \
+                        several.";
+            return Err(Failure::Use(text.to_owned()));
+        }
+        if target.address.ip().is_loopback() && scenario.machine.iter().any(|one| one.ssh.is_some())
+        {
+            let broker = &options.broker;
+            let text = format!("--broker {broker} is on each machine what is there itself.");
+            run.report.note(text);
+        }
+        Fleet::open(run, &target, scenario).map(Self::Away)
+    }
+
+    /// Sends for a while, waits for the rest, and says what happened; on several machines, on each,
+    /// too.
+    ///
+    /// # Errors
+    /// As [`Engine::trial`]; where a machine fails, dies, or says nothing in time.
+    pub fn trial(
+        &mut self,
+        run: &mut Run<'_>,
+        scenario: &Scenario,
+        how: How,
+        tally: &mut Tally,
+    ) -> Outcome<Vec<Part>> {
+        match self {
+            Self::Here(engine) => {
+                engine.trial(run.stop, scenario, how.scale, how.patience(), tally)?;
+                Ok(Vec::new())
+            }
+            Self::Away(fleet) => {
+                let parts = fleet.carry_out(run, how, scenario.seconds)?;
+                machines::put_together(scenario, &parts, tally)?;
+                Ok(parts)
+            }
+        }
+    }
+
+    /// Adds latency and skew. `level`: what they are called by, where there are several.
+    ///
+    /// # Errors
+    /// Where clocks contradict each other.
+    pub fn tell_times(
+        &self,
+        run: &mut Run<'_>,
+        level: &'static str,
+        scenario: &Scenario,
+        tally: &Tally,
+        parts: &[Part],
+    ) -> Outcome<()> {
+        match self {
+            Self::Here(_) => {
+                percentiles_of(run, if level.is_empty() { "broker" } else { level }, tally);
+                Ok(())
+            }
+            Self::Away(_) => machines::tell_times(run, level, scenario, parts),
+        }
+    }
+
+    /// Ends it: whose stamps they were, and nothing stays retained.
+    pub fn end(&mut self, run: &mut Run<'_>) {
+        if let Self::Here(engine) = self {
+            tell_stamps(run, engine);
+            engine.forget_retained();
+        }
+    }
+}

@@ -1,0 +1,149 @@
+"""What `mqtick-load` measures of a broker in its turn: fan-out, and the limit of performance."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from mqtick.lab.runner.experiment import Experiment
+from mqtick.lab.runner.summary import Row, Statistics
+from mqtick.mqtt.broker import broker_from
+
+__all__ = [
+    "LATENCY",
+    "LIMIT",
+    "MISSING",
+    "SKEW",
+    "found",
+    "heading",
+    "is_kept",
+    "measured",
+    "rows_of",
+]
+
+FILE: Final = "mqtick-load.json"
+LATENCY: Final = "latency by mqtick-load: the first copy's arrival minus the message's sending"
+SKEW: Final = "skew by mqtick-load: the last copy's arrival minus the first one's"
+LIMIT: Final = "limit of performance by mqtick-load: messages a second to the broker"
+MISSING: Final = (
+    "mqtick-load is not installed here, so fan-out and limit of the brokers were not measured: "
+    "make broker-programs, or the package mqtick-broker."
+)
+_MOST_MESSAGES: Final = 1000
+_LIMIT: Final = ("--trial", "1", "--repeats", "3")
+_FAN_S, _LIMIT_S = 300.0, 900.0
+_INTERRUPTED: Final = 130
+
+
+def found() -> str | None:
+    """Where the program is."""
+    places = (os.environ.get("PATH", ""), str(Path(sys.executable).parent))
+    return shutil.which("mqtick-load", path=os.pathsep.join(places))
+
+
+def measured(
+    program: str, experiment: Experiment, folder: Path, *, limit: bool, note: Callable[[str], None]
+) -> None:
+    """Measure the broker of an experiment, and keep what was printed in the run's folder.
+
+    `limit`: whether the broker may be driven to its limit.
+    """
+    broker = broker_from(experiment)
+    sentences: list[str] = []
+    result: dict[str, Any] = {"fan_out": {}, "limit": None, "sentences": sentences}
+    if broker.scheme != "mqtt":
+        sentences.append(f"mqtick-load speaks mqtt:// only, not {broker.scheme}://.")
+    else:
+        host = f"[{broker.host}]" if ":" in broker.host else broker.host
+        who = ["--mqtt", broker.version]
+        if broker.username:
+            who += ["--username", broker.username]
+        if experiment.password_file:
+            who += ["--password-file", experiment.password_file]
+        at = f"{host}:{broker.port}"
+
+        def run(words: Sequence[str], within_s: float) -> Any:
+            note(f"mqtick-load {words[0]}")
+            return _printed([program, *words, *who, "--json"], within_s, sentences)
+
+        messages = str(min(experiment.shots, _MOST_MESSAGES))
+        for count in experiment.subscribers:
+            fan = ["fanout", "--broker", at, "--subscribers", str(count), "--messages", messages]
+            if printed := run([*fan, "--repeats", "1"], _FAN_S):
+                result["fan_out"][str(count)] = printed
+        if limit:
+            result["limit"] = run(["limit", at, *_LIMIT], _LIMIT_S)
+        else:
+            sentences.append(
+                "its limit was not sought, as it is not run for its turn (recipe, launch): others "
+                "may use it."
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE).write_text(json.dumps(result, indent=1) + "\n")
+
+
+def is_kept(folder: Path) -> bool:
+    """Whether the measurement of a run's broker is there."""
+    return (folder / FILE).exists()
+
+
+def _printed(command: Sequence[str], within_s: float, sentences: list[str]) -> Any:
+    """Return what a program printed; None, and a sentence, where it failed."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=within_s
+        )
+        if done.returncode == _INTERRUPTED:
+            raise KeyboardInterrupt
+        if done.returncode == 0:
+            return json.loads(done.stdout)
+        lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+        said = lines[-1].removeprefix("mqtick-load: ")
+    except subprocess.TimeoutExpired:
+        said = f"it took more than {within_s:.0f} s"
+    except (OSError, ValueError) as error:
+        said = str(error)
+    sentences.append(f"mqtick-load {command[1]}: {said}")
+    return None
+
+
+def rows_of(folder: Path) -> tuple[list[Row], list[str]]:
+    """Return what is kept in a run's folder as rows of the same table, and sentences about it."""
+    try:
+        kept = json.loads((folder / FILE).read_text())
+        rows = []
+        for count, printed in kept["fan_out"].items():
+            lost = int(_median(printed, "lost"))
+            for quantity, key in ((LATENCY, "broker_first_us"), (SKEW, "broker_skew_us")):
+                values = printed["lists"][key]
+                rows.append(Row(quantity, int(count), lost, 0, _statistics(values), None))
+        if kept["limit"]:
+            values = kept["limit"]["lists"]["limits"]
+            rows.append(Row(LIMIT, 0, 0, 0, _statistics(values), None))
+            notes = [one for one in kept["limit"]["notes"] if "LOAD TOOL" in one]
+            return rows, [*kept["sentences"], *notes]
+        return rows, list(kept["sentences"])
+    except FileNotFoundError:
+        return [], []
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return [], [f"{folder / FILE} cannot be read: {error!r}"]
+
+
+def heading(row: Row) -> str:
+    """Return what stands above a quantity's table."""
+    return row.quantity if row.quantity == LIMIT else f"{row.quantity}, in us"
+
+
+def _median(printed: Any, key: str) -> float:
+    return float(next(row["median"] for row in printed["rows"] if row["key"] == key))
+
+
+def _statistics(values: Sequence[float]) -> Statistics | None:
+    """Of values in the unit of their table; the same columns as for shots."""
+    return Statistics.of([round(value * 1e9) for value in values])

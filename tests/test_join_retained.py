@@ -1,0 +1,252 @@
+"""`mqtick-join`: what was retained before sites were joined is there afterwards, everywhere."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from joined import JOIN, Site, settled, until
+
+from broker.conformance.client import PUBLISH, V3, V5, Client, Packet
+from demo.local_broker import Mosquitto, MqtickBroker, Nats, program
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
+    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
+]
+
+
+class OurBroker(MqtickBroker):
+    """Whichever build is there."""
+
+    builds = ("release", "debug")
+
+
+@contextlib.contextmanager
+def site(folder: Path, broker: Mosquitto, **options: str) -> Iterator[Site]:
+    """A site of its own, whose node begins now."""
+    one = Site(folder, broker, **options)
+    one.start()
+    try:
+        settled(one)
+        until(lambda: _can_compare(one), "the node knows what its broker has")
+        yield one
+    finally:
+        one.stop()
+
+
+def _can_compare(one: Site) -> bool:
+    return "retained" in one.status()["now"] and one.status()["retained_known"]
+
+
+@contextlib.contextmanager
+def brokers(folder: Path, *kinds: type[Mosquitto]) -> Iterator[list[Mosquitto]]:
+    """One of each kind, in a folder of its own."""
+    with contextlib.ExitStack() as open_ones:
+        found = []
+        for number, kind in enumerate(kinds):
+            own = folder / f"site-{number}"
+            own.mkdir()
+            broker = kind(own)
+            broker.start()
+            open_ones.callback(broker.stop)
+            found.append(broker)
+        yield found
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[list[Site]]:
+    """Two sites that do not know each other."""
+    with (
+        brokers(tmp_path, Mosquitto, Mosquitto) as (one, other),
+        site(one.folder, one) as here,
+        site(other.folder, other) as there,
+    ):
+        yield [here, there]
+
+
+def version(where: Site | Mosquitto) -> int:
+    """Which MQTT a broker speaks."""
+    broker = where.broker if isinstance(where, Site) else where
+    return V5 if broker.mqtt_version == "5" else V3
+
+
+def keep(where: Site | Mosquitto, topic: str, payload: bytes, **options: object) -> None:
+    """Have a message retained, at a node or at a broker behind its back."""
+    client = Client(("127.0.0.1", where.port), version(where), f"w-{topic}")
+    assert client.connect().reason == 0
+    client.publish(topic, payload, qos=1, retain=True, **options)
+    client.disconnect()
+
+
+def kept(where: Site, *filters: str) -> dict[str, Packet]:
+    """What a new subscriber of a site gets at once, by topic."""
+    reader = where.client("looker", version(where))
+    reader.subscribe(*((one, 1) for one in filters or ("#",)))
+    found = {one.topic.decode(): one for one in reader.settle() if one.kind == PUBLISH}
+    reader.disconnect()
+    return found
+
+
+def has(where: Site, **wanted: bytes) -> None:
+    """Wait until a site has exactly these."""
+
+    def holds() -> bool:
+        return {topic: one.payload for topic, one in kept(where).items()} == wanted
+
+    until(holds, f"{where.name} has {kept(where)}, not {wanted}")
+
+
+def join(here: Site, there: Site) -> None:
+    """Make neighbours of two nodes that run."""
+    assert here.ask("add", there.url).returncode == 0
+    settled(here, there)
+
+
+KINDS = [Mosquitto, OurBroker, *([Nats] if program("nats-server") else [])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_retained_before_two_sites_are_joined_is_at_both_afterwards(
+    tmp_path: Path, kind: type[Mosquitto]
+) -> None:
+    with brokers(tmp_path, kind, Mosquitto) as (one, other):
+        keep(one, "old", b"before the node")
+        with site(one.folder, one) as here, site(other.folder, other) as there:
+            keep(here, "new", b"through the node")
+            keep(there, "back", b"the other way")
+            join(here, there)
+            for at in (here, there):
+                has(at, old=b"before the node", new=b"through the node", back=b"the other way")
+            assert kept(there)["new"].qos == 1
+            assert there.now("retained") == 3
+
+
+def test_clients_that_are_subscribed_hear_of_it_once_with_its_properties(two: list[Site]) -> None:
+    here, there = two
+    keep(here, "a", b"x", properties=[("content_type", b"text"), ("user", (b"k", b"v"))])
+    reader = there.client("reader")
+    reader.subscribe("a")
+    join(here, there)
+    found = reader.message()
+    assert (found.payload, found.get("content_type"), found.get("user")) == (
+        b"x",
+        b"text",
+        (b"k", b"v"),
+    )
+    # A node that starts anew makes both compare again, and nobody hears of it.
+    reader = here.client("reader")
+    reader.subscribe("a")
+    assert reader.message().payload == b"x"
+    there.kill()
+    there.start()
+    settled(here, there)
+    until(lambda: there.now("retained_handed") == 1, "it is handed back")
+    until(lambda: not here.now("unconfirmed") + there.now("unconfirmed"), "all is compared")
+    assert reader.settle() == []
+
+
+def test_of_two_that_nodes_saw_the_later_one_is_kept_and_what_was_deleted_stays_so(
+    two: list[Site],
+) -> None:
+    here, there = two
+    keep(here, "a", b"first")
+    keep(there, "a", b"second")
+    keep(there, "b", b"first")
+    keep(here, "b", b"second")
+    keep(here, "c", b"gone")
+    keep(there, "c", b"gone")
+    keep(there, "c", b"")
+    join(here, there)
+    for at in two:
+        has(at, a=b"second", b=b"second")
+
+
+def test_of_two_that_no_node_saw_each_site_keeps_its_own(tmp_path: Path) -> None:
+    with brokers(tmp_path, Mosquitto, Mosquitto) as (one, other):
+        keep(one, "a", b"here")
+        keep(other, "a", b"there")
+        keep(other, "b", b"only there")
+        with site(one.folder, one) as here, site(other.folder, other) as there:
+            join(here, there)
+            has(here, a=b"here", b=b"only there")
+            has(there, a=b"there", b=b"only there")
+
+
+def test_a_site_behind_another_one_gets_it_too_and_only_once(tmp_path: Path) -> None:
+    with (
+        brokers(tmp_path, Mosquitto, Mosquitto, Mosquitto) as (one, middle, far),
+        site(one.folder, one) as here,
+        site(middle.folder, middle) as between,
+        site(far.folder, far) as there,
+    ):
+        join(between, there)
+        keep(here, "a", b"x")
+        reader = there.client("watcher")
+        reader.subscribe("a")
+        assert here.ask("add", between.url).returncode == 0
+        settled(here, between, there)
+        assert reader.message().payload == b"x"
+        has(there, a=b"x")
+        assert reader.settle() == []
+
+
+def test_a_broker_that_came_back_with_nothing_gets_what_the_other_site_has(
+    two: list[Site],
+) -> None:
+    here, there = two
+    join(here, there)
+    keep(here, "a", b"x")
+    has(there, a=b"x")
+    there.broker.stop()
+    until(lambda: not there.status()["broker_connected"], "it is noticed")
+    there.broker.start()
+    settled(here, there)
+    has(there, a=b"x")
+
+
+def test_what_the_access_list_keeps_from_other_sites_stays_there(tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text("topic readwrite open/#\n")
+    with brokers(tmp_path, Mosquitto, Mosquitto) as (one, other):
+        keep(one, "closed/found", b"x")
+        tables = f'[access]\nacl_file = "{rules}"'
+        with (
+            site(one.folder, one, tables=f"[neighbours]\n{tables}") as here,
+            site(other.folder, other) as there,
+        ):
+            keep(here, "closed/seen", b"x")
+            keep(here, "open/seen", b"x")
+            join(here, there)
+            until(lambda: kept(there), "what is open comes")
+            assert set(kept(there)) == {"open/seen"}
+
+
+def test_echo_messages_of_a_time_server_stay_on_their_site_also_retained(two: list[Site]) -> None:
+    here, there = two
+    keep(here, "mqtick/f/0/c1", bytes([0x15]) + bytes(31))
+    keep(here, "other", b"x")
+    join(here, there)
+    has(there, other=b"x")
+
+
+def test_a_broker_that_does_not_say_what_it_has_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("topic readwrite a\n")
+    broker = OurBroker(tmp_path, f'acl_file = "{tmp_path}/acl"')
+    broker.start()
+    folder = tmp_path / "site"
+    folder.mkdir()
+    one = Site(folder, broker)
+    one.start()
+    try:
+        one.says('what it has retained cannot be read: its user may not subscribe to "#"')
+        client = one.client("both")
+        client.subscribe("a")
+        client.publish("a", b"works", qos=1)
+        assert client.message().payload == b"works"
+    finally:
+        one.stop()
+        broker.stop()
