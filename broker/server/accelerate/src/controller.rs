@@ -362,7 +362,7 @@ impl Controller {
     pub fn tick(&mut self, now_ns: u64, plane: &mut impl Plane) {
         self.clients.tick(now_ns, |client| plane.heard_ns(client));
         self.give_up(now_ns, plane);
-        self.book.retry(now_ns, &mut self.clients);
+        self.book.retry(now_ns, &mut self.clients, plane);
         self.settle(now_ns, plane);
         // Only now, when nobody gets copies any more whose lease ends before.
         self.book.copy_until(self.clients.first_end_ns(), plane);
