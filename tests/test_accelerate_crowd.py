@@ -24,6 +24,7 @@ from demo.local_sensors import (
 )
 
 CROWD = 4000
+KEEP_ALIVE_S = 3600  # nobody is given up meanwhile
 COPIED = 20
 RULES = 2000
 
@@ -59,8 +60,10 @@ def hear_all(sensors: list[Sensor]) -> None:
 
 def test_of_copies_to_4000_subscribers_none_is_lost_that_is_not_counted(tmp_path: Path) -> None:
     with accelerated(tmp_path) as one:
-        crowd = [one.sensor(f"s{number}").connect().subscribe("room/1") for number in range(CROWD)]
-        publisher = one.sensor("publisher").connect()
+        crowd = [one.sensor(f"s{number}").connect(KEEP_ALIVE_S) for number in range(CROWD)]
+        for sensor in crowd:
+            sensor.subscribe("room/1")
+        publisher = one.sensor("publisher").connect(KEEP_ALIVE_S)
         topic_id = publisher.register("room/1")
         sent = 0
 
@@ -106,10 +109,10 @@ def test_of_65535_topics_as_many_are_copied_as_there_is_room_for_and_all_arrive(
     with accelerated(tmp_path, "--rules", str(RULES)) as one:
         pairs = []
         for pair, topics in enumerate(names):
-            subscriber = one.sensor(f"s{pair}").connect()
+            subscriber = one.sensor(f"s{pair}").connect(KEEP_ALIVE_S)
             for topic in topics:
                 subscriber.subscribe(topic)
-            publisher = one.sensor(f"p{pair}").connect()
+            publisher = one.sensor(f"p{pair}").connect(KEEP_ALIVE_S)
             pairs.append((publisher, [publisher.register(topic) for topic in topics], subscriber))
         wanted: list[list[tuple[str, bytes]]] = [[] for _ in pairs]
         for message in range(3):
