@@ -110,10 +110,12 @@ impl Pings {
         }
         self.answered += 1;
         self.owed = self.owed.min(self.open());
-        let is_ours = self.kept && self.answered >= self.ours;
+        // One of its own may have left before ours, and been told of only afterwards.
+        let is_last = self.open() <= self.owed;
+        let is_ours = is_last && self.kept && self.answered >= self.ours;
         self.kept &= !is_ours;
         Some(Answer {
-            is_confirmed: self.covers.is_some_and(|first| self.answered >= first),
+            is_confirmed: is_last && self.covers.is_some_and(|first| self.answered >= first),
             is_ours,
         })
     }
