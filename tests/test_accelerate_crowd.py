@@ -129,14 +129,14 @@ def test_of_65535_topics_as_many_are_copied_as_there_is_room_for_and_all_arrive(
         wanted: list[list[tuple[str, bytes]]] = [[] for _ in pairs]
         for message in range(3):
             payload = b"%d" % message
-            for topics, all_of_one, (publisher, ids, subscriber) in zip(
-                names, wanted, pairs, strict=True
-            ):
+            for pair, (publisher, ids, subscriber) in enumerate(pairs):
+                if pair % 16 == 0:
+                    keeps_up(one)
+                topics, all_of_one = names[pair], wanted[pair]
                 for topic, topic_id in zip(topics, ids, strict=True):
                     publisher.publish(topic_id, payload)
                     all_of_one.append((topic, payload))
                 subscriber.has(*all_of_one)
-            keeps_up(one)
         status = one.status()
         reasons = [topic["reason"] for topic in status["topics"] if topic["reason"]]
         assert len(status["topics"]) == 65_535
