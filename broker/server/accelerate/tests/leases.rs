@@ -41,14 +41,15 @@ impl Plane for Rules {
     fn heard_ns(&self, client: &SocketAddr) -> Option<u64> {
         self.table.heard_ns(client)
     }
-    fn keep_back(&mut self, client: &SocketAddr, until_ns: u64) {
-        self.table.keep_back(client, until_ns);
+    fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
+        self.table.keep_back(client, answers, until_ns);
     }
     fn is_quiet(&self) -> bool {
         self.table.is_quiet()
     }
-    fn to_broker(&mut self, client: &SocketAddr, _datagram: &[u8]) {
+    fn to_broker(&mut self, client: &SocketAddr, _datagram: &[u8]) -> bool {
         self.asked.push(*client);
+        true
     }
     fn done(&mut self, mark: u64) {
         self.table.done(mark);

@@ -426,6 +426,14 @@ impl Settings {
             let what = "is of nobody; write the user into upstream.url: mqtt://user@host";
             return refuse("upstream.password_file", what);
         }
+        if self.upstream.certificate.is_some() != self.upstream.key.is_some() {
+            let what = "certificate and key belong together: set both, or none";
+            return refuse("upstream.certificate", what);
+        }
+        if self.upstream.certificate.is_some() && !address.is_tls {
+            let what = "is shown over TLS only: write mqtts:// into upstream.url";
+            return refuse("upstream.certificate", what);
+        }
         Ok(())
     }
 

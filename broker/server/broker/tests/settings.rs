@@ -481,6 +481,18 @@ fn a_gateway_has_an_upstream_and_sensors_and_opens_no_listener() {
             upstream("").replace("mqtt:", "http:"),
             "is no address of a broker",
         ),
+        (
+            upstream("certificate = \"x\"").replace("mqtt:", "mqtts:"),
+            "upstream.certificate: certificate and key belong together",
+        ),
+        (
+            upstream("key = \"x\"").replace("mqtt:", "mqtts:"),
+            "upstream.certificate: certificate and key belong together",
+        ),
+        (
+            upstream("certificate = \"x\"\nkey = \"x\""),
+            "upstream.certificate: is shown over TLS only",
+        ),
     ] {
         assert!(said(&text).contains(key), "{}", said(&text));
     }

@@ -7,6 +7,7 @@ use super::{Clients, Dirty};
 use crate::controller::SECOND_NS;
 use crate::lease::{Renewal, Stage};
 use crate::names::is_filter;
+use crate::pings::Answer;
 use crate::plane::{Copy, Topic};
 use crate::session::{Connect, MOST_NAMES, Named, Request, Session, State, Subscription};
 use crate::udp::{Answered, Asked};
@@ -195,7 +196,7 @@ impl Clients {
         now_ns: u64,
         client: SocketAddr,
         answered: Option<Answered>,
-    ) -> Option<bool> {
+    ) -> Option<Answer> {
         match answered {
             Some(Answered::Nothing) => return None,
             Some(Answered::Challenge) => return self.challenged(now_ns, client),
@@ -218,7 +219,9 @@ impl Clients {
         }
         match answered {
             Some(Answered::Connack(0)) => self.connected_by_udp(now_ns, client),
-            Some(Answered::Connack(_)) => return self.sessions.get_mut(&client)?.pings.answered(),
+            Some(Answered::Connack(_)) => {
+                return self.sessions.get_mut(&client)?.pings.answered_all();
+            }
             Some(Answered::Suback(id, codes)) => self.granted(now_ns, client, id, &codes),
             Some(Answered::Unsuback(id)) => self.unsubscribed(now_ns, client, id),
             Some(Answered::Pingresp) => self.renewed(now_ns, client, Renewal::Ping),
@@ -239,7 +242,7 @@ impl Clients {
         }
     }
 
-    fn challenged(&mut self, now_ns: u64, client: SocketAddr) -> Option<bool> {
+    fn challenged(&mut self, now_ns: u64, client: SocketAddr) -> Option<Answer> {
         if let Some(stranger) = self.strangers.get_mut(&client) {
             // It may be a test of one that has a lease: only who answers it has none.
             stranger.challenged = true;
@@ -258,12 +261,15 @@ impl Clients {
             return None;
         }
         if lease.stage != Stage::Held {
-            return session.pings.answered();
+            return session.pings.answered_all();
         }
         if is_expected {
-            let answered = session.pings.answered();
+            let answered = session.pings.answered_all();
             self.lease_ends(client);
-            return answered.map(|_| false);
+            return answered.map(|one| Answer {
+                is_confirmed: false,
+                ..one
+            });
         }
         let (count, since_ns) = lease.challenged.unwrap_or((0, now_ns));
         lease.challenged = Some((count + 1, since_ns));
