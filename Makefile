@@ -147,11 +147,14 @@ bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware bench-one-way: model-rtl
-bench-brokers bench-residence bench-restart bench-join bench-accelerate bench-load bench-nats-cluster: broker-programs
+bench-brokers bench-residence bench-restart bench-join bench-join-time bench-accelerate bench-load bench-nats-cluster: broker-programs
 bench-accelerate: accelerate
 bench-load: setup-test setup-broker
 	cd broker/server && cargo build --locked --release -p mqtick-clients
 	$(PYTHON_BIN) -m bench.load $(ARGS)
+bench-join: setup-test
+	cd broker/server && cargo build --locked --release -p mqtick-join --example bare_relay
+	$(PYTHON_BIN) -m bench.join $(ARGS)
 bench-udp-core: setup-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)

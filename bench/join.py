@@ -1,12 +1,12 @@
 """join: what does a node of mqtick-join cost, and what a hop between two sites?
 
 Latency: one message at a time, from just before it is written to the kernel's stamp of its arrival,
-at Mosquitto alone, at a node before it, and from one site to another (two nodes, two brokers), in
-turn message by message. Processor time: `mqtick-load pairs`, at Mosquitto and through the node, in
-turn; its floor relays by bare system calls. Five joined brokers: what each step of a message costs
-(`mqtick-load run`, at Mosquitto, at its node, and from one site to the other), and from that how
-much the patterns of the published benchmark carry (simulated, bench/join_plan.py). All of it on one
-machine.
+at Mosquitto alone, at a node before it, at a bare relay before it (epoll, read, write: the floor of
+a node), and from one site to another (two nodes, two brokers), in turn message by message.
+Processor time: `mqtick-load pairs`, at Mosquitto and through the node, in turn; its floor relays by
+bare system calls. Five joined brokers: what each step of a message costs (`mqtick-load run`, at
+Mosquitto, at its node, and from one site to the other), and from that how much the patterns of the
+published benchmark carry (simulated, bench/join_plan.py). All of it on one machine.
 
     python -m bench.join              4,000 messages each way, 5 blocks of pairs
     python -m bench.join --short      a look
@@ -38,11 +38,18 @@ EACH_US = 1000.0
 near what Mosquitto carries on one core. With fewer, wake-ups make each message dearer."""
 GOALS = {"A": 0.95, "B": 1.0, "C": 4.5, "D": 1.0}
 BEHIND = "Mosquitto behind the node"
-PLACES = ("Mosquitto", "a node before Mosquitto", "from one site to another")
+PLACES = (
+    "Mosquitto",
+    "a node before Mosquitto",
+    "a bare relay before Mosquitto",
+    "from one site to another",
+)
 
 
-def node(folder: Path, broker: Mosquitto, *neighbours: int) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a node before a broker, with these neighbours' ports; it and its port."""
+def node(
+    folder: Path, broker: Mosquitto, *neighbours: int, settings: str = ""
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a node before a broker, with these neighbours' ports and settings; it and its port."""
     program = PROGRAMS / "mqtick-join"
     if not program.exists():
         raise FileNotFoundError(f"{program} is not built: run make broker-programs")
@@ -54,11 +61,29 @@ def node(folder: Path, broker: Mosquitto, *neighbours: int) -> tuple[subprocess.
         "--broker",
         f"127.0.0.1:{broker.port}",
     ]
-    command += ["--name", folder.name, "--control", str(folder / "control")]
+    config = folder / "join.toml"
+    config.write_text(settings)
+    command += [
+        "--config",
+        str(config),
+        "--name",
+        folder.name,
+        "--control",
+        str(folder / "control"),
+    ]
     for one in neighbours:
         command += ["--neighbour", f"127.0.0.1:{one}"]
     with (folder / "node.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
+    wait_for_port(port, process)
+    return process, port
+
+
+def relay(broker: Mosquitto) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a bare relay before a broker; it and its port."""
+    port = free_port()
+    program = PROGRAMS / "examples/bare_relay"
+    process = subprocess.Popen([str(program), str(port), str(broker.port)])
     wait_for_port(port, process)
     return process, port
 
@@ -245,6 +270,24 @@ def five(
         report.compare(f"pattern {name}: goal and limit", GOALS[name], of_all, 1.0)
 
 
+def report_latencies(report: Report, delays: list[list[float]], wrong: int) -> None:
+    """Say how long messages took each way, and what was in the way of them."""
+    rows = [
+        report.add("publisher to subscriber", "us", who, found)
+        for who, found in zip(PLACES, delays, strict=True)
+    ]
+    alone, node_too, bare_too, _ = delays
+    added = [b - a for a, b in zip(alone, node_too, strict=True)]
+    node_us = report.add("added by a node", "us", PLACES[1], added).median
+    floor = [b - a for a, b in zip(alone, bare_too, strict=True)]
+    report.add("added by a bare relay", "us", PLACES[2], floor)
+    above = [b - a for a, b in zip(bare_too, node_too, strict=True)]
+    report.add("a node above a bare relay", "us", PLACES[1], above)
+    report.add("not the message that was sent", "messages", "all four", [wrong])
+    report.compare("added median latency of a node, us, and its goal", node_us, 60.0, 1.0)
+    report.compare("median across one hop, us, and its goal", rows[3].median, 300.0, 1.0)
+
+
 def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: float) -> None:
     """Run it all."""
     with ExitStack() as open_ones:
@@ -259,7 +302,10 @@ def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: f
             sites.append((own, broker, port, process))
         (here, broker, port, process), (far_folder, there, far, _) = sites
         settled(here, 2, 0)
-        ends = [(broker.port, broker.port), (port, port), (port, far)]
+        bare, bare_port = relay(broker)
+        open_ones.callback(bare.wait)
+        open_ones.callback(bare.terminate)
+        ends = [(broker.port, broker.port), (port, port), (bare_port, bare_port), (port, far)]
         ways = [
             (Client(one, f"writer-{way}"), Client(other, f"reader-{way}"))
             for way, (one, other) in enumerate(ends)
@@ -268,16 +314,7 @@ def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: f
             reader.subscribe(topic(way))
         for site in (here, far_folder):
             settled(site, 2, 2)
-        delays, wrong = latencies(ways, messages)
-        rows = [
-            report.add("publisher to subscriber", "us", who, found)
-            for who, found in zip(PLACES, delays, strict=True)
-        ]
-        added = [b - a for a, b in zip(delays[0], delays[1], strict=True)]
-        node_us = report.add("added by a node", "us", PLACES[1], added).median
-        report.add("not the message that was sent", "messages", "all three", [wrong])
-        report.compare("added median latency of a node, us, and its goal", node_us, 60.0, 1.0)
-        report.compare("median across one hop, us, and its goal", rows[2].median, 300.0, 1.0)
+        report_latencies(report, *latencies(ways, messages))
         assert broker.process is not None
         assert there.process is not None
         pids = broker.process.pid, there.process.pid, process.pid, sites[1][3].pid

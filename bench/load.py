@@ -6,7 +6,7 @@ the load the other. Then a packet socket on the loopback hears the same messages
 and the kernel's stamps of both are compared. At last `mqtick-load limit` finds the limit of
 performance of Mosquitto and of mqtick-broker, beside it on the same processors.
 
-    python -m bench.load             5 rounds of 2 s (3 minutes)
+    python -m bench.load             5 rounds of 2 s (4 minutes)
     python -m bench.load --short     a look: 2 rounds of 0.5 s
 
 Wants `make broker-programs` and `cargo build --release -p mqtick-clients`; the capture wants root.

@@ -1,4 +1,4 @@
-"""docs/scale.md: what bench/scale.template.md says, with the figures of bench/results/scale.json.
+"""docs/scale.md: what bench/scale.template says, with the figures of bench/results/scale.json.
 
 A field is `{{quantity @ who @ format}}`, or `{{quantity @ format}}` for a ratio. The format may
 have a statistic before it (`p99 .1f`, else the median) and a divisor after it (`.1f /1000`).
@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["PAGE", "filled"]
 
-_TEMPLATE = Path(__file__).resolve().parent / "scale.template.md"
+_TEMPLATE = Path(__file__).resolve().parent / "scale.template"
 PAGE = _TEMPLATE.parent.parent / "docs" / "scale.md"
 _FIELD = re.compile(r"\{\{(.+?) @ (?:([^@}]+) @ )?(?:(\w+) )?(,?\.\df)(?: /(\d+))?\}\}")
 

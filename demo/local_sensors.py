@@ -47,6 +47,13 @@ def until(is_so: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
+def comes(one: socket.socket, patience_s: float) -> bool:
+    """Whether there is something to read; select() is for the first 1,024 descriptors only."""
+    waiting = select.poll()
+    waiting.register(one, select.POLLIN)
+    return bool(waiting.poll(patience_s * 1000))
+
+
 class Sensor:
     """A client of MQTT-SN."""
 
@@ -68,7 +75,7 @@ class Sensor:
 
     def hear(self, patience_s: float = PATIENCE_S) -> tuple[int, bytes] | None:
         """The next datagram: its type, and the rest; None: nothing comes."""
-        if not select.select([self.socket], [], [], patience_s)[0]:
+        if not comes(self.socket, patience_s):
             return None
         datagram = self.socket.recv(2048)
         assert datagram[0] == len(datagram)
@@ -153,7 +160,7 @@ class Peer(Sensor):
 
     def hear(self, patience_s: float = PATIENCE_S) -> tuple[int, bytes] | None:
         """The next datagram: its first octet, and the rest; None: nothing comes."""
-        if not select.select([self.socket], [], [], patience_s)[0]:
+        if not comes(self.socket, patience_s):
             return None
         datagram = self.socket.recv(2048)
         at = 3 if datagram[1] & 0x80 else 2

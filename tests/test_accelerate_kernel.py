@@ -522,7 +522,7 @@ def test_the_broker_answers_are_seen_and_one_pingresp_is_kept_back(world: World)
 
 
 @pytest.mark.parametrize("words", [(), ("--clsact",)], ids=["tcx", "clsact"])
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("end", ["stop", "kill", "crash"])
 def test_nothing_is_left_behind(world: World, words: tuple[str, ...], end: str) -> None:
     assert world.attached() == []
     rules, wire = accelerated(world, *words), Wire(world.clients)
@@ -530,7 +530,7 @@ def test_nothing_is_left_behind(world: World, words: tuple[str, ...], end: str) 
     if end == "stop":
         rules.stop()
     else:
-        rules.process.send_signal(signal.SIGKILL)
+        rules.process.send_signal(signal.SIGKILL if end == "kill" else signal.SIGSEGV)
         rules.process.wait(20)
     until = time.monotonic() + 20
     while world.attached() and time.monotonic() < until:

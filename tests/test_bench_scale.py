@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bench import scale_plan
+from bench.harness import RESULTS
 from bench.scale_page import PAGE, filled
 from bench.scale_plan import Costs, Fleet, load, most_hosts
 from bench.scale_world import Plan, asked_us, served, site_traffic, strata
@@ -44,7 +45,7 @@ def test_a_node_that_was_not_measured_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file in ("brokers", "cost", "fleet", "join"):
-        found = json.loads((scale_plan.RESULTS / f"{file}.json").read_text())
+        found = json.loads((RESULTS / f"{file}.json").read_text())
         kept = [row for row in found["rows"] if row["who"] != "the node"]
         (tmp_path / f"{file}.json").write_text(json.dumps({"rows": kept}))
     monkeypatch.setattr(scale_plan, "RESULTS", tmp_path)
@@ -53,7 +54,7 @@ def test_a_node_that_was_not_measured_is_told(
 
 
 def test_the_page_has_the_figures_of_the_results_and_no_others() -> None:
-    content = json.loads((scale_plan.RESULTS / "scale.json").read_text())
+    content = json.loads((RESULTS / "scale.json").read_text())
     assert PAGE.read_text() == filled(content)
     row = {"quantity": "wait: a reply", "who": "one", "median": 2500.0, "p99": 9.96}
     small = {"rows": [row], "ratios": [{"quantity": "a / b", "ratio": 0.987}]}

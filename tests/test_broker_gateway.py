@@ -600,6 +600,35 @@ def test_an_upstream_over_tls_is_believed_with_the_right_authority_only(
         gateway.says("away: invalid peer certificate")
 
 
+@needs_openssl
+def test_an_upstream_that_wants_a_certificate_is_shown_one(launch: Launch, tmp_path: Path) -> None:
+    authority, port = Authority(tmp_path), free_port()
+    certificate, key = authority.issue("gateway")
+    asks = f"cafile {authority.certificate}\nrequire_certificate true"
+    with running(Mosquitto(tmp_path, f"{authority.listener(port)}{asks}")) as upstream:
+        ca = f'ca_file = "{authority.certificate}"'
+        gateway = launch(f"mqtts://127.0.0.1:{port}", lines=ca, connects=False)
+        gateway.says("away: .*ertificate")
+        gateway.stop()
+        own = f'{ca}\ncertificate = "{certificate}"\nkey = "{key}"'
+        gateway.config.write_text(gateway.config.read_text().replace(ca, own))
+        gateway.start()
+        gateway.says("connected, MQTT 5")
+        sensor, tcp = Sensor(gateway).connect("sensor-1"), client_of(upstream)
+        sensor.subscribe("in/1", 1)
+        tcp.publish("in/1", b"down", qos=1)
+        assert sensor.message() == ("in/1", b"down", 1)
+        gateway.stop()
+        # What cannot be used is said before anything is opened.
+        right, other = gateway.config.read_text(), authority.issue("other")[1]
+        for wrong, named in (("none", "none"), (certificate, certificate), (other, certificate)):
+            gateway.config.write_text(right.replace(f'"{key}"', f'"{wrong}"'))
+            command = [gateway.built(), "--config", str(gateway.config), "--check-config"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 2
+            assert f"{named}: " in done.stderr
+
+
 def test_one_command_makes_a_gateway(upstream: Mosquitto, tmp_path: Path) -> None:
     program, log = MqtickBroker(tmp_path).built(), tmp_path / "out"
     refused = subprocess.run(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from test_broker_gateway import (
 from test_broker_sn import (
     GOOD_BYE,
     PING,
+    PONG,
     Sensor,
     bears_65535_topics,
     bears_a_flood_of_subscribes,
@@ -300,6 +302,30 @@ def test_lies_and_floods_of_sensors_are_borne_before_each_upstream(
         bears_every_lie_about_lengths(gateway)
         bears_a_flood_of_subscribes(gateway)
         assert "away" not in gateway.log.read_text()
+
+
+@only_transparent
+def test_a_sensor_that_connects_again_and_again_has_few_connections_opened(
+    upstream: Mosquitto, launch: Launch
+) -> None:
+    gateway = launch(upstream.url)
+    one = Sensor(gateway)
+    opened = (upstream.folder / "broker.log").read_text().count("New connection from")
+    began = time.monotonic()
+    for number in range(500):
+        name = "same" if number % 2 else f"another-{number}"
+        one.say(sn.MQTTSNConnect(client_id=name, duration=60, cleansess=1))
+    gateway.says("connects more than 4 times a second")
+    # Somebody else comes in meanwhile, and so does this one, who asks again as sensors do.
+    Sensor(gateway).connect("sensor-1")
+    one.say(PING)
+    while one.hear() != PONG:
+        time.sleep(0.3)
+        one.say(sn.MQTTSNConnect(client_id="same", duration=60, cleansess=1), PING)
+    seconds = time.monotonic() - began + 2
+    came = (upstream.folder / "broker.log").read_text().count("New connection from") - opened
+    assert came <= 1 + 4 * seconds
+    assert "away" not in gateway.log.read_text()
 
 
 @pytest.mark.slow

@@ -326,7 +326,9 @@ def test_nodes_that_name_each_other_deliver_once_too(pair: list[Site]) -> None:
 def test_no_broker_behind_states_the_residence_of_a_time_message_from_elsewhere(
     prefix: str, other: str, tmp_path: Path
 ) -> None:
-    lines = "" if prefix == "mqtick" else f'time_filters = ["{prefix}/#"]'
+    lines = "residence = false\n"
+    if prefix != "mqtick":
+        lines += f'time_filters = ["{prefix}/#"]'
     with joined(tmp_path, [Mosquitto] * 2, lines) as pair:
         reader = pair[1].client("reader")
         subscribed((reader, "#"), sites=pair)

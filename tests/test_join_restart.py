@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from joined import JOIN, PATIENCE_S, Site, joined, settled, until
 
-from broker.conformance.client import PUBACK, Client, ClosedError, Packet
+from broker.conformance.client import PUBACK, Client, ClosedError
 from demo.local_broker import Mosquitto, program
 
 pytestmark = [
@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
 ]
 COUNT = 1000  # more than links and sockets hold
-UNDER_WAY = 50
 
 
 @contextlib.contextmanager
@@ -52,10 +51,16 @@ def paused(site: Site, with_signal: signal.Signals) -> None:
     site.broker.process.send_signal(with_signal)
 
 
+def send(writer: Client, what: Iterable[int]) -> None:
+    """Publish numbers, without waiting for an answer."""
+    say = writer.encode.publish
+    writer.send(*(say("t", b"%d" % n, qos=1, packet_id=n + 1) for n in what))
+
+
 def publish_all(site: Site) -> None:
     """Publish what the site's own broker confirms and the other one does not yet."""
     writer = site.client("writer")
-    writer.send(*(writer.encode.publish("t", b"%d" % n, qos=1, packet_id=n + 1) for n in numbers()))
+    send(writer, numbers())
     for _ in numbers():
         assert writer.expect(PUBACK).reason < 0x80
 
@@ -92,30 +97,28 @@ def test_a_node_that_cannot_pass_it_on_says_so_and_ends(tmp_path: Path) -> None:
 def test_with_reliability_all_nothing_is_lost_with_a_node_that_is_killed(tmp_path: Path) -> None:
     """The publisher sends again what it has no acknowledgement of, as publishers do."""
     with pair_with_reader(tmp_path, 'reliability = "all"') as (here, there, reader):
-        missing, confirmed = set(numbers()), 0
-
-        def publish() -> Iterator[Packet]:
-            writer, to_send, under_way = here.client("writer"), sorted(missing), 0
-            while missing:
-                while to_send and under_way < UNDER_WAY:
-                    number, under_way = to_send.pop(0), under_way + 1
-                    say = writer.encode.publish("t", b"%d" % number, qos=1, packet_id=number + 1)
-                    writer.send(say)
-                yield writer.expect(PUBACK)
-                under_way -= 1
-
+        missing = set(numbers())
         for turn in range(3):
+            writer = here.client("writer")
+            for number in sorted(missing)[:100]:
+                writer.publish("t", b"%d" % number, qos=1)
+                missing.remove(number)
+            kills = turn < 2
+            if kills:
+                paused(there, signal.SIGSTOP)
+            send(writer, sorted(missing))
+            if kills:
+                until(lambda: here.now("unconfirmed") == len(missing), "all is under way")
+                here.kill()
             with contextlib.suppress(ClosedError):
-                for count, answer in enumerate(publish()):
-                    assert answer.packet_id is not None
-                    missing.discard(answer.packet_id - 1)
-                    confirmed += 1
-                    if count == 200 and turn < 2:
-                        here.kill()
-            if turn < 2:
+                while missing:
+                    packet_id = writer.expect(PUBACK).packet_id
+                    assert packet_id is not None
+                    missing.discard(packet_id - 1)
+            if kills:
+                paused(there, signal.SIGCONT)
                 here.start()
                 settled(here, there)
-        assert confirmed == COUNT
         heard: set[int] = set()
         while len(heard) < COUNT:
             heard.add(int(reader.message().payload))

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+import socket
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from joined import JOIN, Site, settled, until
@@ -68,23 +72,32 @@ def two(tmp_path: Path) -> Iterator[list[Site]]:
         yield [here, there]
 
 
+number = itertools.count()
+
+
 def version(where: Site | Mosquitto) -> int:
     """Which MQTT a broker speaks."""
     broker = where.broker if isinstance(where, Site) else where
     return V5 if broker.mqtt_version == "5" else V3
 
 
-def keep(where: Site | Mosquitto, topic: str, payload: bytes, **options: object) -> None:
+def keep(
+    where: Site | Mosquitto,
+    topic: str,
+    payload: bytes,
+    properties: Sequence[tuple[str, Any]] = (),
+) -> None:
     """Have a message retained, at a node or at a broker behind its back."""
     client = Client(("127.0.0.1", where.port), version(where), f"w-{topic}")
     assert client.connect().reason == 0
-    client.publish(topic, payload, qos=1, retain=True, **options)
+    client.publish(topic, payload, qos=1, retain=True, properties=properties)
     client.disconnect()
 
 
 def kept(where: Site, *filters: str) -> dict[str, Packet]:
     """What a new subscriber of a site gets at once, by topic."""
-    reader = where.client("looker", version(where))
+    # Of a name that comes and goes too fast nats-server wants to know nothing.
+    reader = where.client(f"looker-{next(number)}", version(where))
     reader.subscribe(*((one, 1) for one in filters or ("#",)))
     found = {one.topic.decode(): one for one in reader.settle() if one.kind == PUBLISH}
     reader.disconnect()
@@ -94,10 +107,14 @@ def kept(where: Site, *filters: str) -> dict[str, Packet]:
 def has(where: Site, **wanted: bytes) -> None:
     """Wait until a site has exactly these."""
 
-    def holds() -> bool:
-        return {topic: one.payload for topic, one in kept(where).items()} == wanted
+    # When a session with `#` ends, nats-server 2.9 answers nobody for 4 s and then refuses some.
+    filters = list(wanted) if isinstance(where.broker, Nats) else ["#"]
 
-    until(holds, f"{where.name} has {kept(where)}, not {wanted}")
+    def holds() -> bool:
+        found = kept(where, *filters)
+        return {topic: one.payload for topic, one in found.items()} == wanted
+
+    until(holds, f"{where.name} has not {wanted}")
 
 
 def join(here: Site, there: Site) -> None:
@@ -233,9 +250,36 @@ def test_echo_messages_of_a_time_server_stay_on_their_site_also_retained(two: li
     has(there, other=b"x")
 
 
+class Secretive(Mosquitto):
+    """A broker that lets nobody subscribe."""
+
+    def start(self) -> None:
+        """Listen."""
+        self.socket = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                one, _ = self.socket.accept()
+                threading.Thread(target=self._serve, args=(one,), daemon=True).start()
+
+    def _serve(self, one: socket.socket) -> None:
+        with one, contextlib.suppress(OSError):
+            while octets := one.recv(4096):
+                if octets[0] == 0x10:
+                    one.sendall(b"\x20\x03\0\0\0")
+                elif octets[0] == 0x82:
+                    one.sendall(b"\x90\x04" + octets[2:4] + b"\0\x87")
+
+    def stop(self) -> None:
+        """Stop."""
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+
 def test_a_broker_that_does_not_say_what_it_has_is_named_with_the_reason(tmp_path: Path) -> None:
-    (tmp_path / "acl").write_text("topic readwrite a\n")
-    broker = OurBroker(tmp_path, f'acl_file = "{tmp_path}/acl"')
+    broker = Secretive(tmp_path)
     broker.start()
     folder = tmp_path / "site"
     folder.mkdir()
@@ -243,10 +287,8 @@ def test_a_broker_that_does_not_say_what_it_has_is_named_with_the_reason(tmp_pat
     one.start()
     try:
         one.says('what it has retained cannot be read: its user may not subscribe to "#"')
-        client = one.client("both")
-        client.subscribe("a")
-        client.publish("a", b"works", qos=1)
-        assert client.message().payload == b"works"
+        assert not one.status()["retained_known"]
+        assert one.status()["broker_connected"]
     finally:
         one.stop()
         broker.stop()

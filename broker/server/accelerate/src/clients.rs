@@ -109,7 +109,9 @@ impl Clients {
     /// How many clients are known, and how many are not.
     #[must_use]
     pub fn sizes(&self) -> (usize, usize) {
-        (self.sessions.len(), self.strangers.len())
+        let is_there = |one: &&Session| one.lease.is_none() || one.state != State::New;
+        let known = self.sessions.values().filter(is_there).count();
+        (known, self.strangers.len())
     }
 
     /// Whether the broker has, or may have, a session with this client.

@@ -8,7 +8,9 @@ use std::rc::Rc;
 use mqtick_sn::Message;
 
 use crate::clients::Clients;
+use crate::lease::PATIENCE_NS;
 use crate::packet::is_unconnected;
+use crate::pings::Answer;
 use crate::plane::Plane;
 pub use crate::reason::Reason;
 use crate::rulebook::Rulebook;
@@ -20,7 +22,9 @@ use crate::udp;
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 /// No longer than this is a publisher's keep-alive left to itself: a restart of the broker shows then.
 const PING_NS: u64 = 5 * SECOND_NS;
-const PATIENCE_NS: u64 = 3 * SECOND_NS;
+/// PINGREQ in clients' names that are under way at a time: more may find no room on their way, and the answer
+/// to one that is lost is waited for in vain.
+const MOST_UNDER_WAY: usize = 128;
 const RETRY_NS: u64 = 10_000_000;
 const LONGEST_RETRY_NS: u64 = SECOND_NS;
 const PINGREQ: [u8; 2] = [2, 0x16];
@@ -262,8 +266,8 @@ impl Controller {
             Way::FromBroker => {
                 let answered = event.datagram.and_then(udp::answered);
                 let is_unread = answered.is_none();
-                if let Some(is_confirmed) = self.clients.answered_by_udp(now_ns, client, answered) {
-                    self.confirmed(now_ns, client, is_confirmed, plane);
+                if let Some(answer) = self.clients.answered_by_udp(now_ns, client, answered) {
+                    self.confirmed(now_ns, client, answer, plane);
                 }
                 is_unread
             }
@@ -273,8 +277,8 @@ impl Controller {
 
     fn pinged(&mut self, now_ns: u64, client: SocketAddr, plane: &mut impl Plane) {
         let session = self.clients.get_mut(&client);
-        if let Some(is_confirmed) = session.and_then(|session| session.pings.answered()) {
-            self.confirmed(now_ns, client, is_confirmed, plane);
+        if let Some(answer) = session.and_then(|session| session.pings.answered()) {
+            self.confirmed(now_ns, client, answer, plane);
         }
     }
 
@@ -282,17 +286,17 @@ impl Controller {
         &mut self,
         now_ns: u64,
         client: SocketAddr,
-        is_confirmed: bool,
+        answer: Answer,
         plane: &mut impl Plane,
     ) {
         let Some(session) = self.clients.get_mut(&client) else {
             return;
         };
-        // None is awaited any more: the next answer is to a PINGREQ of its own.
-        if std::mem::take(&mut session.pings.kept) {
-            plane.keep_back(&client, 0);
+        // The next answer is to a PINGREQ of its own.
+        if answer.is_ours {
+            plane.keep_back(&client, 0, 0);
         }
-        if is_confirmed && !std::mem::replace(&mut session.confirmed, true) {
+        if answer.is_confirmed && !std::mem::replace(&mut session.confirmed, true) {
             // What mqtt-udp's broker could read and we could not, has been answered before.
             if session.lease.is_some() && std::mem::take(&mut session.unclear) {
                 self.clients.dirty.push(crate::clients::Dirty::All);
@@ -302,7 +306,9 @@ impl Controller {
         if self.book.has_rules(&client) {
             self.settle(now_ns, plane);
         }
-        if self.book.open(client, plane)
+        let opens = answer.is_ours || self.settings.protocol == Protocol::MqttUdp;
+        if opens
+            && self.book.open(client, plane)
             && let Some(session) = self.clients.get_mut(&client)
             && !session.may_be_over()
         {
@@ -347,7 +353,7 @@ impl Controller {
         self.book.clear(plane);
         for (client, session) in self.clients.iter_mut() {
             if std::mem::take(&mut session.pings.kept) {
-                plane.keep_back(client, 0);
+                plane.keep_back(client, 0, 0);
             }
         }
     }
@@ -356,7 +362,7 @@ impl Controller {
     pub fn tick(&mut self, now_ns: u64, plane: &mut impl Plane) {
         self.clients.tick(now_ns, |client| plane.heard_ns(client));
         self.give_up(now_ns, plane);
-        self.book.retry(now_ns, &mut self.clients);
+        self.book.retry(now_ns, &mut self.clients, plane);
         self.settle(now_ns, plane);
         // Only now, when nobody gets copies any more whose lease ends before.
         self.book.copy_until(self.clients.first_end_ns(), plane);
@@ -370,27 +376,39 @@ impl Controller {
             self.witness_ns = now_ns;
             witness = self.clients.witness();
         }
+        let under_way = self.clients.iter_mut();
+        let under_way = under_way.filter(|(_, session)| session.pings.kept).count();
         let (mut left, question): (usize, &[u8]) = match is_udp {
             true => (MOST_QUESTIONS, &udp::QUESTION),
-            false => (usize::MAX, &PINGREQ),
+            false => (MOST_UNDER_WAY.saturating_sub(under_way), &PINGREQ),
         };
         for (client, session) in self.clients.iter_mut() {
+            if left == 0 {
+                break;
+            }
             let has_rules = self.book.has_rules(client);
             let prepare = || self.book.prepare(*client, plane);
             let tries = match is_udp {
-                true if left == 0 => break,
                 true => is_questioned(now_ns, session, witness == Some(*client), prepare),
                 false => is_due(now_ns, session, has_rules, prepare),
             };
             if let Some(tries) = tries {
                 left -= 1;
-                session.pings.sent(now_ns);
+                let wanted = session.pings.enough();
+                plane.keep_back(client, wanted, now_ns + PATIENCE_NS);
+                let pings = (0..wanted).take_while(|_| plane.to_broker(client, question));
+                let Some(count) = u32::try_from(pings.count()).ok().filter(|count| *count > 0)
+                else {
+                    plane.keep_back(client, 0, 0);
+                    continue;
+                };
+                session.pings.sent_ours(now_ns, count);
+                if let Some(lease) = &mut session.lease {
+                    lease.since_proof += u64::from(count);
+                }
                 session.news = false;
                 session.pings.tries = tries;
-                (session.pings.ours_ns, session.pings.kept) = (Some(now_ns), true);
-                self.counters.pings += 1;
-                plane.keep_back(client, now_ns + PATIENCE_NS);
-                plane.to_broker(client, question);
+                self.counters.pings += u64::from(count);
             }
         }
     }
@@ -408,11 +426,13 @@ impl Controller {
             }
         }
         for client in late {
-            plane.keep_back(&client, 0);
+            plane.keep_back(&client, 0, 0);
             self.counters.unanswered += 1;
             self.clients.touch(client);
-            // A broker that is not there any more knows nobody.
-            if self.settings.protocol == Protocol::MqttUdp {
+            // A broker that is not there any more knows nobody. It may have its reasons not to answer who
+            // has no lease.
+            let session = self.clients.get(&client);
+            if session.is_some_and(|one| one.lease.is_some() && one.state == State::Active) {
                 self.clients.doubt_leases();
             }
         }
@@ -428,7 +448,8 @@ fn is_questioned(
     prepare: impl FnOnce() -> bool,
 ) -> Option<u32> {
     let lease = session.lease.as_ref()?;
-    if session.connecting.is_some() || lease.is_proven() || !session.pings.is_idle(now_ns) {
+    let is_coming = lease.is_proven() && !session.unclear;
+    if session.connecting.is_some() || is_coming || !session.pings.is_quiet(now_ns) {
         return None;
     }
     let since_ns = session.pings.ours_ns;
@@ -436,7 +457,7 @@ fn is_questioned(
     if since_ns < LONGEST_RETRY_NS.min(RETRY_NS << session.pings.tries.min(10)) {
         return None;
     }
-    let is_of_use = session.state != State::New || !session.publishes.is_empty();
+    let is_of_use = session.state != State::New || session.unclear || !session.publishes.is_empty();
     let opens = session.confirmed && prepare();
     let is_in_doubt = is_of_use && (!session.confirmed || session.may_be_over());
     let tries = session.pings.tries;
@@ -459,10 +480,10 @@ fn is_due(
         0 => PING_NS,
         keep_alive_ns => PING_NS.min(keep_alive_ns / 4),
     };
-    // Nobody is kept alive who says nothing: each of ours follows something of his.
+    // Nobody is kept alive who says nothing: each of ours follows something of his, or is sent again.
     let ours_ns = session.pings.ours_ns;
     let is_recent = now_ns.saturating_sub(session.heard_ns) <= interval_ns;
-    if !is_recent || !session.news {
+    if !(is_recent && session.news || session.pings.is_missing()) {
         return None;
     }
     let since_ns = ours_ns.map_or(u64::MAX, |at_ns| now_ns.saturating_sub(at_ns));

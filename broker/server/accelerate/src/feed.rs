@@ -319,7 +319,7 @@ impl Watcher for Told {
                 if std::mem::take(&mut pings.ours) {
                     self.counters.unanswered += 1;
                     if *protocol == Protocol::MqttSn {
-                        driver.keep_back(client, 0);
+                        driver.keep_back(client, 0, 0);
                     }
                 }
                 pings.unanswered = 0;
@@ -448,7 +448,7 @@ impl Told {
             if *protocol == Protocol::MqttUdp {
                 (pings.unanswered, pings.answered, pings.number) = (0, false, 0);
             } else if was_ours {
-                plane.keep_back(client, 0);
+                plane.keep_back(client, 0, 0);
             }
         }
         for offer in self.offers.values_mut() {
@@ -639,24 +639,27 @@ impl Told {
         } else {
             0
         };
-        (pings.pinged_ns, pings.asked_ns, pings.ours) = (Some(now_ns), now_ns, true);
-        pings.unanswered = pings.unanswered.saturating_add(1);
-        pings.answered = false;
-        self.counters.pings += 1;
         let (protocol, client) = client;
-        match protocol {
+        let has_left = match protocol {
             Protocol::MqttSn => {
-                plane.keep_back(&client, now_ns + PATIENCE_NS);
-                plane.to_broker(&client, &PINGREQ);
+                plane.keep_back(&client, 1, now_ns + PATIENCE_NS);
+                plane.to_broker(&client, &PINGREQ)
             }
             Protocol::MqttUdp => {
                 self.questions += 1;
                 pings.number = self.questions;
                 let token = self.token.unwrap_or_default().to_be_bytes();
                 let question = [QUESTION, &token, &pings.number.to_be_bytes()].concat();
-                plane.to_broker(&client, &question);
+                plane.to_broker(&client, &question)
             }
+        };
+        if !has_left {
+            return plane.keep_back(&client, 0, 0); // it is tried again
         }
+        (pings.pinged_ns, pings.asked_ns, pings.ours) = (Some(now_ns), now_ns, true);
+        pings.unanswered = pings.unanswered.saturating_add(1);
+        pings.answered = false;
+        self.counters.pings += 1;
     }
 }
 

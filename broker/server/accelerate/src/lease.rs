@@ -57,6 +57,11 @@ pub struct Lease {
     renewed_ns: u64, // when the request was seen that renewed it last, for sure
     latest_ns: u64,  // when it may have been renewed last
     asked: VecDeque<(Renewal, u64, bool)>, // when, and whether its answer is missed
+    /// So many challenges may still come that answer what was asked before the last proof; one more, and it
+    /// was no good.
+    pub owed: u64,
+    /// Requests since that proof.
+    pub since_proof: u64,
     /// Challenges to somebody of whom we think that he has a lease: how many, and since when.
     pub challenged: Option<(u32, u64)>,
 }

@@ -1,65 +1,178 @@
 //! The PINGREQ of one client, its own and ours: what their answers say of the messages before them.
 
-/// So long a late answer may still come; until then it could be taken for that of a later PINGREQ.
-const OWED_NS: u64 = 60_000_000_000;
+use crate::lease::PATIENCE_NS;
 
-/// PINGREQ have no number: their answers are only counted.
+/// So long after a PINGREQ a late answer may still come.
+const OWED_NS: u64 = 60_000_000_000;
+/// More answers are not missed at a time: then no late one may come any more.
+const MOST_OWED: u64 = 3;
+
+/// PINGREQ have no number: their answers are only counted. The n-th answer shows that the n-th PINGREQ has
+/// been served, even if some were lost on the way.
 #[derive(Clone, Debug, Default)]
 pub struct Pings {
-    open: u32,
+    sent: u64,
+    answered: u64,
+    /// Of those that are not answered, which are not waited for: lost, or late.
+    owed: u64,
+    /// When the first was sent that is not answered.
     since_ns: u64,
-    covers: bool,
-    /// When ours was sent last.
+    last_ns: u64,
+    /// The first one since anything happened that only a later PINGREQ confirms.
+    covers: Option<u64>,
+    /// The first of ours that were sent last.
+    ours: u64,
+    /// When that was.
     pub ours_ns: Option<u64>,
-    /// Whether the answer to it is still kept back.
+    /// Whether the answers to it are still kept back.
     pub kept: bool,
     /// Tries to open a rule that failed, one after another.
     pub tries: u32,
 }
 
+/// What an answer shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The broker has served the client since anything happened.
+    pub is_confirmed: bool,
+    /// Our PINGREQ was served, and no answer to it is waited for any more.
+    pub is_ours: bool,
+}
+
 impl Pings {
     /// A PINGREQ is on its way.
     pub fn sent(&mut self, now_ns: u64) {
-        if self.open == 0 {
+        if self.open() == 0 {
             self.since_ns = now_ns;
         }
-        self.open = self.open.saturating_add(1);
-        self.covers = true;
+        self.sent += 1;
+        self.last_ns = now_ns;
+        self.covers.get_or_insert(self.sent);
+    }
+
+    /// How many PINGREQ show that the first of them was served: as many answers may be those to earlier ones.
+    #[must_use]
+    pub fn enough(&self) -> u32 {
+        u32::try_from(1 + self.open()).unwrap_or(u32::MAX)
+    }
+
+    /// So many of ours are on their way, at least one.
+    pub fn sent_ours(&mut self, now_ns: u64, count: u32) {
+        self.ours = self.sent + 1;
+        (0..count).for_each(|_| self.sent(now_ns));
+        (self.ours_ns, self.kept) = (Some(now_ns), true);
     }
 
     /// Something happened that only a later PINGREQ confirms.
     pub fn changed(&mut self) {
-        self.covers = false;
+        self.covers = None;
     }
 
     /// No answer can come any more.
     pub fn forget(&mut self) {
-        (self.open, self.covers) = (0, false);
+        (self.answered, self.owed, self.covers) = (self.sent, 0, None);
     }
 
     /// So many answers have come, and say nothing of what was before.
     pub fn answered_late(&mut self, count: u32) {
-        self.open = self.open.saturating_sub(count);
+        self.answered = self.sent.min(self.answered + u64::from(count));
+        self.owed = self.owed.min(self.open());
     }
 
-    /// An answer came; whether it is the last that was awaited, and if so, whether nothing changed
-    /// since the last PINGREQ.
-    pub fn answered(&mut self) -> Option<bool> {
-        self.open = self.open.checked_sub(1)?;
-        (self.open == 0).then_some(self.covers)
+    /// An answer came; None: it is not the last one that was awaited.
+    pub fn answered_all(&mut self) -> Option<Answer> {
+        let answer = self.answered()?;
+        (self.open() == 0).then_some(answer)
     }
 
-    /// Whether answers may come, soon or late.
+    /// How many answers may come, soon or late.
     #[must_use]
-    pub fn are_open(&self) -> bool {
-        self.open > 0
+    pub fn open(&self) -> u64 {
+        self.sent - self.answered
     }
 
     /// Whether no answer can come.
-    pub fn is_idle(&mut self, now_ns: u64) -> bool {
-        if self.open > 0 && now_ns.saturating_sub(self.since_ns) > OWED_NS {
-            self.open = 0;
+    pub fn is_quiet(&mut self, now_ns: u64) -> bool {
+        if now_ns.saturating_sub(self.since_ns) > OWED_NS {
+            self.answered = self.sent;
         }
-        self.open == 0
+        self.open() == 0
+    }
+
+    /// An answer came; None: nobody asked.
+    pub fn answered(&mut self) -> Option<Answer> {
+        if self.open() == 0 {
+            return None;
+        }
+        self.answered += 1;
+        self.owed = self.owed.min(self.open());
+        // One of its own may have left before ours, and been told of only afterwards.
+        let is_last = self.open() <= self.owed;
+        let is_ours = is_last && self.kept && self.answered >= self.ours;
+        self.kept &= !is_ours;
+        Some(Answer {
+            is_confirmed: is_last && self.covers.is_some_and(|first| self.answered >= first),
+            is_ours,
+        })
+    }
+
+    /// Whether no answer is waited for.
+    pub fn is_idle(&mut self, now_ns: u64) -> bool {
+        let since_ns = now_ns.saturating_sub(self.last_ns);
+        if since_ns > OWED_NS {
+            self.answered = self.sent;
+        }
+        if since_ns >= PATIENCE_NS {
+            self.owed = self.open();
+        }
+        self.open() == self.owed && self.owed <= MOST_OWED
+    }
+
+    /// Whether ours was given up, and may have been lost.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        !self.kept && self.answered < self.ours
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: Option<Answer> = Some(Answer {
+        is_confirmed: false,
+        is_ours: false,
+    });
+
+    #[test]
+    fn after_a_loss_one_more_answer_is_needed_as_it_may_be_late() {
+        let mut pings = Pings::default();
+        pings.sent_ours(0, pings.enough());
+        assert!(!pings.is_idle(1));
+        (pings.kept, pings.covers) = (false, None);
+        assert!(pings.is_idle(PATIENCE_NS) && pings.is_missing());
+        assert_eq!(pings.enough(), 2);
+        pings.sent_ours(PATIENCE_NS, 2);
+        assert_eq!(pings.answered(), NOTHING);
+        let answer = pings.answered();
+        assert!(answer.is_some_and(|answer| answer.is_confirmed && answer.is_ours));
+        assert!(pings.is_idle(PATIENCE_NS + 1) && !pings.is_missing());
+        // It did come late.
+        assert!(pings.answered().is_some());
+        assert_eq!((pings.enough(), pings.answered()), (1, None));
+    }
+
+    #[test]
+    fn a_broker_that_answers_nothing_is_asked_seven_times_a_minute() {
+        let mut pings = Pings::default();
+        for second in 0..60 {
+            let now_ns = second * 1_000_000_000;
+            if pings.is_idle(now_ns) {
+                pings.sent_ours(now_ns, pings.enough());
+            }
+        }
+        assert_eq!(pings.sent, 7);
+        assert!(pings.is_idle(67_000_000_000));
+        assert_eq!(pings.enough(), 1);
     }
 }

@@ -83,12 +83,12 @@ pub trait Plane {
     fn served_ns(&self, _client: &SocketAddr) -> Option<u64> {
         None
     }
-    /// Keep one answer to a question of ours from a client, if it comes before this time; 0: none.
-    fn keep_back(&mut self, client: &SocketAddr, until_ns: u64);
+    /// Keep so many answers to questions of ours from a client, if they come before this time.
+    fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64);
     /// Whether all packets that may change who receives are [`done`](Self::done).
     fn is_quiet(&self) -> bool;
-    /// Send a datagram to the broker in a client's name.
-    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]);
+    /// Send a datagram to the broker in a client's name; false: there was no room for it on the way.
+    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) -> bool;
     /// All packets up to this mark, which an event had, are taken into account.
     fn done(&mut self, mark: u64);
 }

@@ -432,16 +432,16 @@ impl Plane for Proxy {
     fn served_ns(&self, client: &SocketAddr) -> Option<u64> {
         self.table.served_ns(client)
     }
-    fn keep_back(&mut self, client: &SocketAddr, until_ns: u64) {
-        self.table.keep_back(client, until_ns);
+    fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
+        self.table.keep_back(client, answers, until_ns);
     }
     fn is_quiet(&self) -> bool {
         self.table.is_quiet()
     }
-    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) {
-        if let Some(upstream) = self.upstreams.get(client) {
-            let _ = upstream.socket.send(datagram);
-        }
+    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) -> bool {
+        let upstream = self.upstreams.get(client);
+        let sent = upstream.map(|upstream| upstream.socket.send(datagram));
+        !matches!(sent, Some(Err(error)) if error.kind() == ErrorKind::WouldBlock)
     }
     fn done(&mut self, mark: u64) {
         self.table.done(mark);

@@ -16,6 +16,9 @@ mod names;
 /// A broker may hold a message of QoS 2 back until PUBREL, and ask for that as long as this.
 const OTHER_QOS_NS: u64 = 60 * SECOND_NS;
 
+/// The kernel's room is free some time after a rule is deleted.
+const EMPTIED_S: u32 = 3;
+
 #[derive(Debug)]
 struct Rule {
     copies: Vec<Copy>,
@@ -51,6 +54,8 @@ pub struct Rulebook {
     by_name: HashMap<Rc<str>, HashSet<Key>>,
     rules: HashMap<SocketAddr, HashSet<Topic>>,
     retried_ns: u64,
+    /// For so many seconds there may be room that there was not.
+    emptied: u32,
     until_ns: u64,
 }
 
@@ -64,6 +69,7 @@ impl Rulebook {
             by_name: HashMap::new(),
             rules: HashMap::new(),
             retried_ns: 0,
+            emptied: 0,
             until_ns: u64::MAX,
         }
     }
@@ -161,18 +167,27 @@ impl Rulebook {
     }
 
     /// Look again at what may be possible now, without an event that says so.
-    pub fn retry(&mut self, now_ns: u64, clients: &mut Clients) {
+    pub fn retry(&mut self, now_ns: u64, clients: &mut Clients, plane: &impl Plane) {
         let is_second = now_ns.saturating_sub(self.retried_ns) >= SECOND_NS;
         if is_second {
             self.retried_ns = now_ns;
         }
-        let may_be = |one: &Candidate| match one.rule {
-            Err(Reason::Unproven(_)) => true, // the next PUBLISH of the broker to it is enough
-            Err(Reason::Full | Reason::Unreachable(_) | Reason::OtherQos(_)) => is_second,
+        let has_room = is_second && self.emptied > 0;
+        self.emptied -= u32::from(has_room);
+        let mut proven: HashMap<SocketAddr, bool> = HashMap::new();
+        let mut may_be = |one: &Candidate| match one.rule {
+            // The next PUBLISH of the broker to it is enough.
+            Err(Reason::Unproven(who)) => *proven.entry(who).or_insert_with(|| {
+                let session = clients.get(&who);
+                session.is_none_or(|session| session.is_proven(plane.served_ns(&who)))
+            }),
+            Err(Reason::Full) => has_room,
+            Err(Reason::Unreachable(_) | Reason::OtherQos(_)) => is_second,
             _ => false,
         };
         let keys = self.candidates.iter().filter(|(_, one)| may_be(one));
-        clients.dirty.extend(keys.map(|(key, _)| Dirty::Key(*key)));
+        let keys: Vec<_> = keys.map(|(key, _)| Dirty::Key(*key)).collect();
+        clients.dirty.extend(keys);
     }
 
     /// Make all rules that have to be made again.
@@ -292,6 +307,7 @@ impl Rulebook {
                 add(&mut candidate.before, plane.counts(key));
             }
             plane.delete(key);
+            self.emptied = EMPTIED_S;
         }
         if topics.is_empty() {
             self.rules.remove(&key.publisher);

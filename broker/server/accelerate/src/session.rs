@@ -260,7 +260,6 @@ impl Session {
                 self.state = State::Active;
                 // What was asked before the proof has been answered, or will never be.
                 self.pings.forget();
-                self.changed();
             }
             Stage::Unknown | Stage::Absent | Stage::Proven => return false,
         }

@@ -54,10 +54,11 @@ struct Taken {
 }
 
 impl Taken {
-    /// Count an event; whether the controller is to be told.
-    fn take(&mut self, event: &Event) -> bool {
+    /// Count an event; how far all is taken into account with it, and whether the controller is to be told.
+    fn take(&mut self, event: &Event) -> (u64, bool) {
         self.count += u64::from(event.raises);
-        event.seen > self.floor || (event.seen == self.floor && !event.raises)
+        let is_news = event.seen > self.floor || (event.seen == self.floor && !event.raises);
+        (self.done(), is_news)
     }
 
     /// Begin again. `untold` was read before `seen`.
@@ -295,9 +296,9 @@ impl Switch {
     }
 
     fn tell(&mut self, event: &Event, controller: &mut impl Watcher) {
-        let is_news = self.taken.take(event);
+        let (mark, is_news) = self.taken.take(event);
         if !is_news {
-            self.mark = self.taken.done();
+            self.mark = mark;
             return;
         }
         // From the broker is what left this host, or came in where the broker is.
@@ -326,7 +327,7 @@ impl Switch {
             from: event.source,
             to: event.destination,
             datagram: can_be_read.then_some(&event.message),
-            mark: self.taken.done(),
+            mark,
             kept_back: event.kept_back,
         };
         controller.event(event.at_ns, &seen, self);
@@ -510,10 +511,9 @@ impl Plane for Switch {
         self.kernel.served_ns(*client, self.vlan)
     }
 
-    fn keep_back(&mut self, client: &SocketAddr, until_ns: u64) {
-        let answers = u32::from(until_ns != 0);
+    fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
         let _ = self.kernel.keep_back(*client, self.vlan, answers);
-        if until_ns == 0 {
+        if answers == 0 {
             self.kept_until_ns.remove(client);
         } else {
             self.kept_until_ns.insert(*client, until_ns);
@@ -524,13 +524,12 @@ impl Plane for Switch {
         self.kernel.seen().is_ok_and(|seen| seen == self.done)
     }
 
-    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) {
+    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) -> bool {
         let Some(road) = self.roads.get(client) else {
-            return;
+            return true; // there is no use in trying again
         };
-        if let Some(frame) = frame(&road.head, *client, road.broker, datagram) {
-            let _ = self.kernel.inject(road.interface, &frame, true);
-        }
+        frame(&road.head, *client, road.broker, datagram)
+            .is_none_or(|frame| self.kernel.inject(road.interface, &frame, true).is_ok())
     }
 
     fn done(&mut self, mark: u64) {
@@ -629,14 +628,11 @@ mod tests {
     #[test]
     fn an_event_that_comes_late_is_missed_until_it_is_there() {
         let mut taken = Taken::default();
-        for seen in [1, 3, 4] {
-            assert!(taken.take(&event(seen, true)));
-            assert!(taken.done() < 4);
+        for (count, seen) in (1..).zip([1, 3, 4]) {
+            assert_eq!(taken.take(&event(seen, true)), (count, true));
         }
-        assert!(taken.take(&event(4, false)));
-        assert!(taken.done() < 4);
-        assert!(taken.take(&event(2, true)));
-        assert_eq!(taken.done(), 4);
+        assert_eq!(taken.take(&event(4, false)), (3, true));
+        assert_eq!(taken.take(&event(2, true)), (4, true));
     }
 
     #[test]
@@ -647,11 +643,9 @@ mod tests {
         assert!(taken.done() < 3);
         taken.begin(1, 3);
         assert!(taken.done() < 3);
-        assert!(!taken.take(&event(3, true)));
-        assert_eq!(taken.done(), 3);
+        assert_eq!(taken.take(&event(3, true)), (3, false));
         // One more is lost, and one more came since.
-        assert!(taken.take(&event(5, true)));
-        assert!(taken.done() < 5);
+        assert_eq!(taken.take(&event(5, true)), (4, true));
     }
 
     #[test]

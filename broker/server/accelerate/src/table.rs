@@ -34,7 +34,7 @@ pub struct Table {
     capacity: usize,
     heard_ns: HashMap<SocketAddr, u64>,
     served_ns: HashMap<SocketAddr, u64>,
-    kept_back: HashMap<SocketAddr, u64>,
+    kept_back: HashMap<SocketAddr, (u32, u64)>, // how many, and until when
     reported: HashMap<Key, u64>,
     seen: u64,
     done: u64,
@@ -139,11 +139,11 @@ impl Table {
     pub fn from_broker(&mut self, now_ns: u64, client: SocketAddr, packet: &Packet) -> Verdict<'_> {
         match packet {
             Packet::Answer => {
-                if self
-                    .kept_back
-                    .remove(&client)
-                    .is_some_and(|until_ns| now_ns < until_ns)
+                if let Some((answers, until_ns)) = self.kept_back.get_mut(&client)
+                    && *answers > 0
+                    && now_ns < *until_ns
                 {
+                    *answers -= 1;
                     return Verdict::KeptBack(self.seen);
                 }
             }
@@ -250,11 +250,11 @@ impl Table {
     }
 
     /// See [`crate::plane::Plane::keep_back`].
-    pub fn keep_back(&mut self, client: &SocketAddr, until_ns: u64) {
-        if until_ns == 0 {
+    pub fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
+        if answers == 0 {
             self.kept_back.remove(client);
         } else {
-            self.kept_back.insert(*client, until_ns);
+            self.kept_back.insert(*client, (answers, until_ns));
         }
     }
 

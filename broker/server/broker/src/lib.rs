@@ -23,7 +23,7 @@ mod metrics;
 mod moderation;
 pub mod poller;
 pub mod program;
-mod residence;
+pub mod residence;
 pub mod scrape;
 mod session;
 pub mod settings;

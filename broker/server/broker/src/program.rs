@@ -405,8 +405,8 @@ fn listen_for_metrics(address: SocketAddr) -> Result<(TcpListener, SocketAddr), 
         .map_err(|error| format!("metrics.address, {address}: {error}"))
 }
 
-/// Each client needs a descriptor; the soft limit is often 1,024.
-fn raise_descriptors() {
+/// Clients need a descriptor each, or two; the soft limit is often 1,024.
+pub fn raise_descriptors() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
         && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err()

@@ -97,7 +97,7 @@ impl Arrivals {
 }
 
 /// What the copies of one message state.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
     /// When it came: ns of the system's clock.
     pub at_ns: i64,
@@ -105,6 +105,22 @@ pub struct Arrived {
     pub before: Clock,
     /// What its trailer said.
     pub trailer: [u8; TRAILER],
+}
+
+impl Arrived {
+    /// How long it was here and in all brokers before, if that is known: 2^-16 ns.
+    #[must_use]
+    pub fn so_far(&self, now: Clock) -> Option<u64> {
+        let is_stated = self.is_first() || (1..=3).contains(&self.trailer[TRAILER - 1]);
+        let stood = u64::from_be_bytes(std::array::from_fn(|at| self.trailer[at]));
+        let here = u64::try_from(now.now_ns.checked_sub(self.at_ns)?).ok();
+        let here = here.filter(|ns| *ns < 1 << 48 && !now.was_stepped_since(&self.before))?;
+        stood.checked_add(here << 16).filter(|_| is_stated)
+    }
+
+    fn is_first(&self) -> bool {
+        self.trailer == [0; TRAILER]
+    }
 }
 
 /// What one connection counts.
@@ -146,17 +162,11 @@ impl Account {
         now: Clock,
         sent_again: Option<u32>,
     ) -> ([u8; TRAILER], bool) {
-        let stood = u64::from_be_bytes(std::array::from_fn(|at| arrived.trailer[at]));
-        let here = now.now_ns.checked_sub(arrived.at_ns);
-        let here = here.and_then(|ns| u64::try_from(ns).ok());
-        let here = here.filter(|ns| *ns < 1 << 48 && !now.was_stepped_since(&arrived.before));
-        let Some(stated) = here.and_then(|ns| stood.checked_add(ns << 16)) else {
+        let Some(stated) = arrived.so_far(now) else {
             return (NOT_STATED, false);
         };
-        if arrived.trailer != [0; TRAILER] {
-            let is_stamped = (1..=3).contains(&arrived.trailer[TRAILER - 1]);
-            let chained = trailer(stated, UNKNOWN, 0);
-            return (if is_stamped { chained } else { NOT_STATED }, false);
+        if !arrived.is_first() {
+            return (chained(stated), false);
         }
         let off = self.before.as_ref().and_then(|before| {
             // A segment that was sent again may have the stamp of the second time.
@@ -181,6 +191,12 @@ impl Account {
             left_ns: None,
         });
     }
+}
+
+/// The trailer of a copy that others have stated before, with the sum of it all: 2^-16 ns.
+#[must_use]
+pub fn chained(stated: u64) -> [u8; TRAILER] {
+    trailer(stated, UNKNOWN, 0)
 }
 
 fn trailer(residence: u64, correction: i32, copy: u32) -> [u8; TRAILER] {

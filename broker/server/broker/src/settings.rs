@@ -272,11 +272,11 @@ impl Default for Delivery {
     }
 }
 
-/// Read a configuration file.
+/// Read a configuration file, of this program or of another one.
 ///
 /// # Errors
-/// What cannot be read, is no setting, or is refused by [`Settings::check`].
-pub fn load(path: &Path) -> Result<Settings, Error> {
+/// What cannot be read, or is no setting; for [`Settings`] also what [`Settings::check`] refuses.
+pub fn load<S: FromStr<Err = Error>>(path: &Path) -> Result<S, Error> {
     let text = std::fs::read_to_string(path);
     let settings = text.map_err(|error| Error {
         file: None,
@@ -425,6 +425,14 @@ impl Settings {
         if self.upstream.password_file.is_some() && address.user.is_none() {
             let what = "is of nobody; write the user into upstream.url: mqtt://user@host";
             return refuse("upstream.password_file", what);
+        }
+        if self.upstream.certificate.is_some() != self.upstream.key.is_some() {
+            let what = "certificate and key belong together: set both, or none";
+            return refuse("upstream.certificate", what);
+        }
+        if self.upstream.certificate.is_some() && !address.is_tls {
+            let what = "is shown over TLS only: write mqtts:// into upstream.url";
+            return refuse("upstream.certificate", what);
         }
         Ok(())
     }

@@ -47,66 +47,35 @@ impl Socket {
     /// Have the kernel stamp what comes. It also begins to count what leaves, so nothing may have
     /// been written yet. A Unix socket has no stamps.
     pub fn stamp_arrivals(&self) {
-        self.stamp(Self::stamps());
+        if let Self::Tcp(stream) = self {
+            stamp(stream, stamps());
+        }
     }
 
     /// Have the kernel stamp what leaves, too.
     pub fn stamp_departures(&self) {
-        self.stamp(Self::stamps() | TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE);
-    }
-
-    fn stamps() -> TimestampingFlag {
-        TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
-            | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE
-            | TimestampingFlag::SOF_TIMESTAMPING_OPT_ID
-            | TimestampingFlag::SOF_TIMESTAMPING_OPT_TSONLY
-    }
-
-    fn stamp(&self, flags: TimestampingFlag) {
         if let Self::Tcp(stream) = self {
-            // Where the kernel has no stamps, none come: nothing is stated then.
-            let _ = setsockopt(stream, sockopt::Timestamping, &flags);
+            stamp(
+                stream,
+                stamps() | TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE,
+            );
         }
     }
 
     /// Read what is there, and when its last octet arrived: ns of the system's clock.
     pub fn read_stamped(&self, octets: &mut [u8]) -> io::Result<(usize, Option<i64>)> {
-        let Self::Tcp(stream) = self else {
-            return Ok((self.read(octets)?, None));
-        };
-        let mut space = Ancillary([0; _]);
-        let mut parts = [IoSliceMut::new(octets)];
-        let flags = MsgFlags::empty();
-        let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space.0), flags)?;
-        let stamp = message
-            .cmsgs()
-            .ok()
-            .into_iter()
-            .flatten()
-            .find_map(stamp_of);
-        Ok((message.bytes, stamp))
+        match self {
+            Self::Tcp(stream) => read_stamped(stream, octets),
+            Self::Unix(_) => Ok((self.read(octets)?, None)),
+        }
     }
 
-    /// How many segments were sent again, and how many came out of order, so far (`TCP_INFO`: octets
-    /// 100 and 224, the latter from Linux 5.4). None: not known.
-    #[allow(unsafe_code)]
+    /// See `troubles`.
     pub fn troubles(&self) -> Option<(u32, u32)> {
-        let Self::Tcp(stream) = self else { return None };
-        let mut info = [0u32; 57];
-        let whole = size_of_val(&info) as libc::socklen_t;
-        let mut length = whole;
-        // SAFETY: the kernel writes at most `length` octets, the size of `info`, in which each value
-        // of an octet is valid; both outlive the call, and so does the descriptor.
-        let result = unsafe {
-            libc::getsockopt(
-                stream.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                info.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        (result == 0 && length == whole).then_some((info[25], info[56]))
+        match self {
+            Self::Tcp(stream) => troubles(stream),
+            Self::Unix(_) => None,
+        }
     }
 
     /// Take the next stamp of what left: which octet left last, counted from the first one that was
@@ -168,6 +137,59 @@ impl Socket {
             Self::Unix(_) => "this host".into(),
         }
     }
+}
+
+/// Have the kernel stamp what comes over a connection that was just made: see `Socket`.
+pub fn stamp_arrivals(stream: &TcpStream) {
+    stamp(stream, stamps());
+}
+
+fn stamps() -> TimestampingFlag {
+    TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
+        | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE
+        | TimestampingFlag::SOF_TIMESTAMPING_OPT_ID
+        | TimestampingFlag::SOF_TIMESTAMPING_OPT_TSONLY
+}
+
+fn stamp(stream: &TcpStream, flags: TimestampingFlag) {
+    // Where the kernel has no stamps, none come: nothing is stated then.
+    let _ = setsockopt(stream, sockopt::Timestamping, &flags);
+}
+
+/// Read what is there, and when its last octet arrived: ns of the system's clock.
+pub fn read_stamped(stream: &TcpStream, octets: &mut [u8]) -> io::Result<(usize, Option<i64>)> {
+    let mut space = Ancillary([0; _]);
+    let mut parts = [IoSliceMut::new(octets)];
+    let flags = MsgFlags::empty();
+    let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space.0), flags)?;
+    let stamp = message
+        .cmsgs()
+        .ok()
+        .into_iter()
+        .flatten()
+        .find_map(stamp_of);
+    Ok((message.bytes, stamp))
+}
+
+/// How many segments were sent again, and how many came out of order, so far (`TCP_INFO`: octets
+/// 100 and 224, the latter from Linux 5.4). None: not known.
+#[allow(unsafe_code)]
+pub fn troubles(stream: &TcpStream) -> Option<(u32, u32)> {
+    let mut info = [0u32; 57];
+    let whole = size_of_val(&info) as libc::socklen_t;
+    let mut length = whole;
+    // SAFETY: the kernel writes at most `length` octets, the size of `info`, in which each value
+    // of an octet is valid; both outlive the call, and so does the descriptor.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    (result == 0 && length == whole).then_some((info[25], info[56]))
 }
 
 pub(crate) fn stamp_of(one: ControlMessageOwned) -> Option<i64> {

@@ -377,7 +377,7 @@ fn what_is_wrong_is_said_with_its_line_the_setting_and_what_would_be_right() {
 
 #[test]
 fn what_is_said_of_a_file_begins_with_its_name() {
-    let said = |path: &Path| load(path).unwrap_err().to_string();
+    let said = |path: &Path| load::<Settings>(path).unwrap_err().to_string();
     let nowhere = said(Path::new("/nowhere/broker.toml"));
     assert!(
         nowhere.starts_with("/nowhere/broker.toml: cannot be read: "),
@@ -480,6 +480,18 @@ fn a_gateway_has_an_upstream_and_sensors_and_opens_no_listener() {
         (
             upstream("").replace("mqtt:", "http:"),
             "is no address of a broker",
+        ),
+        (
+            upstream("certificate = \"x\"").replace("mqtt:", "mqtts:"),
+            "upstream.certificate: certificate and key belong together",
+        ),
+        (
+            upstream("key = \"x\"").replace("mqtt:", "mqtts:"),
+            "upstream.certificate: certificate and key belong together",
+        ),
+        (
+            upstream("certificate = \"x\"\nkey = \"x\""),
+            "upstream.certificate: is shown over TLS only",
         ),
     ] {
         assert!(said(&text).contains(key), "{}", said(&text));

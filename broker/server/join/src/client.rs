@@ -4,8 +4,10 @@
 use crate::cooperation::Source;
 use crate::manager::HIGH;
 use crate::node::{Key, Message, Node};
+use crate::residence::{self, Came, Residence};
 use crate::sessions::{FOR_EVER, Sessions};
 use mqtick_access::{Action, Rules};
+use mqtick_broker::residence::{Arrived, has_trailer};
 use mqtick_packet::{
     Ack, AckKind, Connack, Connect, Error, Frame, Packet, Publish, Qos, Version, decode,
 };
@@ -23,12 +25,14 @@ pub struct Site {
     pub rules: Rules,
     /// Whether a client's acknowledgement waits until all sites have its message.
     pub waits_for_all: bool,
-    /// Topics of messages that tell the time.
-    pub time_filters: Vec<String>,
     /// Messages that clients wait for: whose, and with which identifier.
     pub waiting: HashMap<Key, (u64, u16)>,
     /// Messages that the access list kept from other sites, or from this one.
     pub denied: u64,
+    /// Time messages in the broker.
+    pub residence: Residence,
+    /// When the message came that a client publishes, if it may be one of those.
+    pub came: Came,
     /// Seconds since the start.
     pub now_s: u64,
 }
@@ -68,6 +72,8 @@ pub struct Paired {
     will: Option<Will>,
     expiry_s: u32,
     aliases: HashMap<u16, String>,
+    /// The broker's aliases: whether the topic is one of time messages.
+    timed: HashMap<u16, bool>,
     most_aliases: u16,
     asked: HashMap<u16, Asked>,
     /// Messages above QoS 0 for other sites, which the broker has not answered, and their octets.
@@ -131,6 +137,7 @@ impl Paired {
             will,
             expiry_s,
             aliases: HashMap::new(),
+            timed: HashMap::new(),
             most_aliases: 0,
             asked: HashMap::new(),
             unanswered: HashMap::new(),
@@ -164,6 +171,12 @@ impl Paired {
                 AUTH => Next::Relay,
                 _ => Next::Wait,
             });
+        }
+        let plain = plain_topic(frame, self.version);
+        if plain.is_some_and(|topic| {
+            !site.residence.is_timed(topic) && !site.node.goes_on(topic, false)
+        }) {
+            return Ok(Next::Relay); // nobody elsewhere wants it
         }
         match decode(frame, self.version)? {
             Packet::Publish(publish) => return self.publish(&publish, site),
@@ -216,9 +229,15 @@ impl Paired {
             None => publish.topic,
         };
         let sure = publish.qos != Qos::AtMostOnce;
+        let is_timed = has_trailer(publish.payload) && site.residence.is_timed(topic);
         let goes_on = sure && site.node.goes_on(topic, publish.retain);
         if goes_on && (!site.node.has_room() || self.unanswered_octets > HIGH) {
             return Ok(Next::Wait);
+        }
+        let came = is_timed.then_some(site.came).flatten();
+        let arrived = residence::arrived(publish.payload, came, publish.retain || publish.dup);
+        if is_timed {
+            site.residence.note(publish.payload, arrived);
         }
         let came_before =
             publish.qos == Qos::ExactlyOnce && !site.sessions.receive(&self.client, publish.id);
@@ -234,26 +253,27 @@ impl Paired {
             }
             return Ok(Next::Relay);
         }
-        let (came_s, filters) = (site.now_s, &site.time_filters);
+        let came_s = site.now_s;
+        let times = &site.residence;
         let make = || {
             let mut forwarded = Vec::new();
             publish.properties.forwarded(&mut forwarded);
-            unstated(
-                filters,
-                Message {
-                    topic: topic.into(),
-                    payload: publish.payload.into(),
-                    qos: publish.qos,
-                    retain: publish.retain,
-                    expiry: publish.properties.message_expiry(),
-                    came_s,
-                    forwarded,
-                    user: self.user.clone(),
-                    client: name.into(),
-                    stamp: if publish.retain { now_us() } else { 0 },
-                    kept: false,
-                },
-            )
+            let mut message = Message {
+                topic: topic.into(),
+                payload: publish.payload.into(),
+                qos: publish.qos,
+                retain: publish.retain,
+                expiry: publish.properties.message_expiry(),
+                came_s,
+                forwarded,
+                user: self.user.clone(),
+                client: name.into(),
+                arrived: None,
+                stamp: if publish.retain { now_us() } else { 0 },
+                kept: false,
+            };
+            residence::set_aside(&mut message, times, arrived);
+            message
         };
         let is_kept = publish.retain && !topic.starts_with('$'); // for sites that join later
         if goes_on || (sure && is_kept) {
@@ -268,6 +288,29 @@ impl Paired {
                 .publish(topic, publish.qos, publish.retain, client, make);
         }
         Ok(Next::Relay)
+    }
+
+    /// A PUBLISH from the broker: whether it is a time message, and when that came, if it is known.
+    pub fn broker_tells(&mut self, frame: &Frame<'_>, site: &Site) -> Option<Option<Arrived>> {
+        if !site.residence.may_concern(frame.body) {
+            return None;
+        }
+        let Ok(Packet::Publish(publish)) = decode(frame, self.version) else {
+            return None; // the client is to judge
+        };
+        let is_timed = match publish.properties.topic_alias() {
+            Some(alias) if publish.topic.is_empty() => self.timed.get(&alias) == Some(&true),
+            alias => {
+                let is_timed = site.residence.is_timed(publish.topic);
+                self.timed.extend(alias.map(|alias| (alias, is_timed)));
+                is_timed
+            }
+        };
+        let is_kept = publish.retain || publish.dup;
+        (is_timed && has_trailer(publish.payload)).then(|| {
+            let found = site.residence.find(publish.payload);
+            found.filter(|_| !is_kept)
+        })
     }
 
     /// The broker has answered a message above QoS 0: it goes to other sites now, unless it was
@@ -400,27 +443,20 @@ impl Paired {
     }
 }
 
+/// The topic of a message of QoS 0 that is not retained and has no properties: all that need be known
+/// of it where nobody else wants it. None: it is another packet, or is not well-formed.
+fn plain_topic<'a>(frame: &Frame<'a>, version: Version) -> Option<&'a str> {
+    const PLAIN: u8 = 0x30;
+    let (length, rest) = frame.body.split_first_chunk()?;
+    let (topic, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
+    let has_none = version == Version::V3 || rest.first() == Some(&0);
+    let topic = std::str::from_utf8(topic).ok()?;
+    (frame.first == PLAIN && has_none && mqtick_topics::valid_topic(topic)).then_some(topic)
+}
+
 /// What a message takes here, about.
 fn octets(message: &Message) -> usize {
     size_of::<Message>() + message.topic.len() + message.payload.len() + message.forwarded.len()
-}
-
-/// A time message that goes to another site: how long it was in nodes and on links between them is
-/// not stated, so no broker behind may state a residence (broker/spec/residence.md).
-pub(crate) fn unstated(filters: &[String], mut message: Message) -> Message {
-    const TRAILER: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
-    let is_precise = |first: &u8| first >> 4 == 2;
-    let octets = &mut message.payload;
-    if (17..=64).contains(&octets.len())
-        && octets.first().is_some_and(is_precise)
-        && filters
-            .iter()
-            .any(|one| mqtick_topics::matches(one, &message.topic))
-        && let Some(trailer) = octets.last_chunk_mut()
-    {
-        *trailer = TRAILER;
-    }
-    message
 }
 
 /// An echo message of a time server (docs/protocol.md, 4.5 and 4.8), on `P/f/SERVER/CLIENT`. It says
@@ -429,18 +465,22 @@ pub(crate) fn unstated(filters: &[String], mut message: Message) -> Message {
 pub(crate) fn is_echo(topic: &str, payload: &[u8]) -> bool {
     const FIRST: u8 = 0x15; // version 1, kind 5
     const SECOND: u8 = 0x25;
-    let mut levels = topic.rsplit('/').skip(1);
-    let is_number = levels.next().is_some_and(|one| one.parse::<u8>().is_ok());
     let is_layout = matches!(
         (payload.first(), payload.len()),
         (Some(&FIRST), 32) | (Some(&SECOND), 53)
     );
-    is_layout && is_number && levels.next() == Some("f")
+    if !is_layout {
+        return false;
+    }
+    let mut levels = topic.rsplit('/').skip(1);
+    let is_number = levels.next().is_some_and(|one| one.parse::<u8>().is_ok());
+    is_number && levels.next() == Some("f")
 }
 
 /// Send a will to the other sites: the broker serves this one.
 pub fn publish_will(site: &mut Site, message: Message) {
-    let mut message = unstated(&site.time_filters, message);
+    let mut message = message;
+    residence::set_aside(&mut message, &site.residence, None);
     message.came_s = site.now_s;
     message.stamp = now_us();
     let (topic, client) = (message.topic.clone(), message.client.clone());

@@ -1,6 +1,8 @@
 //! One connection, whoever is at its other end.
 
-use mqtick_broker::socket::Socket;
+use crate::residence::Came;
+use mqtick_broker::residence::{Account, Arrivals, Arrived, Clock, TRAILER};
+use mqtick_broker::socket::{self, Socket};
 use mqtick_broker::transport::Transport;
 use mqtick_broker::upstream::wire::Wire;
 use nix::sys::socket::{Shutdown, shutdown};
@@ -22,6 +24,12 @@ pub struct Connection {
     /// What is to be written: of one that was taken, as it goes on the wire.
     out: Vec<u8>,
     wants: (bool, bool),
+    is_stamped: bool, // what comes
+    arrivals: Arrivals,
+    stamp: Option<i64>,
+    came: Came,
+    account: Option<Box<Account>>,
+    counted: u32, // octets written in all, modulo 2^32
 }
 
 impl Connection {
@@ -43,6 +51,56 @@ impl Connection {
             input: Vec::new(),
             out: Vec::new(),
             wants: (true, false),
+            is_stamped: false,
+            arrivals: Arrivals::default(),
+            stamp: None,
+            came: None,
+            account: None,
+            counted: 0,
+        }
+    }
+
+    /// Know from now on when something came. Nothing may have been written yet.
+    pub fn stamp_arrivals(&mut self) {
+        self.is_stamped = true;
+        match &self.carrier {
+            Carrier::Taken(socket, _) => socket.stamp_arrivals(),
+            Carrier::Made(wire) => socket::stamp_arrivals(wire.socket()),
+        }
+    }
+
+    /// When the last of what was read came, if that is known.
+    pub fn came(&mut self) -> Came {
+        if let Some(stamp_ns) = self.stamp.take() {
+            self.came = self.arrivals.take(Some(stamp_ns), self.out_of_order());
+        }
+        self.came
+    }
+
+    /// How many segments came out of order.
+    fn out_of_order(&self) -> Option<u32> {
+        let troubles = match &self.carrier {
+            Carrier::Taken(socket, _) => socket.troubles(),
+            Carrier::Made(wire) => socket::troubles(wire.socket()),
+        };
+        troubles.map(|(_, count)| count)
+    }
+
+    /// Something was read: how much, and the kernel's stamp. A Unix socket has none, nor has TLS that
+    /// we asked for: there it came at the latest now.
+    fn note_arrival(&mut self, stamp_ns: Option<i64>) {
+        let has_stamps = match &self.carrier {
+            Carrier::Taken(socket, _) => matches!(socket, Socket::Tcp(_)),
+            Carrier::Made(wire) => matches!(wire, Wire::Plain(_)),
+        };
+        self.stamp = stamp_ns.filter(|_| has_stamps);
+        self.came = (!has_stamps).then(|| {
+            let now = Clock::read();
+            (now.now_ns, now)
+        });
+        if has_stamps && self.arrivals.is_new() {
+            let out_of_order = self.out_of_order();
+            self.arrivals.take(None, out_of_order);
         }
     }
 
@@ -50,6 +108,14 @@ impl Connection {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.out.len()
+    }
+
+    /// Whether nothing is to be written, and nothing to be looked at; TLS that we asked for may have
+    /// something to say of its own.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let is_ours = matches!(self.carrier, Carrier::Made(Wire::Tls(_)));
+        self.input.is_empty() && self.out.is_empty() && !is_ours
     }
 
     /// The name in the certificate that the other end showed, if any.
@@ -79,12 +145,21 @@ impl Connection {
     /// That it ended, or why it cannot go on.
     pub fn read(&mut self, room: &mut [u8]) -> Result<bool, String> {
         let read = match &mut self.carrier {
-            Carrier::Taken(socket, _) => socket.read(room),
-            Carrier::Made(wire) => wire.read(room),
+            Carrier::Taken(socket, _) if self.is_stamped => socket.read_stamped(room),
+            Carrier::Taken(socket, _) => socket.read(room).map(|count| (count, None)),
+            Carrier::Made(Wire::Plain(stream)) if self.is_stamped => {
+                socket::read_stamped(stream, room)
+            }
+            Carrier::Made(wire) => wire.read(room).map(|count| (count, None)),
         };
         let count = match read {
-            Ok(0) => return Err("it closed the connection".into()),
-            Ok(count) => count,
+            Ok((0, _)) => return Err("it closed the connection".into()),
+            Ok((count, stamp_ns)) => {
+                if self.is_stamped {
+                    self.note_arrival(stamp_ns);
+                }
+                count
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error.to_string()),
@@ -109,6 +184,56 @@ impl Connection {
             }
             Carrier::Made(_) => self.out.extend_from_slice(octets),
         }
+    }
+
+    /// The same of a copy with a trailer, if nothing waits before it: it says then how long it was
+    /// here. It is to be written at once.
+    pub fn push_stated(&mut self, copy: &mut [u8], arrived: &Arrived) {
+        if self.waiting() > 0 || !self.is_stamped {
+            return self.push(copy);
+        }
+        let Carrier::Taken(socket, _) = &self.carrier else {
+            return self.push(copy);
+        };
+        let sent_again = socket.troubles().map(|(again, _)| again);
+        let mut account = match self.account.take() {
+            Some(account) => account,
+            None => {
+                socket.stamp_departures();
+                Box::default()
+            }
+        };
+        while account.is_open()
+            && let Some((last, left_ns)) = socket.departure()
+        {
+            account.left(last, left_ns);
+        }
+        let now = Clock::read();
+        let (trailer, is_counted) = account.state(arrived, now, sent_again);
+        if let Some(place) = copy.last_chunk_mut::<TRAILER>() {
+            *place = trailer;
+        }
+        self.push(copy);
+        if is_counted {
+            let last = self.counted.wrapping_add(self.out.len() as u32);
+            account.written(last.wrapping_sub(1), now, sent_again);
+        }
+        self.account = Some(account);
+    }
+
+    /// Take the kernel's stamps of what left; whether there were any.
+    pub fn note_departures(&mut self) -> bool {
+        let Carrier::Taken(socket, _) = &self.carrier else {
+            return false;
+        };
+        let mut any = false;
+        while let Some(account) = &mut self.account
+            && let Some((last, left_ns)) = socket.departure()
+        {
+            account.left(last, left_ns);
+            any = true;
+        }
+        any
     }
 
     /// Write what the kernel takes; whether there is more.
@@ -136,6 +261,7 @@ impl Connection {
                     }
                 };
                 self.out.drain(..done);
+                self.counted = self.counted.wrapping_add(done as u32);
                 result.map(|()| !self.out.is_empty())
             }
         }

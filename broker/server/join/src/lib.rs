@@ -11,6 +11,7 @@ pub mod node;
 mod pairs;
 pub mod program;
 mod rarely;
+pub mod residence;
 pub mod retained;
 pub mod sessions;
 pub mod settings;

@@ -1,8 +1,8 @@
 //! The session manager: all connections, and the loop that serves them.
 //!
-//! One thread. What is read from a connection is relayed, or done, at once; what the node says then
-//! is done before the next connection has its turn; and at the end of a round each connection that
-//! has something to write is written to once.
+//! One thread. What is read from a client or for one is relayed at once, before anything else is
+//! done; what the node says then is done before the next connection has its turn; and at the end of a
+//! round each other connection that has something to write is written to once.
 
 mod names;
 mod reader;
@@ -15,6 +15,7 @@ use crate::delivery::Lane;
 use crate::neighbours::{Dial, Wires};
 use crate::node::{Link, Node};
 use crate::rarely::Rarely;
+use crate::residence::Residence;
 use crate::sessions::Sessions;
 use crate::settings::{Reliability, Settings};
 use crate::topology::{LinkKey, NodeId};
@@ -24,8 +25,10 @@ use mqtick_broker::log;
 use mqtick_broker::poller::Poller;
 use mqtick_broker::settings::Address;
 use mqtick_packet::Version;
+use nix::sys::epoll::EpollFlags;
 use rustls::ClientConfig;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -38,6 +41,29 @@ const READ: usize = 1 << 16;
 const TURNS: usize = 8; // reads until others have their turn
 const DRAIN_S: u64 = 5;
 const LISTENERS: u64 = 1 << 62; // their tokens
+
+/// Hashes tokens: they count up, and nobody else chooses them.
+#[derive(Default)]
+pub(crate) struct Token(u64);
+
+impl Hasher for Token {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        octets
+            .iter()
+            .for_each(|one| self.write_u64(u64::from(*one)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The upper bits count, too, where the table compares them.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+type ByNumber = BuildHasherDefault<Token>;
 
 /// Whose a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,9 +163,9 @@ pub struct Manager {
     listeners: Vec<Listener>,
     /// The node, and what clients share.
     pub site: Site,
-    pub(crate) slots: HashMap<u64, Slot>,
+    pub(crate) slots: HashMap<u64, Slot, ByNumber>,
     next_token: u64,
-    pub(crate) pairs: HashMap<u64, Pair>,
+    pub(crate) pairs: HashMap<u64, Pair, ByNumber>,
     pub(crate) wires: BTreeMap<Link, Wires>,
     pub(crate) greeted: HashMap<(NodeId, LinkKey), Link>,
     pub(crate) next_link: Link,
@@ -153,7 +179,9 @@ pub struct Manager {
     pub(crate) broker_place: Place,
     pub(crate) broker_said: String,
     resolver: (Sender<Found>, Receiver<Found>),
+    events: Vec<(u64, EpollFlags)>,
     pub(crate) dirty: Vec<u64>,
+    flushed: Vec<u64>, // of no use but for its room
     /// Clients whose next packet has to wait.
     pub(crate) blocked: HashSet<u64>,
     /// What is counted.
@@ -199,9 +227,10 @@ impl Manager {
             sessions: Sessions::default(),
             rules,
             waits_for_all: settings.reliability == Reliability::All,
-            time_filters: settings.time_filters.clone(),
             waiting: HashMap::new(),
             denied: 0,
+            residence: Residence::new(settings.time_filters.clone(), settings.residence),
+            came: None,
             now_s: 0,
         };
         let dials = settings
@@ -217,9 +246,9 @@ impl Manager {
             poller,
             listeners,
             site,
-            slots: HashMap::new(),
+            slots: HashMap::default(),
             next_token: 0,
-            pairs: HashMap::new(),
+            pairs: HashMap::default(),
             wires: BTreeMap::new(),
             greeted: HashMap::new(),
             next_link: 1,
@@ -233,7 +262,9 @@ impl Manager {
             broker_place: Place::default(),
             broker_said: String::new(),
             resolver: channel(),
+            events: Vec::new(),
             dirty: Vec::new(),
+            flushed: Vec::new(),
             blocked: HashSet::new(),
             counts: Counts::default(),
             is_ending: false,
@@ -298,7 +329,7 @@ impl Manager {
 
     /// Serve whatever is ready, or comes within so many milliseconds.
     pub fn turn(&mut self, milliseconds: u16) {
-        let mut events = Vec::new();
+        let mut events = std::mem::take(&mut self.events);
         let has_work = self.site.sessions.is_leaving();
         self.poller
             .wait(&mut events, if has_work { 0 } else { milliseconds });
@@ -307,13 +338,14 @@ impl Manager {
             self.site.now_s = now_s;
             self.tick(now_s);
         }
-        for (token, flags) in events {
+        for (token, flags) in events.drain(..) {
             match token {
                 mqtick_broker::poller::CALLED => self.found(),
                 LISTENERS.. => self.accept(token),
                 _ => self.ready(token, flags),
             }
         }
+        self.events = events;
         if has_work {
             let gone = self.site.sessions.leave();
             self.site.node.unsubscribed(Source::Local, &gone);

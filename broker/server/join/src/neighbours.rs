@@ -1,32 +1,28 @@
 //! Connections to other nodes. Both ends of a link have the same number of them; it is there once
 //! all are, and gone once one is.
 
+mod greeting;
 mod talk;
 
-use crate::connection::Connection;
-use crate::manager::{Manager, Place, Role};
+use crate::manager::{Manager, Place};
 use crate::node::{Key, Link, Message};
 use crate::settings::{Settings, url};
 use crate::topology::{LinkKey, NodeId};
-use crate::words::{self, Hello};
 use mqtick_broker::log;
 use mqtick_broker::settings::Address;
-use mqtick_broker::upstream::wire::{Wire, trust};
-use mqtick_packet::{Connect, pingreq};
+use mqtick_broker::upstream::wire::trust;
+use mqtick_packet::pingreq;
 use rustls::ClientConfig;
 use rustls::crypto::ring::default_provider;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use subtle::ConstantTimeEq;
 
 const WINDOW: usize = 512; // messages above QoS 0 under way on one connection
 const GREETING_S: u64 = 10;
 const MOST_REST_S: u64 = 15; // from one try to the next
 const ONE_WORD: usize = 1000; // filters in one SUBSCRIBE
-const NOT_ALLOWED: u8 = 0x87;
-const OTHER_VERSION: u8 = 0x84;
 const ITSELF: u8 = 0x9C; // "use another server"
 const NOT_DONE: u8 = 0x80;
 
@@ -186,195 +182,6 @@ impl Manager {
                 self.dial(number);
             }
         }
-    }
-
-    fn dial(&mut self, number: usize) {
-        let now_s = self.site.now_s;
-        let Some(dial) = self.dials.get_mut(number) else {
-            return;
-        };
-        dial.again_s = now_s + dial.rest_s;
-        dial.rest_s = (2 * dial.rest_s).min(MOST_REST_S);
-        let address = dial.address.clone();
-        if dial.place.found.is_empty() {
-            self.look_up(&address);
-        }
-        let Some(dial) = self.dials.get_mut(number) else {
-            return;
-        };
-        let Some(at) = dial.place.next() else {
-            dial.again_s = now_s; // as soon as it is known
-            return;
-        };
-        let link = self.next_link;
-        self.next_link += 1;
-        dial.link = Some(link);
-        let count = self.settings.neighbours.connections;
-        // Both ends order links by it: the time first, in ms, then chance.
-        let key = unix_ms() << 20 | random() >> 44;
-        let wires = Wires::new(key, count, address.to_string(), true, now_s);
-        self.wires.insert(link, wires);
-        for index in 0..count {
-            let tls = self
-                .secrets
-                .neighbour_tls
-                .as_ref()
-                .filter(|_| address.is_tls);
-            let opened = Wire::open(at, &address, tls).map_err(|error| error.to_string());
-            let role = Role::Link(link, index);
-            let token = opened.and_then(|wire| {
-                let token = self.add(Connection::made(wire), role);
-                token.ok_or_else(|| "no more connections can be waited for".into())
-            });
-            let token = match token {
-                Ok(token) => token,
-                Err(why) => return self.link_ended(link, &why, false),
-            };
-            let hello = Hello {
-                node: self.site.node.id(),
-                key,
-                index,
-                count,
-                algorithm: self.settings.algorithm.name().into(),
-                name: self.settings.name.clone(),
-            };
-            let mut out = Vec::new();
-            let keep_alive_s = self.settings.neighbours.keep_alive_s;
-            let (most, secret) = (self.longest(), self.secrets.secret.as_deref());
-            hello.encode(&mut out, 3 * keep_alive_s, most as u32, secret);
-            self.send(token, &out);
-            let wires = self.wires.get_mut(&link);
-            if let Some(one) = wires.and_then(|wires| wires.all.get_mut(usize::from(index))) {
-                one.token = Some(token);
-            }
-        }
-    }
-
-    /// A node connects to us, or somebody who says so.
-    pub(crate) fn greet_neighbour(&mut self, token: u64, connect: &Connect<'_>) {
-        let refused = match Hello::parse(connect.client_id) {
-            Err(why) => Err((OTHER_VERSION, why)),
-            Ok(hello) => self.take_neighbour(token, &hello, connect),
-        };
-        if let Err((reason, why)) = refused {
-            self.counts.strangers += 1;
-            let peer = self.slots.get(&token).map(|slot| slot.connection.peer());
-            let peer = peer.unwrap_or_default();
-            self.stranger_said.warn(self.site.now_s, || {
-                format!("a neighbour from {peer} is turned away: {why}")
-            });
-            let mut out = Vec::new();
-            words::refuse(&mut out, reason, &why);
-            self.send(token, &out);
-            self.over(token);
-        }
-    }
-
-    fn take_neighbour(
-        &mut self,
-        token: u64,
-        hello: &Hello,
-        connect: &Connect<'_>,
-    ) -> Result<(), (u8, String)> {
-        let not_allowed = |why: &str| Err((NOT_ALLOWED, why.to_owned()));
-        let shown = self
-            .slots
-            .get(&token)
-            .and_then(|slot| slot.connection.common_name());
-        let names = &self.settings.neighbours.certificate_names;
-        let by_name = shown.is_some_and(|shown| names.contains(&shown));
-        let by_secret = match (&self.secrets.secret, connect.password) {
-            (Some(secret), Some(said)) => secret.ct_eq(said).into(),
-            _ => false,
-        };
-        let needs_name = !names.is_empty();
-        let needs_secret = self.secrets.secret.is_some();
-        if (needs_name && !by_name) || (needs_secret && !by_secret) {
-            return not_allowed("it shows neither the certificate nor the secret of a neighbour");
-        }
-        if !needs_name && !needs_secret && !self.settings.trusts_anybody() {
-            return not_allowed("neither neighbours.secret_file nor certificate_names is set here");
-        }
-        if hello.node == self.site.node.id() {
-            return Err((
-                ITSELF,
-                "that is this node itself: it is not tried again".into(),
-            ));
-        }
-        if self.removed.contains(&hello.name) {
-            return not_allowed("it was removed here, and not added again");
-        }
-        let algorithm = self.settings.algorithm.name();
-        if hello.algorithm != algorithm {
-            let why = format!(
-                "its algorithm is {:?}, and this node's {algorithm:?}: set the same",
-                hello.algorithm
-            );
-            return Err((NOT_ALLOWED, why));
-        }
-        let both = (hello.node, hello.key);
-        let link = match self.greeted.get(&both) {
-            Some(link) => *link,
-            None => {
-                let link = self.next_link;
-                self.next_link += 1;
-                let peer = self.slots.get(&token).map(|slot| slot.connection.peer());
-                let place = peer.unwrap_or_default();
-                let now_s = self.site.now_s;
-                let mut wires = Wires::new(hello.key, hello.count, place, false, now_s);
-                wires.peer = Some((hello.node, hello.name.clone()));
-                self.wires.insert(link, wires);
-                self.greeted.insert(both, link);
-                link
-            }
-        };
-        let mut wires = self.wires.get_mut(&link);
-        if let Some(wires) = &mut wires {
-            wires.takes(connect.properties.maximum_packet_size());
-        }
-        let one = wires.and_then(|wires| wires.all.get_mut(usize::from(hello.index)));
-        let Some(one) = one.filter(|one| one.token.is_none()) else {
-            return not_allowed("it has this connection already");
-        };
-        (one.token, one.is_greeted) = (Some(token), true);
-        if let Some(slot) = self.slots.get_mut(&token) {
-            slot.role = Role::Link(link, hello.index);
-        }
-        let mut out = Vec::new();
-        let most = self.longest() as u32;
-        words::welcome(&mut out, self.site.node.id(), &self.settings.name, most);
-        self.send(token, &out);
-        self.complete(link);
-        Ok(())
-    }
-
-    /// Whether all connections of a link are there now.
-    fn complete(&mut self, link: Link) {
-        let Some(wires) = self.wires.get_mut(&link) else {
-            return;
-        };
-        if wires.is_up || !wires.all.iter().all(|one| one.is_greeted) {
-            return;
-        }
-        let Some((peer, name)) = wires.peer.clone() else {
-            return;
-        };
-        wires.is_up = true;
-        let (place, key) = (wires.place.clone(), wires.key);
-        let tokens: Vec<u64> = wires.all.iter().filter_map(|one| one.token).collect();
-        if name == self.settings.name {
-            log::warning(&format!(
-                "the neighbour at {place} is called {name:?}, too: give each node a name of its own"
-            ));
-        }
-        log::notice(&format!("neighbour {name} at {place}: connected"));
-        if let Some(dial) = self.dials.iter_mut().find(|dial| dial.link == Some(link)) {
-            dial.rest_s = 1;
-            dial.said.clear();
-        }
-        self.site.node.link_up(link, peer, key, &name);
-        self.act();
-        tokens.into_iter().for_each(|token| self.process(token)); // what came early
     }
 
     /// A link is gone; `for_good`: nobody waits for it.

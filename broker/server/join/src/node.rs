@@ -16,6 +16,7 @@ mod window;
 use crate::cooperation::{Algorithm, Kind, Say, Source};
 use crate::retained::Retained;
 use crate::topology::{LinkKey, NodeId, State, Topology, Tree};
+use mqtick_broker::residence::Arrived;
 use mqtick_packet::Qos;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -67,6 +68,8 @@ pub struct Message {
     pub user: String,
     /// And the client.
     pub client: String,
+    /// Of a time message: when it came, and what it stated, if all before state it.
+    pub arrived: Option<Arrived>,
     /// Of one that is to be kept: see [`crate::retained`].
     pub stamp: u64,
     /// Whether it was kept before the neighbour came: it is for brokers that have an older one.

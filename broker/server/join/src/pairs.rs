@@ -4,6 +4,7 @@ use crate::client::Next;
 use crate::manager::{Manager, Pair, Role, UNAVAILABLE, refusal};
 use crate::node::{Key, LANES, Message};
 use mqtick_broker::log;
+use mqtick_broker::residence::{Arrived, NOT_STATED, has_trailer};
 use mqtick_packet::{Qos, frame};
 use std::rc::Rc;
 
@@ -12,11 +13,37 @@ const SILENCE_S: u64 = 60;
 const ANSWER_S: u64 = 5; // some brokers say nothing to a version that they do not speak
 const PUBLISH: u8 = 3;
 
+/// How many octets whole messages of QoS 0 at the beginning have.
+fn leading(input: &[u8], most: usize) -> usize {
+    const QOS: u8 = 6;
+    let mut at = 0;
+    while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty())
+        && let Ok(Some(found)) = frame(rest, most)
+        && found.is_publish()
+        && found.first & QOS == 0
+    {
+        at += found.length;
+    }
+    at
+}
+
 impl Manager {
     /// Packets of a client: how many octets were looked at.
     pub(crate) fn client_says(&mut self, token: u64, input: &[u8]) -> Result<usize, String> {
-        let Some(Pair { paired, broker }) = self.pairs.get_mut(&token) else {
+        let Some(Pair { paired, broker }) = self.pairs.get(&token) else {
             return Ok(input.len());
+        };
+        let broker = *broker;
+        // The broker wakes up while we look at what never waits here.
+        let relayed = match paired.is_up() {
+            true => leading(input, self.settings.limits.packet),
+            false => 0,
+        };
+        if relayed > 0 {
+            self.send_now(broker, input.get(..relayed).unwrap_or_default());
+        }
+        let Some(Pair { paired, .. }) = self.pairs.get_mut(&token) else {
+            return Ok(input.len()); // the broker is gone
         };
         let mut at = 0;
         let mut wrong = None;
@@ -29,6 +56,10 @@ impl Manager {
                     break;
                 }
             };
+            if found.is_publish() && self.site.residence.may_concern(found.body) {
+                let slot = self.slots.get_mut(&token);
+                self.site.came = slot.and_then(|slot| slot.connection.came());
+            }
             match paired.client_says(&found, &mut self.site) {
                 Ok(Next::Relay | Next::Keep) => at += found.length,
                 Ok(Next::Wait) => {
@@ -44,8 +75,9 @@ impl Manager {
             }
             self.counts.published += u64::from(found.is_publish());
         }
-        let broker = *broker;
-        self.send(broker, input.get(..at).unwrap_or_default());
+        if at > relayed {
+            self.send_now(broker, input.get(relayed..at).unwrap_or_default());
+        }
         wrong.map_or(Ok(at), |error| Err(error.to_string()))
     }
 
@@ -62,7 +94,8 @@ impl Manager {
         debug_assert_eq!(*broker, token);
         let was_up = paired.is_up();
         let (mut at, mut from) = (0, 0);
-        let mut out: Vec<u8> = Vec::new(); // where something is left out
+        let mut out: Vec<u8> = Vec::new(); // where something is left out, or stated
+        let mut stated: Vec<(usize, usize, Arrived)> = Vec::new(); // copies in it
         while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
             let found = frame(rest, self.settings.limits.packet);
             let Some(found) = found.map_err(|error| error.to_string())? else {
@@ -71,6 +104,15 @@ impl Manager {
             let end = at + found.length;
             if found.first >> 4 == PUBLISH {
                 self.counts.received += 1;
+                if let Some(arrived) = paired.broker_tells(&found, &self.site) {
+                    out.extend_from_slice(input.get(from..end).unwrap_or_default());
+                    from = end;
+                    if let Some(trailer) = out.last_chunk_mut() {
+                        *trailer = NOT_STATED;
+                    }
+                    let start = out.len() - found.length;
+                    stated.extend(arrived.map(|arrived| (start, out.len(), arrived)));
+                }
             } else {
                 let raw = rest.get(..found.length).unwrap_or_default();
                 let next = paired.broker_says(&found, raw, &mut self.site);
@@ -90,10 +132,10 @@ impl Manager {
         }
         let is_up = paired.is_up();
         match out.is_empty() {
-            true => self.send(client, input.get(from..at).unwrap_or_default()),
+            true => self.send_now(client, input.get(from..at).unwrap_or_default()),
             false => {
                 out.extend_from_slice(input.get(from..at).unwrap_or_default());
-                self.send(client, &out);
+                self.send_all(client, &mut out, &stated);
             }
         }
         if is_up && (!was_up || self.blocked.remove(&client)) {
@@ -102,6 +144,20 @@ impl Manager {
             self.dirty.push(client);
         }
         Ok(at)
+    }
+
+    /// Have octets written for a client; and in copies of them, from
+    /// where to where, how long those were here.
+    fn send_all(&mut self, client: u64, octets: &mut [u8], stated: &[(usize, usize, Arrived)]) {
+        let mut at = 0;
+        for (start, end, arrived) in stated {
+            self.send(client, octets.get(at..*start).unwrap_or_default());
+            if let Some(copy) = octets.get_mut(*start..*end) {
+                self.send_stated(client, copy, arrived);
+            }
+            at = *end;
+        }
+        self.send_now(client, octets.get(at..).unwrap_or_default());
     }
 
     /// One of a pair's connections ended: so does the other.
@@ -151,6 +207,9 @@ impl Manager {
                 self.site.node.delivered(key);
             }
             return;
+        }
+        if has_trailer(&message.payload) && self.site.residence.is_timed(&message.topic) {
+            self.site.residence.note(&message.payload, message.arrived);
         }
         let number = usize::from(key.lane % LANES) % self.lanes.len().max(1);
         let most = self.settings.limits.queue;

@@ -2,15 +2,16 @@
 
 use crate::manager::{Manager, Secrets};
 use crate::neighbours::{random, trust_nodes};
-use crate::settings::{self, CONTROL, Reliability, Settings, listener, url};
+use crate::settings::{CONTROL, Reliability, Settings, listener, url};
 use crate::{cooperation, status};
 use mqtick_accelerate::control::{Control, ask};
 use mqtick_access::Rules;
 use mqtick_broker::activation::Passed;
 use mqtick_broker::listener::{Certificate, Listener};
+use mqtick_broker::program::raise_descriptors;
+use mqtick_broker::settings::load;
 use mqtick_broker::upstream::wire::trust;
 use mqtick_broker::{log, scrape, supervisor};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::BTreeMap;
@@ -211,7 +212,7 @@ fn arguments() -> Result<Asked, String> {
         return Ok(Asked::Ask(control.unwrap_or(CONTROL.into()), question));
     }
     let mut settings = match &path {
-        Some(path) => settings::load(path).map_err(|error| error.to_string())?,
+        Some(path) => load(path).map_err(|error| error.to_string())?,
         None => Settings::default(),
     };
     changes.into_iter().for_each(|change| change(&mut settings));
@@ -455,14 +456,4 @@ fn serve_metrics(address: std::net::SocketAddr, page: Arc<Mutex<String>>) -> Res
     thread.map_err(fault)?;
     log::notice(&format!("metrics are at http://{place}/metrics"));
     Ok(())
-}
-
-/// Each client needs two descriptors; the soft limit is often 1,024.
-fn raise_descriptors() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-        && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err()
-    {
-        log::warning(&format!("no more than {soft} files can be open"));
-    }
 }

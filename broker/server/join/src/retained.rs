@@ -175,11 +175,11 @@ impl Retained {
     /// What was deleted, and with which stamp.
     #[must_use]
     pub fn deleted(&self) -> Vec<(Box<str>, u64)> {
-        let gone = |topic: &Box<str>| {
+        let gone = self.gone.iter().filter_map(|topic| {
             let one = self.all.get(topic)?;
             (one.is_gone && !one.stays).then(|| (topic.clone(), one.stamp))
-        };
-        self.gone.iter().filter_map(gone).collect()
+        });
+        gone.collect()
     }
 }
 

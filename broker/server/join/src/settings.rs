@@ -10,7 +10,7 @@ use mqtick_broker::settings::{
 };
 use serde::Deserialize;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The whole configuration.
@@ -25,9 +25,11 @@ pub struct Settings {
     pub reliability: Reliability,
     /// For how long messages above QoS 0 wait for a neighbour that went.
     pub absence_s: u64,
+    /// Whether time messages say how long they were in nodes and brokers.
+    pub residence: bool,
     /// Where subscriptions of kept sessions are, over a restart.
     pub state: Option<PathBuf>,
-    /// Topics of messages that tell the time: at other sites their residence is not stated.
+    /// Topics of messages that tell the time.
     pub time_filters: Vec<String>,
     /// Where `status` and the like ask.
     pub control: PathBuf,
@@ -126,6 +128,7 @@ impl Default for Settings {
             algorithm: Kind::default(),
             reliability: Reliability::default(),
             absence_s: 30,
+            residence: true,
             state: None,
             time_filters: vec!["mqtick/#".into()],
             control: CONTROL.into(),
@@ -208,23 +211,6 @@ pub fn url(text: &str) -> Result<Address, String> {
         true => text.parse(),
         false => format!("mqtt://{text}").parse(),
     }
-}
-
-/// Read a configuration file.
-///
-/// # Errors
-/// What cannot be read, or is no setting. [`Settings::check`] is left to the caller.
-pub fn load(path: &Path) -> Result<Settings, Error> {
-    let text = std::fs::read_to_string(path).map_err(|error| Error {
-        file: None,
-        line: None,
-        key: String::new(),
-        what: format!("cannot be read: {error}"),
-    });
-    text.and_then(|text| text.parse()).map_err(|error| Error {
-        file: Some(path.into()),
-        ..error
-    })
 }
 
 impl FromStr for Settings {

@@ -11,8 +11,9 @@
 //!
 //! A message's first user property is `mqtick-join` and `NODE LANE NUMBER FLAGS`, in hexadecimal:
 //! flags are the QoS that it was published with, 4 where it was sent before, and 8 where it was kept
-//! before the link was there; one that is to be kept has its stamp behind them. The second one is
-//! the user and the client who published it.
+//! before the link was there. A fifth number is the stamp of one that is to be kept; of a time message
+//! it is how long that was in nodes, in 2^-16 ns (broker/spec/residence.md), where all that it has come
+//! through state that. The second property is the user and the client who published it.
 
 use crate::node::{Key, LANES, Message};
 use crate::topology::{LinkKey, NodeId, State, valid_name};
@@ -169,16 +170,39 @@ pub fn topology(out: &mut Vec<u8>, state: &State) {
     publish(out, Version::V5, &message);
 }
 
-/// Append a message; `id` counts above QoS 0; `now_s` as in [`Message::came_s`].
-pub fn message(out: &mut Vec<u8>, key: Key, again: bool, message: &Message, id: u16, now_s: u64) {
+/// How a message goes to a neighbour.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Passage {
+    /// Whether it was sent before.
+    pub again: bool,
+    /// Its packet identifier, above QoS 0.
+    pub id: u16,
+    /// Now, as in [`Message::came_s`].
+    pub now_s: u64,
+    /// How long it was in nodes, if that is stated: 2^-16 ns.
+    pub stated: Option<u64>,
+}
+
+/// Append a message.
+pub fn message(out: &mut Vec<u8>, key: Key, message: &Message, how: Passage) {
+    let Passage {
+        again,
+        id,
+        now_s,
+        stated,
+    } = how;
     let flags =
         message.qos as u8 + if again { AGAIN } else { 0 } + if message.kept { KEPT } else { 0 };
     let mut tag = format!(
         "{:x} {:x} {:x} {flags:x}",
         key.origin, key.lane, key.sequence
     );
-    if message.retain {
-        tag += &format!(" {:x}", message.stamp);
+    let fifth = match message.retain {
+        true => Some(message.stamp),
+        false => stated,
+    };
+    if let Some(fifth) = fifth {
+        tag += &format!(" {fifth:x}");
     }
     let mut forwarded = Vec::with_capacity(96 + message.forwarded.len());
     Property::UserProperty((TAG, &tag)).encode(&mut forwarded);
@@ -197,11 +221,24 @@ pub fn message(out: &mut Vec<u8>, key: Key, again: bool, message: &Message, id: 
     publish(out, Version::V5, &outgoing);
 }
 
-/// Read a message: which, whether it was sent before, and what.
+/// A message from a neighbour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// Which.
+    pub key: Key,
+    /// Whether it was sent before.
+    pub again: bool,
+    /// How long it was in nodes so far, if that is stated: 2^-16 ns.
+    pub stated: Option<u64>,
+    /// What.
+    pub message: Message,
+}
+
+/// Read a message.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse_message(from: &Publish<'_>) -> Result<(Key, bool, Message), &'static str> {
+pub fn parse_message(from: &Publish<'_>) -> Result<Passed, &'static str> {
     let mut message = Message {
         topic: from.topic.into(),
         payload: from.payload.into(),
@@ -229,10 +266,11 @@ pub fn parse_message(from: &Publish<'_>) -> Result<(Key, bool, Message), &'stati
             _ => {}
         }
     }
-    let (key, flags, stamp) = key.ok_or("a message without a key")?;
+    let (key, flags, fifth) = key.ok_or("a message without a key")?;
     message.kept = flags & KEPT != 0;
-    message.stamp = stamp.unwrap_or(0);
-    if stamp.is_some() != message.retain || (message.kept && !message.retain) {
+    message.stamp = fifth.filter(|_| message.retain).unwrap_or(0);
+    let stated = fifth.filter(|_| !message.retain);
+    if message.retain && fifth.is_none() || message.kept && !message.retain {
         return Err("a message that is to be kept, or is not, other than its key says");
     }
     message.qos = Qos::try_from(flags & 3).map_err(|_| "a message with a QoS of 3")?;
@@ -242,7 +280,12 @@ pub fn parse_message(from: &Publish<'_>) -> Result<(Key, bool, Message), &'stati
     if names < 2 || !mqtick_topics::valid_topic(&message.topic) || message.topic.starts_with('$') {
         return Err("a message without a publisher, or with a topic that is not for others");
     }
-    Ok((key, flags & AGAIN != 0, message))
+    Ok(Passed {
+        key,
+        again: flags & AGAIN != 0,
+        stated,
+        message,
+    })
 }
 
 fn parse_tag(tag: &str) -> Option<(Key, u8, Option<u64>)> {
@@ -254,12 +297,12 @@ fn parse_tag(tag: &str) -> Option<(Key, u8, Option<u64>)> {
         sequence: number()?,
     };
     let flags = u8::try_from(number()?).ok().filter(|flags| *flags < 16)?;
-    let stamp = match words.next() {
+    let fifth = match words.next() {
         Some(word) => Some(u64::from_str_radix(word, 16).ok()?),
         None => None,
     };
     let is_whole = words.next().is_none() && key.sequence < u64::MAX / 2;
-    is_whole.then_some((key, flags, stamp))
+    is_whole.then_some((key, flags, fifth))
 }
 
 #[cfg(test)]
@@ -292,6 +335,7 @@ mod tests {
             forwarded,
             user: "a user".into(),
             client: "a client".into(),
+            arrived: None,
             stamp: 0x1_0000_0000,
             kept: true,
         };
@@ -301,14 +345,41 @@ mod tests {
             sequence: 77,
         };
         let mut octets = Vec::new();
-        message(&mut octets, key, true, &sent, 9, 0);
+        let how = Passage {
+            again: true,
+            id: 9,
+            now_s: 0,
+            stated: Some(u64::MAX),
+        };
+        message(&mut octets, key, &sent, how);
         let publish = read(&octets);
         assert_eq!((publish.qos, publish.id), (Qos::AtLeastOnce, 9));
-        assert_eq!(parse_message(&publish), Ok((key, true, sent.clone())));
+        let came = Passed {
+            key,
+            again: true,
+            stated: None, // one that is to be kept never says that
+            message: sent.clone(),
+        };
+        assert_eq!(parse_message(&publish), Ok(came));
         octets.clear();
-        message(&mut octets, key, true, &sent, 9, 5);
-        let left = parse_message(&read(&octets)).map(|(_, _, found)| found.expiry);
-        assert_eq!(left, Ok(Some(2)), "it waited for 5 seconds");
+        let later = Passage {
+            now_s: 5,
+            stated: None,
+            ..how
+        };
+        message(&mut octets, key, &sent, later);
+        let found = parse_message(&read(&octets)).unwrap();
+        assert_eq!(found.message.expiry, Some(2), "it waited for 5 seconds");
+        octets.clear();
+        let once = Message {
+            retain: false,
+            kept: false,
+            stamp: 0,
+            ..sent
+        };
+        message(&mut octets, key, &once, how);
+        let found = parse_message(&read(&octets)).unwrap();
+        assert_eq!((found.stated, found.message), (how.stated, once));
     }
 
     #[test]
@@ -321,7 +392,10 @@ mod tests {
             ("mqtick-join", "1 1 1 3"),
             ("mqtick-join", "1 1 1 1"),
             ("mqtick-join", "1 1 1"),
-            ("mqtick-join", "1 1 1 0 0"),
+            ("mqtick-join", "1 1 1 0 0 0"),
+            ("mqtick-join", "1 1 1 0 "),
+            ("mqtick-join", "1 1 1 0 -1"),
+            ("mqtick-join", "1 1 1 0 10000000000000000"),
             ("mqtick-join", "1 1 ffffffffffffffff 0"),
             ("mqtick-join", "x 1 1 0"),
             ("other", "1 1 1 0"),

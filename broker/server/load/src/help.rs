@@ -28,13 +28,14 @@ All but floor:
   --json                 print JSON instead of a table
 limit:
   --search fast|published  fast: bisection of short trials, repeated, whose spread gives the
-                         uncertainty; published: 80 s a trial, doubling and 20 steps, 5 % (fast)
+                         uncertainty; published: 80 s a trial, doubling and 20 steps, 5 % (fast);
+                         half an hour, or as long as --scenario has it
   --trial SECONDS        of the fast search (3)
   --resolution PERCENT   of the fast search (2)
   --repeats N            of the bisection, at least 2 (5)
-  --scenario FILE        another scenario; its groups of kind load are varied
+  --scenario FILE        another scenario; its groups of kind load are varied, on its machines
   --page FILE            write a page (HTML), too
-run (of which a scenario may name several machines, by ssh: it starts `mqtick-load agent` there):
+run (a scenario may name several machines, by ssh: it starts `mqtick-load agent` there):
   --csv FILE             write each message and copy as MQTTLoader does
   --repeats N            (1)
 pairs and fanout:
@@ -43,7 +44,7 @@ pairs and fanout:
   --repeats N            blocks that are measured, after one that is not (5)
   --floor                measure bare system calls, too, block by block in turn with the broker
   --threads N            threads of the floor: as many as the broker has (1)
-pairs:
+pairs (a scenario with a window):
   --pairs N              publishers, each with a topic and a subscriber of its own (1)
   --window N             messages of a pair that may be on their way (4096)
   --burst N              messages a write (32)

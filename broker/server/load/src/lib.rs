@@ -39,6 +39,7 @@ pub mod sequence;
 pub mod stamps;
 pub mod stop;
 pub mod tally;
+mod trial;
 pub mod values;
 pub mod wire;
 

@@ -39,6 +39,7 @@ names! {
     LOW "limit_ingress_low" "ingress, low end of what is likely" "1/s";
     HIGH "limit_ingress_high" "ingress, high end" "1/s";
     UNCERTAINTY "uncertainty" "uncertainty of the limit, +-" "%";
+    BEST "held" "highest ingress that it has carried" "1/s";
     TRIALS "trials" "trials" "1";
     BY_LOAD "limited_by_load" "trials above it where the load tool was at its end" "%";
     LOST "lost" "lost" "messages";
@@ -78,9 +79,12 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     let mut points = Vec::new();
     let mut trial = |scale: f64| {
         let ingress = scenario.ingress(scale);
+        let held = points.iter().filter(|one: &&Point| one.holds);
+        let best = held.map(|one| one.ingress).fold(0.0, f64::max);
         run.progress(&format!(
-            "trial {}: {ingress:.0} messages a second",
-            shown.len() + 1
+            "trial {}, {} s: {ingress:.0} messages a second; it has carried {best:.0}",
+            shown.len() + 1,
+            scenario.seconds
         ));
         let mut tally = Tally::new()?;
         crew.trial(run, &scenario, how(scale, false), &mut tally)?;
@@ -110,7 +114,21 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         .unzip();
     run.report.list("trial_ingress", trials.0);
     run.report.list("trial_ratio", trials.1);
-    let limit = found?;
+    let limit = match found {
+        Ok(limit) => limit,
+        Err(failure) => {
+            // What is known when somebody stops it.
+            let held = points.iter().filter(|one| one.holds).map(|one| one.ingress);
+            run.report.add(BEST, WHO, held.fold(0.0, f64::max));
+            run.report.add(TRIALS, WHO, points.len() as f64);
+            return Err(failure);
+        }
+    };
+    if options.search == Search::Published {
+        let text = "the uncertainty is the step of the search: each interval was tried once, and how \
+                    much the broker wavers is not in it.";
+        run.report.note(text.to_owned());
+    }
     tell_limit(run, &scenario, &limit, &shown);
     let mut levels = Vec::new();
     for (name, share) in LEVELS {
@@ -198,7 +216,7 @@ fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Sh
     for (name, value) in [
         (INGRESS, ingress),
         (EGRESS, egress(scenario, limit.scale)),
-        (LOW, ingress * (1.0 - limit.uncertainty)),
+        (LOW, ingress * (1.0 - limit.below)),
         (HIGH, ingress * (1.0 + limit.uncertainty)),
         (UNCERTAINTY, 100.0 * limit.uncertainty),
         (

@@ -24,6 +24,8 @@ pub struct Limit {
     /// Half the interval in which the rate lies, as a share of it: 95 % where trials were repeated,
     /// the step where they were not.
     pub uncertainty: f64,
+    /// By which share the rate may be lower: it held at this scale where trials were not repeated.
+    pub below: f64,
     /// The single results.
     pub scales: Vec<f64>,
     /// Where some of them were at an end of what was searched, so that it may lie beyond.
@@ -77,6 +79,7 @@ pub fn published(mut trial: impl FnMut(f64) -> Outcome<bool>) -> Outcome<Limit> 
     Ok(Limit {
         scale,
         uncertainty: step / (scale - step),
+        below: 0.0,
         scales: vec![scale],
         at_an_end: 0,
     })
@@ -114,6 +117,7 @@ pub fn fast(
     Ok(Limit {
         scale,
         uncertainty,
+        below: uncertainty,
         scales,
         at_an_end,
     })
@@ -153,7 +157,12 @@ mod tests {
             let found = published(broker(limit)).unwrap();
             let off = found.scale / limit - 1.0;
             assert!((-1e-9..=0.0501).contains(&off), "{limit}: {off}");
-            assert!(found.uncertainty >= off - 1e-9, "{limit}: {found:?}");
+            // The rate that was found held; the true one is at most so much higher.
+            let rates = 1.0 / found.scale..=(1.0 + found.uncertainty) / found.scale * (1.0 + 1e-9);
+            assert!(
+                rates.contains(&(1.0 / limit)) && found.below == 0.0,
+                "{limit}: {found:?}"
+            );
         }
     }
 

@@ -231,10 +231,9 @@ impl Sender {
                     for _ in 0..self.schedule.burst.min(left) {
                         self.add(now, now);
                     }
+                    // Each burst is a write of its own.
                     self.rests = self.schedule.window > 0 && self.schedule.interval > 0.0;
-                    if self.rests || self.schedule.window == 0 {
-                        break;
-                    }
+                    break;
                 }
                 _ => break,
             }

@@ -289,8 +289,13 @@ fn fullest_queue(port: u16) -> u64 {
     of_port.max().unwrap_or(0)
 }
 
-/// A run that is stopped once messages flow, until `until` holds; what it then says.
-fn stopped_meanwhile(peer: &Peer, file: &File, until: impl Fn() -> bool) -> Output {
+/// A run that is stopped at message `flow`, until `until` holds; what it then says.
+fn stopped_meanwhile(
+    peer: &Peer,
+    file: &File,
+    flow: u64,
+    mut until: impl FnMut() -> bool,
+) -> Output {
     let broker = peer.address.to_string();
     let child = Command::new(env!("CARGO_BIN_EXE_mqtick-load"))
         .args(["run", file.path(), "--broker", &broker, "--json"])
@@ -303,7 +308,7 @@ fn stopped_meanwhile(peer: &Peer, file: &File, until: impl Fn() -> bool) -> Outp
         let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
         nix::sys::signal::kill(pid, which).unwrap();
     };
-    peer.messages.iter().find(|number| *number == SOME).unwrap();
+    peer.messages.iter().find(|number| *number == flow).unwrap();
     signal(nix::sys::signal::Signal::SIGSTOP);
     while !until() {
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -317,7 +322,7 @@ fn a_load_tool_that_does_not_write_in_time_says_so() {
     let peer = start(Trick::None);
     let text = "seconds = 1\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 1000\n";
     let began = std::time::Instant::now();
-    let output = stopped_meanwhile(&peer, &File::new("late.toml", text), || {
+    let output = stopped_meanwhile(&peer, &File::new("late.toml", text), SOME, || {
         began.elapsed().as_secs_f64() > 0.3
     });
     assert_eq!(output.status.code(), Some(0), "{}", error(&output));
@@ -331,11 +336,18 @@ fn a_load_tool_that_does_not_write_in_time_says_so() {
 #[test]
 fn a_load_tool_that_does_not_read_in_time_says_so() {
     let peer = start(Trick::None);
-    let text = "seconds = 1\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 0\n\
+    let text = "seconds = 3\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 0\n\
                 payload = 4096\n";
     let port = peer.address.port();
-    let output = stopped_meanwhile(&peer, &File::new("unread.toml", text), || {
-        fullest_queue(port) > 400_000
+    let mut looks = vec![0];
+    let output = stopped_meanwhile(&peer, &File::new("unread.toml", text), 20 * SOME, || {
+        // Until nothing more fits, or nothing more was on its way.
+        looks.push(fullest_queue(port));
+        let last = looks.len().saturating_sub(100);
+        looks.len() > 100
+            && looks[last..]
+                .iter()
+                .all(|one| *one > 0 && *one == looks[last])
     });
     assert_eq!(output.status.code(), Some(0), "{}", error(&output));
     let told = notes(&output);
@@ -365,6 +377,58 @@ fn a_load_tool_whose_processor_is_at_its_end_says_so() {
     drop(served.stdin.take());
     served.wait().unwrap();
     assert!(is_told);
+}
+
+#[test]
+fn the_published_search_runs_to_its_end_and_says_what_it_does_not_know() {
+    let peer = start(Trick::None);
+    let text = "seconds = 0.2\nramp_up_s = 0.05\nramp_down_s = 0.02\n[[group]]\npublishers = 4\n\
+                subscribers = 4\ninterval_us = 20\n";
+    let file = File::new("published.toml", text);
+    let broker = peer.address.to_string();
+    let words = [
+        "limit",
+        &broker,
+        "--search",
+        "published",
+        "--scenario",
+        file.path(),
+        "--json",
+    ];
+    let output = program(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let [low, found, high] =
+        ["limit_ingress_low", "limit_ingress", "limit_ingress_high"].map(|key| value(&output, key));
+    // At this rate it held, once; at the next step of the interval it did not.
+    assert!(
+        low == found && found < high && high <= 1.06 * found,
+        "{low} {found} {high}"
+    );
+    assert!(value(&output, "uncertainty") < 5.6);
+    let told = notes(&output);
+    assert!(told.contains("each interval was tried once"), "{told}");
+}
+
+#[test]
+fn ctrl_c_in_a_search_says_what_the_broker_has_carried() {
+    let peer = start(Trick::None);
+    let broker = peer.address.to_string();
+    let child = Command::new(env!("CARGO_BIN_EXE_mqtick-load"))
+        .args(["limit", &broker, "--search", "published", "--json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    peer.messages.iter().find(|number| *number == SOME).unwrap();
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", error(&output));
+    assert_eq!(
+        (value(&output, "trials"), value(&output, "held")),
+        (0.0, 0.0)
+    );
 }
 
 #[test]

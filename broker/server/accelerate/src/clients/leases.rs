@@ -7,6 +7,7 @@ use super::{Clients, Dirty};
 use crate::controller::SECOND_NS;
 use crate::lease::{Renewal, Stage};
 use crate::names::is_filter;
+use crate::pings::Answer;
 use crate::plane::{Copy, Topic};
 use crate::session::{Connect, MOST_NAMES, Named, Request, Session, State, Subscription};
 use crate::udp::{Answered, Asked};
@@ -44,6 +45,7 @@ impl Clients {
             }
             Some(Asked::Connect(keep_alive_s)) => {
                 lease.asks(now_ns, Renewal::Connect);
+                lease.since_proof += 1;
                 let connect = Connect {
                     keep_alive_ns: u64::from(keep_alive_s) * SECOND_NS,
                     ..Connect::nobodys()
@@ -53,6 +55,7 @@ impl Clients {
             }
             Some(Asked::Subscribe(id, filters)) => {
                 lease.asks(now_ns, Renewal::Subscribe);
+                lease.since_proof += 1;
                 session.changed();
                 self.touch(client);
                 let request = Request::Subscribe(subscriptions(filters));
@@ -105,15 +108,18 @@ impl Clients {
         let session = self.sessions.entry(client);
         let session = session.or_insert_with(|| Session::without_lease(now_ns));
         session.hear(now_ns);
-        let is_leaving = matches!(session.state, State::Away { .. });
+        let may_have_left = session.unclear || matches!(session.state, State::Away { .. });
         let Some(lease) = &mut session.lease else {
             return;
         };
         match lease.stage {
-            Stage::Proven => return,
+            Stage::Proven => {
+                lease.owed += std::mem::take(&mut lease.since_proof);
+                return;
+            }
             Stage::Held if lease.challenged.is_some() => self.lease_ends(client),
             // With a token of before: is it a new lease, or has the broker not heard the good-bye?
-            Stage::Held if is_leaving => return self.estrange(now_ns, client),
+            Stage::Held if may_have_left => return self.estrange(now_ns, client),
             Stage::Held => return,
             Stage::Unknown | Stage::Absent => {}
         }
@@ -121,6 +127,7 @@ impl Clients {
             && let Some(lease) = &mut session.lease
         {
             lease.begins(now_ns, self.settings.lease_ns);
+            lease.owed = session.pings.open();
             session.changed();
         }
     }
@@ -136,7 +143,10 @@ impl Clients {
             return;
         };
         match lease.stage {
-            Stage::Absent => lease.begins(now_ns, self.settings.lease_ns),
+            Stage::Absent => {
+                lease.begins(now_ns, self.settings.lease_ns);
+                lease.owed = session.pings.open();
+            }
             Stage::Unknown => {}
             Stage::Proven | Stage::Held => {
                 session.unclear = true;
@@ -168,6 +178,9 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
         };
+        if session.unclear {
+            self.dirty.push(Dirty::All);
+        }
         for filter in session.loses_lease() {
             self.unlist(client, &filter);
         }
@@ -183,7 +196,7 @@ impl Clients {
         now_ns: u64,
         client: SocketAddr,
         answered: Option<Answered>,
-    ) -> Option<bool> {
+    ) -> Option<Answer> {
         match answered {
             Some(Answered::Nothing) => return None,
             Some(Answered::Challenge) => return self.challenged(now_ns, client),
@@ -206,7 +219,9 @@ impl Clients {
         }
         match answered {
             Some(Answered::Connack(0)) => self.connected_by_udp(now_ns, client),
-            Some(Answered::Connack(_)) => return self.sessions.get_mut(&client)?.pings.answered(),
+            Some(Answered::Connack(_)) => {
+                return self.sessions.get_mut(&client)?.pings.answered_all();
+            }
             Some(Answered::Suback(id, codes)) => self.granted(now_ns, client, id, &codes),
             Some(Answered::Unsuback(id)) => self.unsubscribed(now_ns, client, id),
             Some(Answered::Pingresp) => self.renewed(now_ns, client, Renewal::Ping),
@@ -227,7 +242,7 @@ impl Clients {
         }
     }
 
-    fn challenged(&mut self, now_ns: u64, client: SocketAddr) -> Option<bool> {
+    fn challenged(&mut self, now_ns: u64, client: SocketAddr) -> Option<Answer> {
         if let Some(stranger) = self.strangers.get_mut(&client) {
             // It may be a test of one that has a lease: only who answers it has none.
             stranger.challenged = true;
@@ -237,13 +252,24 @@ impl Clients {
         let session = self.sessions.get_mut(&client)?;
         let is_expected = session.state != State::Active || session.late;
         let lease = session.lease.as_mut()?;
+        if lease.stage == Stage::Proven {
+            let _ = session.pings.answered();
+            match lease.owed.checked_sub(1) {
+                Some(left) => lease.owed = left,
+                None => self.lease_ends(client),
+            }
+            return None;
+        }
         if lease.stage != Stage::Held {
-            return session.pings.answered();
+            return session.pings.answered_all();
         }
         if is_expected {
-            let answered = session.pings.answered();
+            let answered = session.pings.answered_all();
             self.lease_ends(client);
-            return answered.map(|_| false);
+            return answered.map(|one| Answer {
+                is_confirmed: false,
+                ..one
+            });
         }
         let (count, since_ns) = lease.challenged.unwrap_or((0, now_ns));
         lease.challenged = Some((count + 1, since_ns));
@@ -335,7 +361,7 @@ impl Clients {
         let gets =
             |one: &&Session| one.confirmed && one.is_active() && !one.subscriptions.is_empty();
         let leases = self.sessions.iter().filter(|(_, one)| gets(one));
-        let leases = leases.filter(|(_, one)| one.lease.is_some() && !one.pings.are_open());
+        let leases = leases.filter(|(_, one)| one.lease.is_some() && one.pings.open() == 0);
         leases
             .min_by_key(|(_, one)| one.pings.ours_ns)
             .map(|(client, _)| *client)

@@ -78,6 +78,8 @@ fn ordinary() -> impl Strategy<Value = Action> {
 fn trouble() -> impl Strategy<Value = Action> {
     prop_oneof![
         1 => Just(Action::LoseEvent),
+        4 => Just(Action::LosePing),
+        2 => (1..45_u64).prop_map(Action::Hang),
         1 => Just(Action::RestartController),
         2 => any::<bool>().prop_map(|told| Action::RestartBroker { told }),
         2 => (who(), any::<bool>()).prop_map(|(who, connects)| Action::Odd(who, connects)),

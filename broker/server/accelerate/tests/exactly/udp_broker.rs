@@ -23,13 +23,14 @@ pub struct Broker {
 }
 
 impl Broker {
-    pub fn new(now_ns: u64) -> Self {
+    /// Each has a secret of its own.
+    pub fn new(now_ns: u64, number: u8) -> Self {
         let any = Subnet {
             first: Ipv4Addr::UNSPECIFIED,
             bits: 0,
         };
         let settings = Settings {
-            secret: [now_ns as u8; 16],
+            secret: [number; 16],
             lease_s: OWN_LEASE_S,
             publishers: vec![any],
             subscribers: vec![any],

@@ -110,6 +110,7 @@ pub struct World {
     unheard: Option<(SocketAddr, bool)>,
     clients: Vec<Client>,
     number: u32,
+    started: u8, // how often the broker was
     restarted_ns: Option<u64>,
     pub deliveries: Deliveries,
     /// Whatever else clients got, but proofs and messages.
@@ -154,11 +155,12 @@ impl World {
             events: VecDeque::new(),
             lost: false,
             loses: 0,
-            broker: Broker::new(SECOND_NS),
+            broker: Broker::new(SECOND_NS, 0),
             inbox: VecDeque::new(),
             unheard: None,
             clients: clients.collect(),
             number: 0,
+            started: 0,
             restarted_ns: None,
             deliveries: BTreeMap::new(),
             answers: BTreeMap::new(),
@@ -237,6 +239,7 @@ impl World {
             Action::Time(steps) => (0..*steps).for_each(|_| self.step()),
             Action::LoseEvent if self.controller.is_some() => self.loses = 1,
             Action::RestartController if self.controller.is_some() => {
+                self.drain(); // what was kept back goes to clients, who would take it for theirs
                 self.may_get_answers = true;
                 self.events.clear();
                 (self.lost, self.loses) = (false, 0);
@@ -247,7 +250,8 @@ impl World {
             }
             Action::RestartBroker { told } => {
                 self.settle();
-                self.broker = Broker::new(self.now_ns);
+                self.started = self.started.wrapping_add(1);
+                self.broker = Broker::new(self.now_ns, self.started);
                 self.clients.iter_mut().for_each(|one| one.answered = false);
                 if !told {
                     self.restarted_ns = Some(self.now_ns);
@@ -382,7 +386,8 @@ impl World {
         match table.from_client(self.now_ns, from, &packet) {
             Verdict::Copies(copies) => {
                 self.fast += 1;
-                for copy in copies.to_vec() {
+                let copies = copies.to_vec();
+                for copy in copies {
                     self.receive(copy.to, &datagram);
                 }
             }

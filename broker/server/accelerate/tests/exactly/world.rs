@@ -81,6 +81,10 @@ pub enum Action {
     Tick,
     Time(u64),
     LoseEvent,
+    /// The next PINGREQ in somebody's name is lost.
+    LosePing,
+    /// The broker serves nobody for so long.
+    Hang(u64),
     RestartController,
     RestartBroker {
         told: bool,
@@ -115,14 +119,15 @@ impl Plane for Switch {
     fn served_ns(&self, client: &SocketAddr) -> Option<u64> {
         self.table.served_ns(client)
     }
-    fn keep_back(&mut self, client: &SocketAddr, until_ns: u64) {
-        self.table.keep_back(client, until_ns);
+    fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
+        self.table.keep_back(client, answers, until_ns);
     }
     fn is_quiet(&self) -> bool {
         self.table.is_quiet()
     }
-    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) {
+    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) -> bool {
         self.sent.push((*client, datagram.to_vec()));
+        true
     }
     fn done(&mut self, mark: u64) {
         self.table.done(mark);
@@ -168,6 +173,7 @@ pub struct World {
     events: VecDeque<Seen>,
     lost: bool,
     loses: usize,
+    loses_ping: bool,
     broker: Broker,
     proof: Proof,
     inbox: VecDeque<(SocketAddr, Vec<u8>)>,
@@ -229,6 +235,7 @@ impl World {
             events: VecDeque::new(),
             lost: false,
             loses: 0,
+            loses_ping: false,
             broker: Broker::new(proof),
             proof,
             inbox: VecDeque::new(),
@@ -391,6 +398,14 @@ impl World {
             Action::Tick => self.tick(),
             Action::Time(steps) => (0..steps).for_each(|_| self.step()),
             Action::LoseEvent if self.controller.is_some() => self.loses = 1,
+            Action::LosePing => self.loses_ping = true,
+            Action::Hang(steps) => {
+                self.may_get_answers = true;
+                for _ in 0..steps {
+                    self.now_ns += STEP_NS;
+                    self.tick();
+                }
+            }
             Action::RestartController if self.controller.is_some() => {
                 // The data plane goes with it, and what was kept back with that.
                 self.may_get_answers = true;
@@ -699,7 +714,15 @@ impl World {
             };
             controller.event(self.now_ns, &event, &mut self.switch);
         }
-        self.inbox.extend(std::mem::take(&mut self.switch.sent));
+        self.carry();
+    }
+
+    /// What the controller sends reaches the broker, or not.
+    fn carry(&mut self) {
+        let sent = std::mem::take(&mut self.switch.sent);
+        let lost = usize::from(self.loses_ping && !sent.is_empty());
+        self.loses_ping &= lost == 0;
+        self.inbox.extend(sent.into_iter().skip(lost));
     }
 
     /// Rules follow what the controller has taken.
@@ -712,7 +735,7 @@ impl World {
     fn tick(&mut self) {
         if let Some(controller) = &mut self.controller {
             controller.tick(self.now_ns, &mut self.switch);
-            self.inbox.extend(std::mem::take(&mut self.switch.sent));
+            self.carry();
         }
     }
 

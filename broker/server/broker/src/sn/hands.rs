@@ -11,7 +11,7 @@ use crate::shared::Subscriptions;
 use crate::upstream::Upstream;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
-use mqtick_sn::{Answer, Came, Code, Engine, Entrance, Publication, Seat, Topic, lock};
+use mqtick_sn::{Answer, Came, Code, Count, Engine, Entrance, Publication, Seat, Topic, lock};
 use mqtick_topics::{valid_filter, valid_topic};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -91,10 +91,10 @@ impl Engine for Hands<'_> {
         self.desk.send_batch();
     }
 
-    fn admit(&mut self, entrance: &Entrance<'_>) -> Option<Code> {
+    fn admit(&mut self, entrance: &Entrance<'_>) -> Result<Option<Code>, Count> {
         match &mut self.upstream {
             Some(upstream) => upstream.admit(entrance),
-            None => Some(Code::ACCEPTED),
+            None => Ok(Some(Code::ACCEPTED)),
         }
     }
 

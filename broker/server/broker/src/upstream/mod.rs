@@ -18,7 +18,7 @@ use counters::Count;
 pub use counters::Counters;
 use line::{Event, Line, Terms};
 use mqtick_packet::{Qos, Version};
-use mqtick_sn::{Answer, Code};
+use mqtick_sn::{Address as Place, Answer, Code};
 use nix::sys::epoll::EpollFlags;
 use rustls::ClientConfig;
 use settings::{Address, Mode};
@@ -72,6 +72,7 @@ pub struct Upstream {
     lines: HashMap<u64, Held>,
     clients: HashMap<Arc<str>, u64>,
     next: u64,
+    opened: (u64, usize, HashMap<Place, u32>), // in which second: all, and by address
     done: VecDeque<Done>,
     dirty: HashSet<u64>,
     again_s: u64,
@@ -102,7 +103,8 @@ impl Secrets {
             let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
             Ok::<_, String>(text.lines().next().unwrap_or_default().to_owned())
         });
-        let tls = address.is_tls.then(|| wire::trust(&settings.ca_file, None));
+        let own = settings.certificate.as_deref().zip(settings.key.as_deref());
+        let tls = address.is_tls.then(|| wire::trust(&settings.ca_file, own));
         Ok(Self {
             password: password.transpose()?,
             tls: tls.transpose()?,
@@ -135,6 +137,7 @@ impl Upstream {
             lines: HashMap::new(),
             clients: HashMap::new(),
             next: LINES + 1,
+            opened: (0, 0, HashMap::new()),
             done: VecDeque::new(),
             dirty: HashSet::new(),
             again_s: 0,
@@ -533,13 +536,14 @@ mod tests {
             upstream.ready(LINES, EpollFlags::EPOLLIN);
         }
         let entrance = Entrance {
+            address: Place::new("10.0.0.2:5000".parse().unwrap(), None).unwrap(),
             client: "sensor",
             clean: true,
             duration_s: 60,
             will: None,
             is_elsewhere: false,
         };
-        assert!(upstream.admit(&entrance).is_none());
+        assert_eq!(upstream.admit(&entrance), Ok(None));
         there.accept().unwrap();
     }
 }

@@ -9,22 +9,29 @@ use crate::message::{Kept, Message};
 use crate::session::Session;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
-use mqtick_sn::{Answer, Code, Entrance};
+use mqtick_sn::{Answer, Code, Count as Refused, Entrance};
+use std::collections::HashMap;
 use std::sync::Arc;
+
+/// Connections that one sensor's address has the gateway open in a second.
+const MOST_OPENED: u32 = 4;
 
 impl Upstream {
     /// Whether a sensor may come in; none: the upstream is asked.
-    pub fn admit(&mut self, entrance: &Entrance<'_>) -> Option<Code> {
+    ///
+    /// # Errors
+    /// It comes too often.
+    pub fn admit(&mut self, entrance: &Entrance<'_>) -> Result<Option<Code>, Refused> {
         if !self.is_up() {
-            return Some(Code::CONGESTION);
+            return Ok(Some(Code::CONGESTION));
         }
         if self.mode == Mode::Aggregating {
-            return Some(Code::ACCEPTED);
+            return Ok(Some(Code::ACCEPTED));
         }
         // The upstream would end the gateway's own connection for it.
         let is_own = entrance.client == self.shared.settings.upstream.client;
         if is_own || !is_sound(entrance.client) {
-            return Some(Code::NOT_SUPPORTED);
+            return Ok(Some(Code::NOT_SUPPORTED));
         }
         let expiry_s = match entrance.clean {
             true => 0,
@@ -42,24 +49,25 @@ impl Upstream {
             }),
         };
         let known = self.clients.get(entrance.client).copied();
-        if let Some((token, held)) =
-            known.and_then(|token| Some((token, self.lines.get_mut(&token)?)))
-        {
-            let line = &mut held.line;
-            let is_same = line.terms == terms && line.is_open();
-            if is_same && !line.is_up() {
-                return None; // it was asked before
+        let known = known.and_then(|token| Some((token, &self.lines.get(&token)?.line)));
+        if let Some((_, line)) = known.filter(|(_, line)| line.terms == terms && line.is_open()) {
+            if !line.is_up() {
+                return Ok(None); // it was asked before
             }
-            if is_same && !entrance.clean && !entrance.is_elsewhere {
-                return Some(Code::ACCEPTED);
+            if !entrance.clean && !entrance.is_elsewhere {
+                return Ok(Some(Code::ACCEPTED));
             }
+        }
+        let known = known.map(|(token, _)| token);
+        self.limit(entrance)?;
+        if let Some(token) = known {
             self.hang_up(token, entrance.is_elsewhere);
             if entrance.clean {
                 self.drop_line(token);
             } else if let Some(held) = self.lines.get_mut(&token) {
                 held.line.terms = terms;
                 self.open(token);
-                return None;
+                return Ok(None);
             }
         }
         let token = self.next;
@@ -68,7 +76,31 @@ impl Upstream {
         self.clients.insert(Arc::clone(&held.line.client), token);
         self.lines.insert(token, held);
         self.open(token);
-        None
+        Ok(None)
+    }
+
+    /// Whether another connection may be opened in this second.
+    fn limit(&mut self, entrance: &Entrance<'_>) -> Result<(), Refused> {
+        let (now_s, most) = (self.shared.now_s(), &self.shared.settings.limits);
+        let most = most.connections_a_second as usize;
+        if self.opened.0 != now_s {
+            self.opened = (now_s, 0, HashMap::new());
+        }
+        let (_, all, of_each) = &mut self.opened;
+        let here = of_each.get(&entrance.address).copied().unwrap_or(0);
+        let why = if here >= MOST_OPENED {
+            format!("connects more than {MOST_OPENED} times a second")
+        } else if most > 0 && *all >= most {
+            format!("has to wait: limits.connections_a_second = {most}")
+        } else {
+            *all += 1;
+            of_each.insert(entrance.address, here + 1);
+            return Ok(());
+        };
+        let (at, client) = (entrance.address.at, entrance.client);
+        let told = format!("upstream {}: {client:?} at {at}: {why}", self.address);
+        self.shared.complain(&told);
+        Err(Refused::Rate)
     }
 
     fn token_of(&self, client: &str) -> Option<u64> {

@@ -16,6 +16,10 @@ pub struct Upstream {
     pub password_file: Option<PathBuf>,
     /// Who signs the upstream's certificate, PEM.
     pub ca_file: PathBuf,
+    /// The certificate that the gateway shows, with those that lead to its root, PEM.
+    pub certificate: Option<PathBuf>,
+    /// The certificate's private key, PEM.
+    pub key: Option<PathBuf>,
     /// What the gateway calls itself there.
     pub client: String,
 }
@@ -53,6 +57,8 @@ impl Default for Upstream {
             mode: Mode::default(),
             password_file: None,
             ca_file: "/etc/ssl/certs/ca-certificates.crt".into(),
+            certificate: None,
+            key: None,
             client: "mqtick-gateway".into(),
         }
     }

@@ -3,8 +3,9 @@
 //! broker answered a ping, and had none for the second before.
 
 use super::{Manager, Role};
-use crate::client::{is_echo, unstated};
+use crate::client::is_echo;
 use crate::node::{Link, Message};
+use crate::residence;
 use mqtick_broker::log;
 use mqtick_packet::{
     ConnectOut, Packet, Publish, Qos, Version, connect, decode, disconnect, frame, pingreq,
@@ -196,7 +197,8 @@ impl Manager {
             client: self.reader.name.clone(),
             ..Message::default()
         };
-        let message = unstated(&self.site.time_filters, message);
+        let mut message = message;
+        residence::set_aside(&mut message, &self.site.residence, None);
         self.site.node.found(message, &self.reader.serves);
     }
 

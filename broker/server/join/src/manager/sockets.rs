@@ -4,6 +4,7 @@ use super::{EARLY, HIGH, LISTENERS, Manager, Pair, Role, Slot, TURNS, UNAVAILABL
 use crate::client::Paired;
 use crate::connection::Connection;
 use mqtick_broker::log;
+use mqtick_broker::residence::Arrived;
 use mqtick_broker::upstream::wire::Wire;
 use mqtick_packet::{Connect, Error, Packet, Version, decode, frame};
 use nix::sys::epoll::EpollFlags;
@@ -45,7 +46,11 @@ impl Manager {
         }
     }
 
-    pub(crate) fn add(&mut self, connection: Connection, role: Role) -> Option<u64> {
+    pub(crate) fn add(&mut self, mut connection: Connection, role: Role) -> Option<u64> {
+        let is_from_broker = matches!(role, Role::Paired(_) | Role::Lane(_));
+        if self.site.residence.is_on() && !is_from_broker {
+            connection.stamp_arrivals();
+        }
         let token = self.next_token;
         self.poller.add(&connection, token).ok()?;
         self.next_token += 1;
@@ -64,8 +69,17 @@ impl Manager {
     }
 
     pub(super) fn ready(&mut self, token: u64, flags: EpollFlags) {
-        self.dirty.push(token);
+        if flags != EpollFlags::EPOLLIN {
+            self.dirty.push(token); // it may take more
+        }
         let comes = EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
+        if flags.contains(EpollFlags::EPOLLERR)
+            && let Some(slot) = self.slots.get_mut(&token)
+            && slot.connection.note_departures()
+            && flags == EpollFlags::EPOLLERR
+        {
+            return; // nothing came but stamps
+        }
         if !flags.intersects(comes) {
             return;
         }
@@ -81,6 +95,10 @@ impl Manager {
                 slot.connection.input.clear();
             }
             self.process(token);
+            let slot = self.slots.get(&token);
+            if !slot.is_some_and(|slot| slot.connection.is_settled()) {
+                self.dirty.push(token);
+            }
             match read {
                 Ok(true) => {}
                 Ok(false) => return,
@@ -212,16 +230,33 @@ impl Manager {
         }
     }
 
+    /// Have octets of MQTT written now, and what waits before them.
+    pub(crate) fn send_now(&mut self, token: u64, octets: &[u8]) {
+        if let Some(slot) = self.slots.get_mut(&token) {
+            slot.connection.push(octets);
+        }
+        self.flush_one(token);
+    }
+
+    /// Have a copy written now that says how long it was here.
+    pub(crate) fn send_stated(&mut self, token: u64, copy: &mut [u8], arrived: &Arrived) {
+        self.flush_one(token); // what comes before
+        if let Some(slot) = self.slots.get_mut(&token) {
+            slot.connection.push_stated(copy, arrived);
+        }
+        self.flush_one(token);
+    }
+
     pub(super) fn flush(&mut self) {
         while !self.dirty.is_empty() {
-            for token in std::mem::take(&mut self.dirty) {
-                self.flush_one(token);
-            }
+            let mut tokens = std::mem::replace(&mut self.dirty, std::mem::take(&mut self.flushed));
+            tokens.drain(..).for_each(|token| self.flush_one(token));
+            self.flushed = tokens;
             self.act();
         }
     }
 
-    fn flush_one(&mut self, token: u64) {
+    pub(crate) fn flush_one(&mut self, token: u64) {
         let Some(slot) = self.slots.get_mut(&token) else {
             return;
         };

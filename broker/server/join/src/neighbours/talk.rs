@@ -4,9 +4,11 @@ use super::{ITSELF, NOT_DONE, ONE_WORD, WINDOW, Waiting};
 use crate::cooperation::{Say, Source};
 use crate::manager::Manager;
 use crate::node::{Action, Key, Link, Message};
+use crate::residence;
 use crate::topology::State;
-use crate::words;
+use crate::words::{self, Passage, Passed};
 use mqtick_broker::log;
+use mqtick_broker::residence::{Clock, chained};
 use mqtick_packet::{
     AckKind, Packet, Qos, Version, ack, decode, frame, pingresp, suback, subscribe, unsuback,
     unsubscribe,
@@ -106,8 +108,19 @@ impl Manager {
                 self.site.node.state(link, &state);
             }
             Packet::Publish(publish) => {
-                let (key, again, mut message) = words::parse_message(publish)?;
+                let Passed {
+                    key,
+                    again,
+                    stated,
+                    mut message,
+                } = words::parse_message(publish)?;
                 message.came_s = self.site.now_s;
+                let slot = self.slots.get_mut(&token).filter(|_| !again);
+                let arrived = stated.zip(slot).and_then(|(stated, slot)| {
+                    let trailer = chained(stated);
+                    residence::arrived(&trailer, slot.connection.came(), false)
+                });
+                residence::set_aside(&mut message, &self.site.residence, arrived);
                 wires.came += 1;
                 if message.qos != Qos::AtMostOnce {
                     wires.owed.entry(key).or_default().push((index, publish.id));
@@ -297,8 +310,17 @@ impl Manager {
             one.last_id = id;
             one.flying.insert(id, key);
         }
+        // Only what leaves at once can say how long it was here.
+        let leaves = !again && slot.connection.waiting() == 0;
+        let states = message.arrived.filter(|_| leaves);
+        let how = Passage {
+            again,
+            id,
+            now_s: self.site.now_s,
+            stated: states.and_then(|arrived| arrived.so_far(Clock::read())),
+        };
         let mut out = Vec::new();
-        words::message(&mut out, key, again, &message, id, self.site.now_s);
+        words::message(&mut out, key, &message, how);
         if out.len() > wires.most {
             one.flying.remove(&id);
             self.counts.too_long += 1;
@@ -314,6 +336,9 @@ impl Manager {
         }
         wires.sent += 1;
         self.send(token, &out);
+        if how.stated.is_some() {
+            self.flush_one(token);
+        }
     }
 }
 

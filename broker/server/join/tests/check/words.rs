@@ -3,7 +3,7 @@
 use mqtick_join::cooperation::{Kind, Source};
 use mqtick_join::node::{Action, Message, Node};
 use mqtick_join::topology::State;
-use mqtick_join::words::{self, Hello, RETAINED, TOPOLOGY};
+use mqtick_join::words::{self, Hello, Passage, RETAINED, TOPOLOGY};
 use mqtick_packet::{Packet, Publish, Version, decode, frame};
 use std::sync::Arc;
 
@@ -90,22 +90,25 @@ fn talk(octets: &[u8], kind: Kind) {
 
 /// A message: read, and the same after it was said again.
 fn message(node: &mut Node, publish: &Publish<'_>) -> usize {
-    let Ok((key, again, message)) = words::parse_message(publish) else {
+    let Ok(passed) = words::parse_message(publish) else {
         return 0;
     };
+    let how = Passage {
+        again: passed.again,
+        id: publish.id.max(1),
+        now_s: 0,
+        stated: passed.stated,
+    };
     let mut octets = Vec::new();
-    words::message(&mut octets, key, again, &message, publish.id.max(1), 0);
+    words::message(&mut octets, passed.key, &passed.message, how);
     let found = frame(&octets, 1 << 20).ok().flatten();
     let packet = found.as_ref().map(|found| decode(found, Version::V5));
     match packet {
         Some(Ok(Packet::Publish(same))) => {
-            assert_eq!(
-                words::parse_message(&same),
-                Ok((key, again, message.clone()))
-            );
+            assert_eq!(words::parse_message(&same).as_ref(), Ok(&passed));
         }
         other => unreachable!("{other:?}"),
     }
-    node.arrived(LINK, key, again, message);
+    node.arrived(LINK, passed.key, passed.again, passed.message);
     1
 }

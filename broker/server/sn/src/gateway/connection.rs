@@ -161,6 +161,7 @@ impl<M: Keep, S> Gateway<M, S> {
             Change::Is(testament) => Some(testament),
         };
         let entrance = Entrance {
+            address,
             client: &wanted.client,
             clean: wanted.clean,
             duration_s: wanted.lives_s(),
@@ -169,7 +170,7 @@ impl<M: Keep, S> Gateway<M, S> {
         };
         let admitted = match is_full {
             true => Some(Code::CONGESTION),
-            false => engine.admit(&entrance),
+            false => engine.admit(&entrance)?,
         };
         match admitted {
             Some(Code::ACCEPTED) => self.come_in(now_ns, address, &wanted, will, engine),

@@ -1,6 +1,7 @@
 //! Where subscriptions and messages go: the broker, as the gateway sees it.
 
-use crate::client::{Keep, Seat};
+use super::counters::Count;
+use crate::client::{Address, Keep, Seat};
 use crate::codec::{Code, Qos, Topic};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -67,6 +68,8 @@ impl Answer {
 /// Somebody who wants to come in.
 #[derive(Clone, Copy, Debug)]
 pub struct Entrance<'a> {
+    /// Where it is.
+    pub address: Address,
     /// The client's identifier.
     pub client: &'a str,
     /// Whether what was before is forgotten.
@@ -95,8 +98,11 @@ pub trait Engine {
     fn flush(&mut self);
     /// Whether somebody may come in. None: [`Gateway::admitted`] will say so.
     ///
+    /// # Errors
+    /// What is counted: nothing is answered, so the client says it again.
+    ///
     /// [`Gateway::admitted`]: crate::Gateway::admitted
-    fn admit(&mut self, entrance: &Entrance<'_>) -> Option<Code>;
+    fn admit(&mut self, entrance: &Entrance<'_>) -> Result<Option<Code>, Count>;
     /// A client went, with or without a good-bye; its session may be kept.
     fn left(&mut self, client: &str, is_lost: bool);
     /// Publish the will of somebody who is lost.

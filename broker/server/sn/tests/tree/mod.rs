@@ -1,7 +1,8 @@
 //! A small engine: the broker's tree, and no limits.
 
 use mqtick_sn::{
-    Answer, Code, Datagrams, Engine, Entrance, Keep, Message, Publication, Qos, Seat, decode, lock,
+    Answer, Code, Count, Datagrams, Engine, Entrance, Keep, Message, Publication, Qos, Seat,
+    decode, lock,
 };
 use mqtick_topics::{Match, Retained, Tree, valid_filter};
 use std::collections::HashMap;
@@ -141,8 +142,8 @@ impl Engine for Broker {
 
     fn flush(&mut self) {}
 
-    fn admit(&mut self, _: &Entrance<'_>) -> Option<Code> {
-        Some(Code::ACCEPTED)
+    fn admit(&mut self, _: &Entrance<'_>) -> Result<Option<Code>, Count> {
+        Ok(Some(Code::ACCEPTED))
     }
 
     fn left(&mut self, _: &str, _: bool) {}

@@ -1,0 +1,118 @@
+"""join-time: how good is the time through nodes of mqtick-join, with and without residence?
+
+Five setups run at the same time: a time server and some clients at one site, and a time server at
+one site and its clients at another; each with nodes that state residence, and with nodes that do
+not. Between sites clients do not ask for echoes, but for one setup. All brokers are Mosquitto. The
+clients' clocks are virtual (labelled simulated), so that the truth is known.
+
+    python -m bench.join_time              4 clients each, 2 minutes
+    python -m bench.join_time --short      a look
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.harness import Report, options, wait
+from bench.join import node, settled
+from demo.local_broker import Mosquitto, running
+from demo.local_programs import time_server
+
+SILENT = "residence = false\n"
+SETUPS = {  # how many sites, settings of the nodes, and whether clients ask for echoes
+    "one site, nothing stated": (1, SILENT, True),
+    "one site": (1, "", True),
+    "two sites, nothing stated": (2, SILENT, False),
+    "two sites, echoes asked for": (2, "", True),
+    "two sites": (2, "", False),
+}
+
+
+def sites(open_ones: ExitStack, folder: Path, count: int, settings: str) -> list[int]:
+    """Start sites in a row; the ports of their nodes."""
+    ports: list[int] = []
+    for number in range(count):
+        own = folder / f"site-{number}"
+        own.mkdir(parents=True)
+        broker = open_ones.enter_context(running(Mosquitto(own)))
+        process, port = node(own, broker, *ports[-1:], settings=settings)
+        open_ones.callback(process.wait)
+        open_ones.callback(process.terminate)
+        ports.append(port)
+    settled(folder / "site-0", count, 0)
+    return ports
+
+
+def clients(
+    folder: Path, port: int, echoes: bool, args: argparse.Namespace
+) -> subprocess.Popen[bytes]:
+    """Start clients, all of which are in one process."""
+    count = args.clients
+    job = {
+        "indexes": list(range(count)),
+        "urls": [f"mqtt://127.0.0.1:{port}"] * count,
+        "exchange_interval_s": 4.0,
+        "exchange_burst": 4,
+        "wander_ppb": 10.0,
+        "warm_up_s": 30.0,
+        "silent_s": 0.0,
+        "seconds": args.seconds,
+        "use_echo": echoes,
+        "result": str(folder / "result"),
+    }
+    return subprocess.Popen([sys.executable, "-m", "bench.time_error_worker", json.dumps(job)])
+
+
+def say(report: Report, what: str, records: list[dict[str, Any]]) -> float:
+    """Add the rows of one setup; its median error in us."""
+    errors = [abs(one) / 1e3 for record in records for one in record["errors"]["best"]]
+    halves = [one / 1e3 for record in records for one in record["halves"]["best"]]
+    outside = sum(record["outside"]["best"] for record in records)
+    row = report.add("|time error|", "us", what, errors)
+    report.add("half the interval", "us", what, halves)
+    report.add("outside the interval", "looks", what, [outside], digits=0)
+    for kind in ("residence", "echo", "two-way"):
+        samples = [abs(one) / 1e3 for record in records for one in record["samples"][kind]]
+        if samples:
+            report.add(f"|error| of one {kind} sample", "us", what, samples)
+    return row.median
+
+
+def main() -> int:
+    """Measure, print, write the file."""
+    args = options(__doc__, {"seconds": 30.0}, seconds=120.0, clients=4)
+    report = Report("join-time", simulated=True)
+    with tempfile.TemporaryDirectory() as name, ExitStack() as open_ones:
+        running_ones = []
+        for number, (what, (count, settings, echoes)) in enumerate(SETUPS.items()):
+            folder = Path(name) / str(number)
+            ports = sites(open_ones, folder, count, settings)
+            open_ones.enter_context(time_server(f"mqtt://127.0.0.1:{ports[0]}", folder))
+            running_ones.append((what, folder, ports[-1], echoes))
+        time.sleep(2)  # until the servers serve
+        workers = [clients(folder, port, echoes, args) for _, folder, port, echoes in running_ones]
+        wait("clients", 30 + args.seconds)
+        for worker in workers:
+            worker.wait(60)
+        found = {
+            what: say(report, what, pickle.loads((folder / "result").read_bytes()))
+            for what, folder, *_ in running_ones
+        }
+    for place in ("one site", "two sites"):
+        ours, before = found[place], found[f"{place}, nothing stated"]
+        report.compare(f"median time error, {place}: residence stated, and not", ours, before, 1.0)
+    report.finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+//! What a lane says to a broker that answers, breaks off, forgets, or takes less.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use mqtick_packet::{ConnackProperties, connack, frame};
+
+fn key(sequence: u64) -> Key {
+    Key {
+        origin: 1,
+        lane: 0,
+        sequence,
+    }
+}
+
+fn lane() -> Lane {
+    let mut lane = Lane::new("lane".into());
+    lane.open(None, None);
+    lane
+}
+
+fn hear(lane: &mut Lane, say: impl FnOnce(&mut Vec<u8>)) -> Vec<Key> {
+    let mut octets = Vec::new();
+    say(&mut octets);
+    let found = frame(&octets, 1 << 20).unwrap().unwrap();
+    lane.take(&found).unwrap();
+    std::mem::take(&mut lane.done)
+}
+
+fn up(lane: &mut Lane, is_present: bool) -> Vec<Key> {
+    let with = ConnackProperties {
+        receive_maximum: Some(1),
+        ..ConnackProperties::default()
+    };
+    hear(lane, |out| connack(out, Version::V5, is_present, 0, &with))
+}
+
+fn message(qos: Qos) -> Rc<Message> {
+    Rc::new(Message {
+        topic: "t".into(),
+        qos,
+        ..Message::default()
+    })
+}
+
+/// First octet and packet identifier of each PUBLISH and PUBREL that is to be sent.
+fn sent(lane: &mut Lane) -> Vec<(u8, u16)> {
+    let out = std::mem::take(&mut lane.out);
+    let (mut at, mut all) = (0, Vec::new());
+    while let Some(found) = frame(&out[at..], 1 << 20).unwrap() {
+        at += found.length;
+        match mqtick_packet::decode(&found, Version::V5).unwrap() {
+            Packet::Publish(publish) => all.push((found.first, publish.id)),
+            Packet::Ack(ack) => all.push((found.first, ack.id)),
+            _ => {}
+        }
+    }
+    all
+}
+
+#[test]
+fn a_message_of_qos_2_goes_on_where_it_was_when_the_connection_broke() {
+    let mut lane = lane();
+    lane.publish(key(1), message(Qos::ExactlyOnce), false);
+    up(&mut lane, false);
+    assert_eq!(sent(&mut lane), [(0x34, 1)]);
+    lane.closed();
+    lane.open(None, None);
+    up(&mut lane, true);
+    assert_eq!(sent(&mut lane), [(0x3C, 1)], "sent again, and said so");
+    let done = hear(&mut lane, |out| {
+        ack(out, Version::V5, AckKind::Pubrec, 1, 0)
+    });
+    assert_eq!(done, [key(1)], "the broker has it");
+    assert_eq!(sent(&mut lane), [(0x62, 1)]);
+    lane.closed();
+    lane.open(None, None);
+    assert!(up(&mut lane, true).is_empty());
+    assert_eq!(sent(&mut lane), [(0x62, 1)]);
+    hear(&mut lane, |out| {
+        ack(out, Version::V5, AckKind::Pubcomp, 1, 0)
+    });
+    assert_eq!(lane.waiting(), 0);
+}
+
+#[test]
+fn a_message_that_ends_the_connection_each_time_is_given_up_and_those_behind_it_go() {
+    let mut lane = lane();
+    lane.publish(key(1), message(Qos::AtLeastOnce), false);
+    lane.publish(key(2), message(Qos::AtLeastOnce), false);
+    for _ in 0..MOST_TRIES {
+        assert!(up(&mut lane, true).is_empty());
+        assert_eq!(lane.waiting(), 2);
+        lane.closed();
+        lane.open(None, None);
+    }
+    assert_eq!(up(&mut lane, true), [key(1)]);
+    assert_eq!((lane.refused, lane.waiting()), (1, 1));
+}
+
+#[test]
+fn of_qos_0_nothing_waits() {
+    let mut lane = lane();
+    lane.publish(key(1), message(Qos::AtMostOnce), false);
+    up(&mut lane, false);
+    lane.publish(key(2), message(Qos::AtMostOnce), true);
+    lane.out.clear();
+    lane.publish(key(3), message(Qos::AtMostOnce), false);
+    assert_eq!(sent(&mut lane), [(0x30, 0)]);
+    assert_eq!(lane.dropped, 2);
+}
+
+#[test]
+fn nothing_is_sent_that_the_broker_says_it_does_not_take() {
+    let mut lane = lane();
+    lane.publish(key(1), message(Qos::ExactlyOnce), false);
+    let with = ConnackProperties {
+        maximum_qos: Some(Qos::AtLeastOnce),
+        retain_available: Some(false),
+        maximum_packet_size: Some(100),
+        ..ConnackProperties::default()
+    };
+    hear(&mut lane, |out| connack(out, Version::V5, false, 0, &with));
+    assert_eq!(sent(&mut lane), [(0x32, 1)], "with QoS 1");
+    let kept = Message {
+        retain: true,
+        ..Message::clone(&message(Qos::AtMostOnce))
+    };
+    lane.publish(key(2), Rc::new(kept), false);
+    assert_eq!(sent(&mut lane), [(0x30, 0)], "as one that is not kept");
+    let long = |qos| {
+        Rc::new(Message {
+            payload: vec![0; 100],
+            ..Message::clone(&message(qos))
+        })
+    };
+    lane.publish(key(3), long(Qos::AtMostOnce), false);
+    lane.publish(key(4), long(Qos::AtLeastOnce), false);
+    assert_eq!(sent(&mut lane), []);
+    assert_eq!((lane.dropped, lane.refused), (1, 1));
+    assert_eq!(lane.done, [key(4)], "nobody waits for it");
+}
+
+#[test]
+fn a_broker_that_forgot_the_session_and_takes_less_at_once_is_sent_less_at_once() {
+    let mut lane = lane();
+    hear(&mut lane, |out| {
+        connack(out, Version::V5, false, 0, &ConnackProperties::default());
+    });
+    for number in 1..=3 {
+        lane.publish(key(number), message(Qos::AtLeastOnce), false);
+    }
+    assert_eq!(sent(&mut lane).len(), 3);
+    lane.closed();
+    lane.open(None, None);
+    up(&mut lane, false);
+    assert_eq!(sent(&mut lane), [(0x32, 1)]);
+    for number in 1..=3 {
+        let id = lane.flying.front().unwrap().id;
+        let done = hear(&mut lane, |out| {
+            ack(out, Version::V5, AckKind::Puback, id, 0);
+        });
+        assert_eq!(done, [key(number)]);
+    }
+}
+
+#[test]
+fn a_message_whose_time_is_over_is_not_published_any_more() {
+    let mut lane = lane();
+    for (number, expiry) in [(1, 5), (2, 60)] {
+        let message = Message {
+            expiry: Some(expiry),
+            ..Message::clone(&message(Qos::AtLeastOnce))
+        };
+        lane.publish(key(number), Rc::new(message), false);
+    }
+    lane.now_s = 10;
+    assert_eq!(up(&mut lane, false), [key(1)]);
+    assert_eq!(lane.expired, 1);
+    let found = frame(&lane.out, 1 << 20).unwrap().unwrap();
+    lane.out = lane.out.split_off(found.length);
+    let found = frame(&lane.out, 1 << 20).unwrap().unwrap();
+    match mqtick_packet::decode(&found, Version::V5).unwrap() {
+        Packet::Publish(publish) => {
+            assert_eq!(publish.properties.message_expiry(), Some(50));
+        }
+        other => unreachable!("{other:?}"),
+    }
+}

@@ -1,0 +1,179 @@
+//! How long time messages were here: broker/spec/residence.md.
+//!
+//! Node and broker are one element. A message is noted when it comes to the node, and known again by
+//! its payload when the broker, of whatever kind, has passed it back: so each copy states how long it
+//! was in the node, the broker and the node again. What cannot be known again is not stated.
+
+use crate::node::Message;
+use mqtick_broker::residence::{Arrived, Clock, NOT_STATED, TRAILER, has_trailer};
+use std::collections::{HashMap, VecDeque};
+
+/// Messages that may be in the broker at the same time; what is older is not stated.
+const MOST: usize = 4096;
+
+/// When a message came: ns of the system's clock, and the clock before that.
+pub type Came = Option<(i64, Clock)>;
+
+/// The messages that are in the broker, or were there lately.
+#[derive(Default)]
+pub struct Residence {
+    topics: Vec<String>,
+    is_on: bool,
+    /// By what stands before the trailer; none: nobody knows, or it came twice.
+    there: HashMap<Box<[u8]>, Option<Arrived>>,
+    order: VecDeque<Box<[u8]>>,
+}
+
+impl Residence {
+    /// Of messages on topics that one of these filters matches; whether it is stated.
+    #[must_use]
+    pub fn new(topics: Vec<String>, is_on: bool) -> Self {
+        Self {
+            topics,
+            is_on,
+            ..Self::default()
+        }
+    }
+
+    /// Whether any residence is stated.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Whether messages on this topic tell the time.
+    #[must_use]
+    pub fn is_timed(&self, topic: &str) -> bool {
+        let matches = |filter: &String| mqtick_topics::matches(filter, topic);
+        self.topics.iter().any(matches)
+    }
+
+    /// Whether the body of a PUBLISH may be that of a time message, before it is decoded: one with a
+    /// topic alias may.
+    #[must_use]
+    pub fn may_concern(&self, body: &[u8]) -> bool {
+        let Some(([high, low], rest)) = body.split_first_chunk() else {
+            return false;
+        };
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let topic = rest.get(..length).map(std::str::from_utf8);
+        self.is_on() && matches!(topic, Some(Ok(topic)) if topic.is_empty() || self.is_timed(topic))
+    }
+
+    /// A message goes to the broker.
+    pub fn note(&mut self, payload: &[u8], arrived: Option<Arrived>) {
+        let Some((head, _)) = payload.split_last_chunk::<TRAILER>().filter(|_| self.is_on) else {
+            return;
+        };
+        if let Some(before) = self.there.get_mut(head) {
+            *before = None; // which of both comes back cannot be told
+            return;
+        }
+        if self.order.len() >= MOST
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.there.remove(&oldest);
+        }
+        self.order.push_back(head.into());
+        self.there.insert(head.into(), arrived);
+    }
+
+    /// The broker passed on a time message: when it came.
+    #[must_use]
+    pub fn find(&self, payload: &[u8]) -> Option<Arrived> {
+        let (head, _) = payload.split_last_chunk::<TRAILER>()?;
+        self.there.get(head).copied().flatten()
+    }
+}
+
+/// What a time message of a client states, and when it came. `is_kept`: it is retained, or repeated.
+#[must_use]
+pub fn arrived(payload: &[u8], came: Came, is_kept: bool) -> Option<Arrived> {
+    let trailer = *payload.last_chunk()?;
+    let (at_ns, before) = came.filter(|_| !is_kept)?;
+    Some(Arrived {
+        at_ns,
+        before,
+        trailer,
+    })
+}
+
+/// A message leaves for another site: its payload states nothing, neither there nor on the way, and
+/// what is stated goes beside it. Where a node states none, no node behind it does.
+pub fn set_aside(message: &mut Message, residence: &Residence, arrived: Option<Arrived>) {
+    message.arrived = None;
+    if has_trailer(&message.payload)
+        && residence.is_timed(&message.topic)
+        && let Some(trailer) = message.payload.last_chunk_mut()
+    {
+        *trailer = NOT_STATED;
+        message.arrived = arrived.filter(|_| residence.is_on && !message.retain);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &[u8] = b"\x27one, with a trailer of 16 octets";
+
+    fn some(now: Clock) -> Option<Arrived> {
+        arrived(ONE, Some((now.now_ns, now)), false)
+    }
+
+    #[test]
+    fn a_message_is_known_by_what_no_broker_changes() {
+        let mut residence = Residence::new(vec!["time/#".into()], true);
+        let now = some(Clock::read());
+        residence.note(ONE, now);
+        let mut back = ONE.to_vec();
+        if let Some(trailer) = back.last_chunk_mut() {
+            *trailer = NOT_STATED;
+        }
+        assert_eq!(residence.find(&back), now);
+        assert_eq!(residence.find(b"\x27another, trailer of 16 octets"), None);
+        assert_eq!(residence.find(b"short"), None);
+    }
+
+    #[test]
+    fn of_two_that_look_the_same_nothing_is_stated() {
+        let mut residence = Residence::new(vec!["time/#".into()], true);
+        let now = some(Clock::read());
+        residence.note(ONE, now);
+        residence.note(ONE, now);
+        assert_eq!(residence.find(ONE), None);
+    }
+
+    #[test]
+    fn however_many_come_those_in_the_broker_take_no_more_room() {
+        let mut residence = Residence::new(vec!["time/#".into()], true);
+        let now = some(Clock::read());
+        let payload = |number: usize| [&number.to_be_bytes()[..], &[0; TRAILER]].concat();
+        for number in 0..3 * MOST {
+            residence.note(&payload(number), now);
+        }
+        assert_eq!((residence.there.len(), residence.order.len()), (MOST, MOST));
+        assert_eq!(residence.find(&payload(0)), None, "it is not stated");
+        assert_eq!(residence.find(&payload(3 * MOST - 1)), now);
+    }
+
+    #[test]
+    fn a_payload_on_another_topic_is_left_as_it_is() {
+        let residence = Residence::new(vec!["time/#".into()], true);
+        for (topic, is_changed) in [("time/a", true), ("timer/a", false)] {
+            let mut message = Message {
+                topic: topic.into(),
+                payload: ONE.into(),
+                ..Message::default()
+            };
+            set_aside(&mut message, &residence, some(Clock::read()));
+            assert_eq!(message.payload != ONE, is_changed);
+            assert_eq!(message.arrived.is_some(), is_changed);
+        }
+        assert!(residence.may_concern(b"\0\x06time/anything"));
+        assert!(residence.may_concern(b"\0\0\x03\x23\0\x01"), "an alias");
+        assert!(!residence.may_concern(b"\0\x07timer/anything"));
+        assert!(!residence.may_concern(b"\0\xfftime/a"));
+        assert!(!Residence::default().may_concern(b"\0\x06time/a"));
+    }
+}

@@ -1,0 +1,352 @@
+//! A trial of a scenario: one thread, one epoll, an open-loop schedule or windows.
+//!
+//! Where there is a schedule, each message is due at a moment that does not depend on what became of
+//! those before it; delays count from there, so that a broker that stops for a while does not hide it
+//! (no coordinated omission). What the broker does not take in time is sent later, and late. Where
+//! there are windows, the next messages leave when copies have come.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::contest::Meter;
+use crate::engine::Engine;
+use crate::machine::Machine;
+use crate::process::waited_ns;
+use crate::scenario::Scenario;
+use crate::sender::{Schedule, Sender};
+use crate::sequence::Sequence;
+use crate::stamps::{ahead_ns, now_ns};
+use crate::stop::Stop;
+use crate::tally::{Tally, record};
+use crate::{Outcome, resent};
+
+/// How long it sleeps at least, in ns: what is due meanwhile goes out together.
+const NAP_NS: u64 = 50_000;
+/// And at most.
+const LONGEST_NAP_NS: u64 = 500_000;
+/// By how much a sleep may end too late, in ns: that long it stays awake where it has to be on time.
+const LATE_NS: u64 = 200_000;
+/// How often all windows are given up without a copy in between.
+const VAIN: u32 = 3;
+/// Messages of a publisher in a trial at most, on several machines.
+const MOST_MESSAGES: u64 = 1 << 28;
+/// Time from the decision to begin until the first message is due, in ns.
+const AHEAD_NS: u64 = 2_000_000;
+
+impl Engine {
+    /// Sends for a while, waits for the rest, and says what happened.
+    ///
+    /// `scale`: what the intervals of the load are multiplied by. `patience`: how long nothing may
+    /// come before the rest counts as lost.
+    ///
+    /// # Errors
+    /// Where the broker closed, or sent what nobody sent.
+    pub fn trial(
+        &mut self,
+        stop: &Stop,
+        scenario: &Scenario,
+        scale: f64,
+        patience: Duration,
+        tally: &mut Tally,
+    ) -> Outcome<()> {
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
+        let begin = match &tally.apart {
+            Some(apart) => {
+                self.renumber();
+                apart.begin
+            }
+            None => now_ns() + AHEAD_NS,
+        };
+        let end = begin + ns(scenario.seconds);
+        tally.window = (
+            begin + ns(scenario.ramp_up_s),
+            end - ns(scenario.ramp_down_s),
+        );
+        let mut due = BinaryHeap::new();
+        let mut until = begin;
+        for (place, stream) in self.streams.iter_mut().enumerate() {
+            let Some(group) = scenario.group.get(stream.group) else {
+                continue;
+            };
+            let interval = group.interval_ns(scale);
+            let all = group.topics * group.publishers;
+            let phase = if group.together {
+                0.0
+            } else {
+                (place % all) as f64 / all as f64
+            };
+            let schedule = Schedule {
+                begin: begin + (interval * phase) as u64,
+                interval,
+                end,
+                most: group.messages.unwrap_or(u64::MAX),
+                window: group.window,
+                burst: group.burst,
+            };
+            stream.total = schedule.count(0, u64::MAX);
+            let last = schedule.due(stream.total.saturating_sub(1));
+            until = until.max(last.filter(|_| interval > 0.0).unwrap_or(end));
+            if let Some(own) = stream.sender
+                && let Some(sender) = self.senders.get_mut(own)
+            {
+                sender.begin(schedule);
+                due.extend(schedule.due(0).map(|first| Reverse((first, own))));
+            }
+        }
+        if let Some(apart) = &mut tally.apart {
+            (apart.until, apart.owed) = (until, self.owed());
+        }
+        let without = self.reader.without;
+        let (machine, resent) = (Machine::read(), self.resent());
+        let (meter, ahead) = (Meter::start(self.process)?, ahead_ns());
+        let (began, waited) = (Instant::now(), waited_ns());
+        let result = self.traffic(stop, due, patience, tally);
+        let seconds = began.elapsed().as_secs_f64();
+        let (cost, own) = meter.read()?;
+        (tally.cost, tally.own_ns) = (cost, own);
+        tally.step_ns = ahead_ns() - ahead;
+        tally.own_share = own as f64 / 1e9 / seconds;
+        tally.waited_share = waited_ns().saturating_sub(waited) as f64 / 1e9 / seconds;
+        tally.idle_share = Machine::read().idle_since(&machine);
+        tally.resent = self.resent().saturating_sub(resent);
+        tally.unstamped += self.reader.without - without;
+        self.close(tally);
+        result
+    }
+
+    /// Has each publisher, on whichever machine, begin the trial at the same number.
+    fn renumber(&mut self) {
+        self.base += MOST_MESSAGES;
+        for one in &mut self.senders {
+            one.next = self.base;
+            one.give_up();
+        }
+        self.sequences.fill(Sequence::from(self.base));
+    }
+
+    /// Copies that our subscribers are to have of all publishers, wherever they are.
+    fn owed(&self) -> u64 {
+        let (mut owed, mut shared) = (0_u64, None);
+        for one in &self.listeners {
+            if one.shared && shared.replace(one.sequences) == Some(one.sequences) {
+                continue;
+            }
+            let streams = self.streams.iter().skip(one.first).take(one.publishers);
+            owed = streams.fold(owed, |sum, stream| sum.saturating_add(stream.total));
+        }
+        owed
+    }
+
+    fn resent(&self) -> u64 {
+        let senders = self.senders.iter().map(|one| &one.connection);
+        let all = senders.chain(self.listeners.iter().map(|one| &one.connection));
+        all.map(|one| resent::segments(&one.stream)).sum()
+    }
+
+    fn traffic(
+        &mut self,
+        stop: &Stop,
+        mut due: BinaryHeap<Reverse<(u64, usize)>>,
+        patience: Duration,
+        tally: &mut Tally,
+    ) -> Outcome<()> {
+        let (mut waiting, mut looked) = (Vec::new(), Instant::now());
+        let (mut last, mut vain, mut delivered) = (Instant::now(), 0, 0);
+        loop {
+            let now = now_ns();
+            let mut dirty = std::mem::take(&mut waiting);
+            while let Some(Reverse((_, place))) = due.peek().filter(|one| one.0.0 <= now) {
+                dirty.push(*place);
+                due.pop();
+            }
+            for place in dirty {
+                if let Some(next) = self.serve(place, now, tally)? {
+                    if next <= now {
+                        waiting.push(place)
+                    } else {
+                        due.push(Reverse((next, place)))
+                    }
+                }
+            }
+            let came = self.rest(&due, waiting.is_empty(), tally)?;
+            let apart = tally.apart.as_ref();
+            let (until, owed) = apart.map_or((0, tally.copies), |one| (one.until, one.owed));
+            if came > 0 || !due.is_empty() || now < until {
+                last = Instant::now();
+            }
+            let all_sent = due.is_empty() && waiting.is_empty();
+            // Others still wait for what leaves here, so that each handshake has to end first.
+            let is_settled = || apart.is_none() || self.senders.iter().all(Sender::is_settled);
+            let has_all = || tally.delivered >= owed || self.is_closed && self.windows().0 == 0;
+            if all_sent && has_all() && is_settled() {
+                return Ok(());
+            }
+            if last.elapsed() > patience {
+                vain = if tally.delivered > delivered {
+                    0
+                } else {
+                    vain + 1
+                };
+                if !self.is_closed || all_sent || vain == VAIN {
+                    return Ok(());
+                }
+                (last, delivered) = (Instant::now(), tally.delivered);
+                self.give_up();
+            }
+            if looked.elapsed() > Duration::from_millis(20) {
+                looked = Instant::now();
+                if stop.asked() {
+                    tally.stopped = true;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Sleeps where nothing else is to be done, and reads what has come; returns from how many
+    /// sockets.
+    ///
+    /// While it sleeps nobody waits in epoll: the broker's sends wake nobody, and more is read at
+    /// once. Only where most of a window is free somebody has to be woken.
+    fn rest(
+        &mut self,
+        due: &BinaryHeap<Reverse<(u64, usize)>>,
+        is_free: bool,
+        tally: &mut Tally,
+    ) -> Outcome<usize> {
+        let left = || {
+            due.peek()
+                .map_or(u64::MAX, |one| one.0.0.saturating_sub(now_ns()))
+        };
+        let sleep = |ns: u64| sleep(Duration::from_nanos(ns));
+        let just_left = std::mem::take(&mut self.just_left);
+        let (on_way, windows) = if self.is_closed {
+            self.windows()
+        } else {
+            (0, 0)
+        };
+        if on_way > 0 {
+            if !self.stamped || !self.has_bursts && 2 * on_way <= windows {
+                return self.drain(u8::from(left() > 1_000_000), tally);
+            }
+            let usual = self.usual_ns + self.usual_ns / 8;
+            sleep(if just_left {
+                usual.clamp(NAP_NS, 1_000_000_000)
+            } else {
+                NAP_NS
+            });
+            return self.drain(0, tally);
+        }
+        let came = self.drain(0, tally)?;
+        let left = left();
+        if self.punctual && left > LATE_NS && came == 0 {
+            sleep((left - LATE_NS).min(LONGEST_NAP_NS));
+        } else if !self.punctual && left > 0 && (came == 0 || left > NAP_NS) {
+            let nap = if is_free { left } else { NAP_NS };
+            sleep(nap.clamp(NAP_NS, LONGEST_NAP_NS));
+        }
+        Ok(came)
+    }
+
+    /// Returns how many messages are on their way in windows, and how many could be.
+    fn windows(&self) -> (u64, u64) {
+        let all = self.senders.iter().filter(|one| one.schedule.window > 0);
+        all.fold((0, 0), |(on_way, windows), one| {
+            (on_way + one.on_way(), windows + one.schedule.window)
+        })
+    }
+
+    /// Sends what one publisher has to send; returns when it is to be asked again.
+    fn serve(&mut self, place: usize, now: u64, tally: &mut Tally) -> Outcome<Option<u64>> {
+        let Some(sender) = self.senders.get_mut(place) else {
+            return Ok(None);
+        };
+        let had_room = sender.flush()?;
+        // What the broker has not taken when the trial ends is not sent any more.
+        let over = now >= sender.schedule.end;
+        let is_burst = sender.latency && sender.schedule.window > 0;
+        let took = (is_burst && sender.on_way() == 0).then(|| sender.took());
+        let mut added = if over { 0 } else { sender.add_due(now) };
+        let mut flushed = sender.flush()?;
+        while flushed && added > 0 && sender.schedule.window > 0 {
+            let more = sender.add_due(now);
+            if more == 0 {
+                break;
+            }
+            added += more;
+            flushed = sender.flush()?;
+        }
+        if is_burst && added > 0 {
+            self.just_left = true;
+            // An eighth of what is new: one slow message does not make for long sleeps.
+            let took = took.flatten().unwrap_or(self.usual_ns);
+            self.usual_ns = (self.usual_ns * 7 + took) / 8;
+        }
+        tally.sent += added;
+        tally.copies += added * sender.copies as u64;
+        if tally.holds(now) {
+            tally.ingress += added;
+            if !sender.schedule.is_open() {
+                // Without a schedule, what was sent is what was offered.
+                tally.offered += added;
+                tally.owed += added * sender.copies as u64;
+            }
+        }
+        if had_room && sender.schedule.is_open() {
+            let dues =
+                (sender.count() - added..sender.count()).filter_map(|n| sender.schedule.due(n));
+            dues.for_each(|due| record(&mut tally.late, now.saturating_sub(due)));
+        }
+        if let Some(csv) = tally.csv.as_mut() {
+            for _ in 0..added {
+                csv.sent(place, now)?;
+            }
+        }
+        let next = sender.due().filter(|_| !over);
+        Ok(match next {
+            Some(due) if sender.has_room() && flushed => Some(due.max(now.saturating_add(1))),
+            None if flushed => None,
+            _ => Some(now),
+        })
+    }
+
+    /// Ends a trial: counts what was due, and gives up what has not come.
+    fn close(&mut self, tally: &mut Tally) {
+        let (from, to) = tally.window;
+        let mut is_over = true;
+        for sender in &mut self.senders {
+            if sender.schedule.is_open() {
+                let due = sender.schedule.count(from, to);
+                tally.offered += due;
+                tally.owed += due * sender.copies as u64;
+                let all = sender.schedule.count(0, u64::MAX);
+                tally.refused += all.saturating_sub(sender.count());
+            }
+            is_over &= sender.count() == sender.schedule.most;
+        }
+        self.give_up();
+        if let Some(apart) = &mut tally.apart {
+            apart.is_over = is_over;
+        } else if is_over {
+            // The messages were fewer than the time would have allowed.
+            tally.window.1 = tally.last_ns.clamp(from + 1, to);
+        }
+    }
+
+    /// Gives up what has not come: no window has anything on its way.
+    fn give_up(&mut self) {
+        self.senders.iter_mut().for_each(Sender::give_up);
+        for one in &self.listeners {
+            for own in 0..one.publishers {
+                let stream = self.streams.get(one.first + own);
+                let sender = stream.and_then(|stream| self.senders.get(stream.sender?));
+                let next = sender.map_or(0, |sender| sender.next);
+                if let Some(sequence) = self.sequences.get_mut(one.sequences + own) {
+                    sequence.skip_to(next);
+                }
+            }
+        }
+    }
+}
