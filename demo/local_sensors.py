@@ -406,10 +406,21 @@ def in_the_kernel(
     feed: Path | None = None,
     udp: bool = False,
     fresh: bool = True,
+    under: tuple[str, ...] = (),
 ) -> Accelerator:
     """Start the kernel's data plane on the broker's interface, or on the bridge's."""
-    run = ("ip", "netns", "exec", BRIDGE if bridged else BROKER_SIDE)
+    run = ("ip", "netns", "exec", BRIDGE if bridged else BROKER_SIDE, *under)
     way = ["--interface", "rc", "--broker-side", "rb"] if bridged else ["--interface", "b0"]
     way += more
-    who = {"run": run, "clients": CLIENT_SIDE, "at": at}
-    return Accelerator(folder, at, way, only=only, feed=feed, udp=udp, fresh=fresh, **who)
+    return Accelerator(
+        folder,
+        at,
+        way,
+        only=only,
+        run=run,
+        clients=CLIENT_SIDE,
+        at=at,
+        feed=feed,
+        udp=udp,
+        fresh=fresh,
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import struct
 import subprocess
@@ -56,6 +57,7 @@ class Alone:
     def __init__(self, broker: SensorBroker, where: str) -> None:
         self.broker, self.where = broker, where
         self.clients = None if where == "proxy" else CLIENT_SIDE
+        self.under: tuple[str, ...] = ()
         self.one: Accelerator
 
     def accelerate(self, *more: str, fresh: bool = False) -> Accelerator:
@@ -67,9 +69,14 @@ class Alone:
             self.one = Accelerator(self.broker.folder, at, way, fresh=fresh)
             return self.one
         with where_the_kernel_can():
-            is_routed = self.where == "router"
             self.one = in_the_kernel(
-                self.broker.folder, at, "#", *more, bridged=is_routed, fresh=fresh
+                self.broker.folder,
+                at,
+                "#",
+                *more,
+                bridged=self.where == "router",
+                fresh=fresh,
+                under=self.under,
             )
         return self.one
 
@@ -251,7 +258,8 @@ def test_a_broker_that_was_started_again_is_served_as_a_new_one(
     publisher.topic_id = publisher.sensor.register("room/1")
     for _ in range(20):
         publisher.publish()
-    publisher.is_served()
+    # An answer to what was asked in its name while no broker ran may be missing: it asks again.
+    until(lambda: is_answered(publisher.sensor), "the new broker does not answer")
     back.got.clear()
     publisher.count = 0
     back.connect().subscribe("room/1")
@@ -262,37 +270,49 @@ def test_a_broker_that_was_started_again_is_served_as_a_new_one(
     assert len(away.got) == count, "who is not subscribed any more got copies"
 
 
+def is_answered(sensor: Sensor) -> bool:
+    """Ask for an answer, and wait for it for a while."""
+    sensor.say(PINGREQ)
+    while heard := sensor.hear(0.5):
+        if heard[0] == PINGRESP:
+            return True
+    return False
+
+
 # -- who gets copies -------------------------------------------------------------------------------
 
 
 def test_who_is_silent_for_longer_than_its_keep_alive_gets_no_more(place: Alone) -> None:
-    place.accelerate(fresh=True)
+    one = place.accelerate(fresh=True)
     stays = place.sensor("stays").subscribe("room/1")
     publisher = place.publisher()
     publisher.is_open(stays)
     first = publisher.count
-    ends = place.one.sensor("ends").connect(keep_alive_s=2)
+    ends = one.sensor("ends").connect(keep_alive_s=2)
     before_s = time.monotonic()
     ends.subscribe("room/1")
     said_s: list[float] = []
+    reasons = set()
 
     def is_over() -> bool:
         said_s.append(time.monotonic())
         publisher.publish()
         hear_all(stays, ends)
-        # The broker says good-bye to whom it gives up.
-        return DISCONNECT in ends.others
+        topic = one.topic("room/1")
+        reasons.add((topic.get("reason") or "").partition(" ")[2])
+        return "has not been heard for its keep-alive" in reasons and bool(topic["open"])
 
-    until(is_over, "the broker does not give it up")
-    publisher.is_served()
-    hear_all(ends)
-    count = len(ends.got)
-    assert ends.got == publisher.all()[first : first + count]
-    assert count == len(said_s) or said_s[count] > before_s + 2
-    publisher.is_open(stays, copies=1)
+    until(is_over, "it is not given up")
     publisher.is_copied(20, stays)
     stays.has(*publisher.all())
     hear_all(ends)
+    count = len(ends.got)
+    assert ends.got == publisher.all()[first : first + count]
+    assert said_s[count] > before_s + 2, "it was given up too soon"
+    # The broker has given it up, too.
+    ends.say(PINGREQ)
+    ends.hear()
+    assert ends.others[-1] == DISCONNECT
     assert len(ends.got) == count
 
 
@@ -310,6 +330,7 @@ def test_who_wants_qos_1_gets_it_from_the_broker_and_others_get_theirs_once(plac
         else:
             publisher.publish()
         other.publish()
+        hear_all(careful, plain)
     assert "uses QoS 1 or 2" in one.topic("room/1")["reason"]
     assert one.topic("room/1")["fast"] == 0
     careful.has(*publisher.all())
@@ -375,7 +396,9 @@ def test_messages_of_those_who_never_connect_come_once_beside_the_copies(place: 
     hear_all(subscriber)
     got = [payload for _, payload in subscriber.got]
     for is_of_nobody in (False, True):
-        ordered = [[one for one in all_ if (b"nobody" in one) == is_of_nobody] for all_ in (got, wanted)]
+        ordered = [
+            [one for one in all_ if (b"nobody" in one) == is_of_nobody] for all_ in (got, wanted)
+        ]
         assert ordered[0] == ordered[1]
     assert one.status()["frames"]["hits"] > 0
     assert nobody.hear(0) is None
@@ -447,6 +470,17 @@ def is_copied_to_three(place: Alone) -> None:
     publisher.is_copied(50, *sensors)
     for sensor in sensors:
         sensor.has(*publisher.all())
+
+
+def test_the_rights_in_its_unit_are_enough(kernel: Alone) -> None:
+    text = (
+        Path(__file__).parent.parent / "broker/server/systemd/mqtick-accelerate.service"
+    ).read_text()
+    found = re.search(r"^CapabilityBoundingSet=(.+)$", text, re.MULTILINE)
+    assert found
+    rights = ",".join(f"+{name.removeprefix('CAP_').lower()}" for name in found[1].split())
+    kernel.under = ("setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set=-all,{rights}")
+    is_copied_to_three(kernel)
 
 
 # -- anything --------------------------------------------------------------------------------------
