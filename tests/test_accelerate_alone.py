@@ -126,6 +126,7 @@ def routes() -> None:
         subprocess.run(["ip", "-n", space, *words.split()], check=True)
 
     ip(BRIDGE, "link del br0")
+    ip(BRIDGE, "link set lo up")
     for link, address in (("rb", "10.77.0.254/24"), ("rc", "10.78.0.254/24")):
         ip(BRIDGE, f"address add {address} dev {link}")
     forward = ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]
@@ -316,6 +317,8 @@ def test_who_is_silent_for_longer_than_its_keep_alive_gets_no_more(place: Alone)
     ends.say(PINGREQ)
     ends.hear()
     assert ends.others[-1] == DISCONNECT
+    # It may as well be a broker that was started again: the others show that they are known.
+    stays.ping()
     publisher.is_open(stays, copies=1)
     publisher.is_copied(20, stays)
     stays.has(*publisher.all())
