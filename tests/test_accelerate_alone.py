@@ -512,7 +512,7 @@ def plays(sensor: Callable[[str], Sensor], seed: int) -> Got:
     publishers = [sensor(f"publisher-{number}").connect() for number in range(2)]
     ids = [{topic: each.register(topic) for topic in TOPICS} for each in publishers]
     got: Got = {name: {} for name in sensors}
-    asleep: set[str] = set()
+    asleep: dict[str, int] = {}  # since which step
     count = 0
 
     def keep(name: str) -> None:
@@ -522,7 +522,7 @@ def plays(sensor: Callable[[str], Sensor], seed: int) -> Got:
 
     def wake(name: str) -> None:
         if name in asleep:
-            asleep.discard(name)
+            del asleep[name]
             sensors[name].ask(PINGREQ, name.encode(), PINGRESP)
             sensors[name].connect()
             keep(name)
@@ -556,12 +556,13 @@ def plays(sensor: Callable[[str], Sensor], seed: int) -> Got:
     def sleep(name: str) -> None:
         wake(name)
         sensors[name].ask(DISCONNECT, struct.pack("!H", 60), DISCONNECT)
-        asleep.add(name)
+        asleep[name] = step
 
-    for _ in range(250):
-        do = chance.choices(
-            [publish, subscribe, unsubscribe, leave, sleep, wake], [70, 8, 4, 6, 2, 10]
-        )[0]
+    for step in range(250):
+        # What it is sent when it wakes must find room in its socket.
+        for name in [name for name, since in asleep.items() if step - since > 4]:
+            wake(name)
+        do = chance.choices([publish, subscribe, unsubscribe, leave, sleep], [70, 8, 4, 6, 2])[0]
         do(chance.choice(sorted(sensors)))
         hear_all(*(sensors[name] for name in sensors if name not in asleep), patience_s=0)
         if chance.random() < 0.2:
