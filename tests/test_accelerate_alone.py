@@ -306,7 +306,7 @@ def test_who_is_silent_for_longer_than_its_keep_alive_gets_no_more(place: Alone)
         hear_all(stays, ends)
         if "has not been heard for its keep-alive" in (one.topic("room/1").get("reason") or ""):
             hits.append(one.status()["frames"]["hits"])
-        return len(ends.got) + 5 < publisher.count - first
+        return bool(len(ends.got) + 5 < publisher.count - first)
 
     until(is_given_up, "the broker does not give it up")
     count = len(ends.got)
@@ -327,7 +327,9 @@ def test_who_is_silent_for_longer_than_its_keep_alive_gets_no_more(place: Alone)
 def test_who_wants_qos_1_gets_it_from_the_broker_and_others_get_theirs_once(place: Alone) -> None:
     one = place.accelerate(fresh=True)
     plain = place.sensor("plain").subscribe("room/1").subscribe("room/2")
-    careful = Careful(one.at, "careful", place.clients).connect().subscribe("room/1")
+    careful = Careful(one.at, "careful", place.clients)
+    careful.connect()
+    careful.subscribe("room/1")
     other = place.publisher("room/2")
     other.sensor = place.sensor("other")
     other.topic_id = other.sensor.register("room/2")
