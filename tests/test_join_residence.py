@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, settled, wanted
+from joined import JOIN, V5, Client, Site, settled, wanted
 from test_join_time import LINK_S, LongWire
 from test_residence_end_to_end import NOT_STATED, UNKNOWN, Node, OurBroker, trailer_of
 
@@ -178,19 +178,37 @@ def test_of_what_came_twice_or_is_retained_nothing_is_stated(ground: Ground) -> 
 
 
 @pytest.mark.parametrize("sites", [1, 2])
-def test_what_a_publisher_says_is_added_to_or_not_stated(sites: int, ground: Ground) -> None:
+def test_what_a_publisher_says_is_not_believed(sites: int, ground: Ground) -> None:
+    """Whoever hears a message can publish it again, with a trailer of his own."""
     hearer, writer = ground.row(*[""] * sites)
-
-    def say(octets: bytes, stated: int, source: int) -> bytes:
-        return relayed(hearer, writer, octets[:-16] + struct.pack(">QiI", stated, 70, source))
-
     first = 1000 * MS << 16
-    copy, _ = until_stated(lambda octets: say(octets, first, 7 << 8 | 3))
-    stated, *others = trailer_of(copy)
-    assert 1000 * MS < stated >> 16 < 10_000 * MS
-    assert others == [UNKNOWN, 0, 1]
-    for number, (said, source) in enumerate([(first, 0), (first, 4), (2**64 - 1, 1)]):
-        assert say(payload(100 + number), said, source)[-16:] == NOT_STATED
+    said = [(first, 7 << 8 | 3), (first, 1), (first, 0), (first, 4), (2**64 - 1, 1), (0, 1)]
+    for number, (stated, source) in enumerate(3 * said):
+        octets = payload(number)[:-16] + struct.pack(">QiI", stated, 70, source)
+        assert relayed(hearer, writer, octets)[-16:] == NOT_STATED
+
+
+def test_nobody_tells_a_node_how_long_anothers_message_was_here(ground: Ground) -> None:
+    """On a topic of his own, with a lie behind it, before the message itself comes past the node."""
+    site = ground.site()
+    hearer, liar = Node(site.port, "mqtick/#"), Node(site.port)
+    lie = payload()[:-16] + struct.pack(">QiI", 1000 * MS << 16, UNKNOWN, 1)
+    liar.say("mqtick/c/liar", lie)
+    assert hearer.hear()[0] == "mqtick/c/liar", "the node has it"
+    Node(site.broker.port).say(TOPIC, payload())
+    assert hearer.hear() == (TOPIC, payload()[:-16] + NOT_STATED)
+
+
+def test_a_lie_in_a_message_with_a_mistake_does_not_go_on(ground: Ground) -> None:
+    """Mosquitto passes on an empty response topic, and clients take it."""
+    site = ground.site()
+    hearer = site.client("hearer")
+    hearer.subscribe(("mqtick/#", 0))
+    liar = Client(("127.0.0.1", site.broker.port), V5, "liar")
+    liar.connect()
+    lie = payload()[:-16] + struct.pack(">QiI", 1000 * MS << 16, 1000 * MS, 8 << 8 | 1)
+    liar.send(liar.encode.publish(TOPIC, lie, properties=[("response_topic", "")]))
+    assert hearer.message().payload == payload()[:-16] + NOT_STATED
 
 
 def test_nobody_elses_payload_is_written_into(ground: Ground) -> None:
