@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, V5, Client, Site, settled, wanted
+from joined import JOIN, Site, settled, wanted
 from test_join_time import LINK_S, LongWire
 from test_residence_end_to_end import NOT_STATED, UNKNOWN, Node, OurBroker, trailer_of
 
+from broker.conformance.client import V3, V5, Client
 from demo.local_broker import Mosquitto, program
 from mqtick.protocol.precise import Loop
+from mqtick.protocol.residence import Copies, Residence
 
 pytestmark = [
     pytest.mark.broker,
@@ -227,3 +231,91 @@ def test_nobody_elses_payload_is_written_into(ground: Ground) -> None:
     ]:
         writer.say(topic, octets)
         assert hearer.hear() == (topic, octets)
+
+
+class Witness:
+    """Somebody who holds against each copy when its message was sent for the first time."""
+
+    def __init__(self, client: Client, sent_ns: dict[bytes, int], last: bytes) -> None:
+        self.client, self.sent_ns, self.last = client, sent_ns, last
+        self.stated = self.corrected = 0
+        self.wrong: list[str] = []
+        self.thread = threading.Thread(target=self._listen)
+        self.thread.start()
+
+    def _listen(self) -> None:
+        copies = Copies()
+        before: tuple[Residence, int] | None = None
+        while (message := self.client.message()).payload[:-16] != self.last[:-16]:
+            age_ns = time.monotonic_ns() - self.sent_ns.get(message.payload[:-16], 0)
+            if message.topic == b"other/a":
+                if message.payload[-16:] == NOT_STATED:
+                    self.wrong.append(f"written into: {message}")
+                continue
+            copies.note(message.payload)
+            if before is not None and before[0].correction_ns is not None:
+                self.corrected += 1
+                self._judge(*before)
+            before = copies.current and (copies.current, age_ns)
+            if before is not None:
+                self.stated += 1
+                self._judge(*before)
+
+    def _judge(self, residence: Residence, age_ns: int) -> None:
+        if residence.ns > age_ns:
+            self.wrong.append(f"{residence} of a message that is {age_ns} ns old")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_clients_do_no_copy_states_more_than_the_age_of_its_message(
+    seed: int, ground: Ground
+) -> None:
+    near = ground.site()
+    far = ground.site(Mosquitto, near.url)
+    settled(near, far)
+    chance, sent_ns, last = random.Random(seed), dict[bytes, int](), payload(2**32)
+    witnesses = []
+    for site in (near, far):
+        for name, version, filters in [
+            ("plain", V3, ["mqtick/#", "other/#"]),
+            ("twice", V5, ["mqtick/#", "mqtick/+/a", "other/#"]),
+            ("shared", V5, [f"$share/{site.name}/mqtick/#", "mqtick/end/a"]),
+        ]:
+            client = site.client(name, version)
+            client.subscribe(*((one, chance.randrange(3)) for one in filters))
+            witnesses.append(Witness(client, sent_ns, last))
+    settled(near, far)
+    places = [site.port for site in (near, far)] * 2 + [site.broker.port for site in (near, far)]
+    writers = []
+    for number, port in enumerate(places):
+        writers.append(Client(("127.0.0.1", port), chance.choice([V3, V5]), f"writer-{number}"))
+        writers[-1].connect()
+    lies = [(1000 * MS << 16, UNKNOWN, 1), (1, 1000 * MS, 0), (5 * MS << 16, 0, 2), (0, UNKNOWN, 0)]
+    for number in range(400):
+        octets = payload(chance.randrange(max(number - 5, 0), number + 3))
+        if chance.random() < 0.3:
+            stated, correction_ns, source = chance.choice(lies)
+            copy = chance.randrange(1, number + 2)
+            octets = octets[:-16] + struct.pack(">QiI", stated, correction_ns, copy << 8 | source)
+        topic = chance.choice([TOPIC, TOPIC, "mqtick/t/1", "mqtick/c/liar", "other/a"])
+        writer, qos = chance.choice(writers), chance.randrange(3)
+        is_mistaken = writer in writers[-2:] and writer.version == V5 and chance.random() < 0.3
+        sent_ns.setdefault(octets[:-16], time.monotonic_ns())
+        writer.publish(
+            topic,
+            octets,
+            qos=qos,
+            retain=chance.random() < 0.1,
+            properties=[("response_topic", "")] if is_mistaken else (),
+        )
+    for site in (near, far):
+        end = Client(("127.0.0.1", site.broker.port), V3, "end")
+        end.connect()
+        end.publish("mqtick/end/a", last, qos=2)
+    for witness in witnesses:
+        witness.thread.join(60)
+        assert not witness.thread.is_alive()
+        assert not witness.wrong, witness.wrong[:3]
+    print([(w.stated, w.corrected) for w in witnesses])
+    assert sum(witness.stated for witness in witnesses) > 100
+    assert sum(witness.corrected for witness in witnesses) > 10
