@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 from joined import JOIN, Site, settled, wanted
+from test_broker_residence import APART_S, OTHER, TIMED, Rounds
 from test_join_time import LINK_S, LongWire
 from test_residence_end_to_end import NOT_STATED, UNKNOWN, Node, OurBroker, trailer_of
 
 from broker.conformance.client import V3, V5, Client
 from demo.local_broker import Mosquitto, program
+from mqtick.mqtt import Broker
 from mqtick.protocol.precise import Loop
 from mqtick.protocol.residence import Copies, Residence
 
@@ -139,6 +141,25 @@ def test_each_copy_corrects_the_one_before(ground: Ground) -> None:
             corrected += 1
     assert counts == list(range(1, len(counts) + 1))
     assert corrected > 10
+
+
+def test_what_is_stated_and_its_correction_are_what_the_kernels_stamps_allow(
+    ground: Ground,
+) -> None:
+    rounds = Rounds(Broker("mqtt", "127.0.0.1", ground.site().port))
+    timed = []
+    for number in range(40):
+        timed.append((rounds.between_ns(TIMED, payload(number)), rounds.heard[-1][1]))
+        if number % 4 == 1:  # octets that no stamp is asked for
+            rounds.between_ns(OTHER, bytes(20_000 + number))
+        rounds.loop.turn_for(APART_S)
+    rounds.close()
+    corrected = 0
+    for between_ns, residence in timed:
+        if between_ns is not None and residence is not None:
+            assert 0 < residence.stated >> 16 <= residence.ns <= between_ns
+            corrected += residence.correction_ns is not None
+    assert corrected > 20
 
 
 def test_between_sites_nodes_and_brokers_are_stated_and_the_link_is_not(ground: Ground) -> None:
