@@ -295,6 +295,9 @@ impl Controller {
         // The next answer is to a PINGREQ of its own.
         if answer.is_ours {
             plane.keep_back(&client, 0, 0);
+            if let (Some(lease), Some(at_ns)) = (&mut session.lease, session.pings.ours_ns) {
+                lease.served(at_ns);
+            }
         }
         if answer.is_confirmed && !std::mem::replace(&mut session.confirmed, true) {
             // What mqtt-udp's broker could read and we could not, has been answered before.

@@ -57,6 +57,7 @@ fn ordinary() -> impl Strategy<Value = Action> {
         4 => (who(), topic(), 0..6_u8).prop_map(|(a, b, c)| Action::PublishOther(a, b, c)),
         3 => (who(), fate()).prop_map(|(a, b)| Action::Disconnect(a, b)),
         3 => (who(), fate()).prop_map(|(a, b)| Action::Ping(a, b)),
+        3 => who().prop_map(Action::Insist),
         2 => who().prop_map(Action::Vanish),
         2 => (who(), 0..8_u8).prop_map(|(a, b)| Action::Odd(a, b)),
         1 => who().prop_map(Action::OldProof),
@@ -87,6 +88,7 @@ fn episode() -> impl Strategy<Value = Vec<Action>> {
         3 => (who(), fate()).prop_map(|(who, fate)| Action::Subscribe(who, vec![0], fate)),
         2 => (1..CLIENTS, fate()).prop_map(|(who, fate)| Action::Disconnect(who, fate)),
         1 => (1..CLIENTS).prop_map(Action::Vanish),
+        2 => who().prop_map(Action::Insist),
         2 => connect(),
         2 => trouble(),
     ];

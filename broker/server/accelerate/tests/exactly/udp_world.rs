@@ -51,6 +51,8 @@ pub enum Action {
     PublishOther(usize, usize, u8),
     Disconnect(usize, Fate),
     Ping(usize, Fate),
+    /// The last CONNECT twice, and then anything, without waiting.
+    Insist(usize),
     Vanish(usize),
     /// A CONNECT that is refused, or something that no client says.
     Odd(usize, u8),
@@ -201,7 +203,25 @@ impl World {
                 self.say(*who, vec![0xe0, 0], *fate);
             }
             Action::Ping(who, fate) => self.ask(*who, vec![0xc0, 0], *fate),
-            Action::Vanish(who) => self.clients[*who].silent = true,
+            Action::Insist(who) => {
+                self.drain();
+                let client = &mut self.clients[*who];
+                if client.connect.is_empty() {
+                    client.connect = b"\x10\x0c\0\x04MQTT\x04\x02\0\x14\0\0".to_vec();
+                    (client.keep_alive_ns, client.connected) = (20 * SECOND_NS, true);
+                }
+                let connect = client.connect.clone();
+                if client.connected && !client.silent {
+                    client.said_ns = self.now_ns;
+                    client.waits = Some(connect.clone());
+                    self.say(*who, connect.clone(), Fate::Served);
+                    self.say(*who, connect, Fate::Served);
+                }
+            }
+            Action::Vanish(who) => {
+                self.drain(); // the answer to a challenge, it would keep to itself
+                self.clients[*who].silent = true;
+            }
             Action::Odd(who, kind) => {
                 let octets: &[u8] = match kind {
                     0 => b"\x10\x0c\0\x04MQTT\x05\x02\0\x3c\0\0",
@@ -220,6 +240,7 @@ impl World {
                 }
             }
             Action::OldProof(who) => {
+                self.drain();
                 let proof = self.clients[*who].proof.clone();
                 if !proof.is_empty() {
                     self.say(*who, proof, Fate::Served);
