@@ -450,9 +450,8 @@ fn is_questioned(
     is_witness: bool,
     prepare: impl FnOnce() -> bool,
 ) -> Option<u32> {
-    let lease = session.lease.as_ref()?;
-    let is_coming = lease.is_proven() && !session.unclear;
-    if session.connecting.is_some() || is_coming || !session.pings.is_quiet(now_ns) {
+    session.lease.as_ref()?;
+    if session.connecting.is_some() || !session.pings.is_quiet(now_ns) {
         return None;
     }
     let since_ns = session.pings.ours_ns;

@@ -598,3 +598,15 @@ fn pings_that_were_lost_do_not_make_a_lease_that_is_kept_shorter_for_ever() {
     assert_eq!(scene.rule(), Ok(1));
     assert!(scene.rules.until_ns > scene.now_ns + 40 * SECOND_NS);
 }
+
+#[test]
+fn a_proof_that_is_no_good_keeps_a_publishers_rules_closed_only_until_the_next_answer() {
+    let mut scene = Scene::ordinary(fresh());
+    scene.says(1, CHALLENGE);
+    for _ in 0..2 {
+        scene.says(1, &publish("a/b"));
+        scene.passes(1, &[]);
+    }
+    let status = scene.controller.status(&scene.rules);
+    assert!(status.iter().any(|one| one.rule == Ok((1, true))));
+}

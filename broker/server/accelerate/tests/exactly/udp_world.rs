@@ -14,6 +14,7 @@ use super::world::{Switch, broker_address};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const STEP_NS: u64 = SECOND_NS / 10;
+const LAG_NS: u64 = SECOND_NS / 80;
 pub const LONGEST_KEEP_ALIVE_S: u16 = 30;
 pub const CLIENTS: usize = 5;
 pub const TOPICS: [&str; 3] = ["a/b", "a/c", "x"];
@@ -63,6 +64,8 @@ pub enum Action {
     /// The broker serves so many datagrams, the controller so many events.
     Serve(usize, usize),
     Tick,
+    /// The next tick comes before the broker has served what waits.
+    Lag,
     Time(u64),
     LoseEvent,
     RestartController,
@@ -235,7 +238,9 @@ impl World {
                 };
                 self.drain();
                 self.say(*who, octets.to_vec(), Fate::Served);
-                if !self.clients[*who].answered {
+                // Who waits for an answer takes the challenge for his own.
+                let client = &self.clients[*who];
+                if !client.answered && (*kind > 1 || client.waits.is_some()) {
                     self.drain();
                 }
             }
@@ -257,6 +262,10 @@ impl World {
                 self.conclude();
             }
             Action::Tick => self.tick(),
+            Action::Lag => {
+                self.now_ns += LAG_NS;
+                self.tick();
+            }
             Action::Time(steps) => (0..*steps).for_each(|_| self.step()),
             Action::LoseEvent if self.controller.is_some() => self.loses = 1,
             Action::RestartController if self.controller.is_some() => {
