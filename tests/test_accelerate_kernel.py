@@ -530,7 +530,7 @@ def test_nothing_is_left_behind(world: World, words: tuple[str, ...], end: str) 
     if end == "stop":
         rules.stop()
     else:
-        rules.process.send_signal(signal.SIGKILL if end == "kill" else signal.SIGSEGV)
+        rules.process.send_signal(signal.SIGKILL if end == "kill" else signal.SIGABRT)
         rules.process.wait(20)
     until = time.monotonic() + 20
     while world.attached() and time.monotonic() < until:
