@@ -344,6 +344,15 @@ impl Paired {
         if message.retain && !is_taken {
             let retained = &mut site.node.retained;
             retained.refused(&message.topic, message.stamp, one.before);
+            // Those behind it, which may be refused as well, have replaced it.
+            for later in self.unanswered.values_mut() {
+                let is_next = |before: &Entry| before.has(message.stamp);
+                if later.message.topic == message.topic
+                    && later.before.as_ref().is_some_and(is_next)
+                {
+                    later.before = one.before;
+                }
+            }
         }
         let (topic, client) = (message.topic.clone(), Arc::clone(&self.client));
         let (qos, retain) = (message.qos, message.retain);
@@ -452,16 +461,20 @@ impl Paired {
                 site.sessions.release(&self.client, id);
             }
         }
-        if let Some(will) = self.will
-            && site.allows(&self.user, &will.message.client, &will.message.topic)
-        {
-            let delay_s = will.delay_s.min(self.expiry_s);
-            match (delay_s, site.sessions.successor(&self.client, self.token)) {
-                (0, _) | (_, Some(false)) => publish_will(site, will.message),
-                (_, Some(true)) => {} // it is back in time
-                (_, None) => {
-                    let at_s = site.now_s + u64::from(delay_s);
-                    site.sessions.keep_will(&self.client, at_s, will.message);
+        if let Some(Will { delay_s, message }) = self.will {
+            let delay_s = delay_s.min(self.expiry_s);
+            if !site.allows(&self.user, &message.client, &message.topic) {
+                if message.retain {
+                    site.node.retained.stays(&message.topic, &message.payload);
+                }
+            } else {
+                match (delay_s, site.sessions.successor(&self.client, self.token)) {
+                    (0, _) | (_, Some(false)) => publish_will(site, message),
+                    (_, Some(true)) => {} // it is back in time
+                    (_, None) => {
+                        let at_s = site.now_s + u64::from(delay_s);
+                        site.sessions.keep_will(&self.client, at_s, message);
+                    }
                 }
             }
         }
@@ -519,3 +532,6 @@ pub fn publish_will(site: &mut Site, message: Message) {
     let (qos, retain) = (message.qos, message.retain);
     site.node.publish(&topic, qos, retain, &client, || message);
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Whether it has this stamp.
+    #[must_use]
+    pub fn has(&self, stamp: u64) -> bool {
+        self.stamp == stamp
+    }
+
     /// Nothing is known of it but what is not for other sites.
     fn is_nothing(&self) -> bool {
         self.stays == Some(self.content)
@@ -156,9 +162,8 @@ impl Retained {
 
     /// The broker refused what had this stamp: what was known before is, unless there is news.
     pub fn refused(&mut self, topic: &str, stamp: u64, before: Option<Entry>) {
-        let is_last = |one: &Entry| one.stamp == stamp;
         match before {
-            _ if !self.all.get(topic).is_some_and(is_last) => {}
+            _ if !self.all.get(topic).is_some_and(|one| one.has(stamp)) => {}
             Some(before) => {
                 self.put(topic, before);
             }
