@@ -2,13 +2,12 @@
 
 use mqtick_packet::{AckKind, Packet, Qos, ack};
 use nix::errno::Errno;
-use nix::sys::epoll::EpollEvent;
 use nix::sys::socket::{MsgFlags, getsockopt, recv, send, sockopt};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 use crate::connection::Connection;
-use crate::engine::{EVENTS, Engine, READ};
+use crate::engine::{Engine, READ};
 use crate::sequence::Place;
 use crate::stamps::now_ns;
 use crate::tally::{Tally, record};
@@ -39,14 +38,14 @@ pub(crate) struct Listener {
 impl Engine {
     /// Reads all that has come; returns from how many sockets.
     pub(crate) fn drain(&mut self, wait_ms: u8, tally: &mut Tally) -> Outcome<usize> {
-        let mut events = [EpollEvent::empty(); EVENTS];
-        let count = match self.epoll.wait(&mut events, wait_ms) {
+        let count = match self.epoll.wait(&mut self.events, wait_ms) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(error) => return Err(system("epoll")(error)),
         };
         let now = now_ns();
         let mut piece = std::mem::take(&mut self.piece);
+        let events = std::mem::take(&mut self.events);
         let mut result = Ok(());
         for event in events.iter().take(count) {
             let (place, is_sender) = ((event.data() / 2) as usize, event.data() % 2 == 1);
@@ -64,7 +63,7 @@ impl Engine {
                 break;
             }
         }
-        self.piece = piece;
+        (self.piece, self.events) = (piece, events);
         result.map(|()| count)
     }
 
