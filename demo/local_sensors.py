@@ -59,7 +59,8 @@ class Sensor:
 
     def __init__(self, at: tuple[str, int], name: str, namespace: str | None = None) -> None:
         with inside(namespace):
-            self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
+            self.socket = socket.socket(family, socket.SOCK_DGRAM)
             self.socket.connect(at)
         self.name = name
         self.names: dict[int, str] = {}
@@ -83,11 +84,15 @@ class Sensor:
             self.names[struct.unpack("!H", rest[:2])[0]] = rest[4:].decode()
             self.say(REGACK, rest[:4] + b"\0")
         elif kind == PUBLISH:
-            assert rest[0] & 0xE0 == 0, "only QoS 0 is wanted"
-            self.got.append((self.names[struct.unpack("!H", rest[1:3])[0]], rest[5:]))
+            self.published(rest)
         else:
             self.others.append(kind)
         return kind, rest
+
+    def published(self, rest: bytes) -> None:
+        """A message has come."""
+        assert rest[0] & 0xE0 == 0, "only QoS 0 is wanted"
+        self.got.append((self.names[struct.unpack("!H", rest[1:3])[0]], rest[5:]))
 
     def ask(self, kind: int, octets: bytes, answer: int) -> bytes:
         """Say something, and wait for the answer of this type."""
@@ -231,6 +236,11 @@ def inside(namespace: str | None) -> Iterator[None]:
             assert enter(here.fileno(), 0) == 0
 
 
+def in_url(address: str) -> str:
+    """An address before a port."""
+    return f"[{address}]" if ":" in address else address
+
+
 class Accelerator:
     """The program, and the place where clients find it."""
 
@@ -252,7 +262,7 @@ class Accelerator:
         self.clients, self.kind = clients, Peer if udp else Sensor
         declared = ["--only", only, *(["--fresh"] if fresh else [])]
         knows = ["--feed", str(feed)] if feed else declared
-        url = f"{'mqtt+udp' if udp else 'mqtt-sn'}://{broker[0]}:{broker[1]}"
+        url = f"{'mqtt+udp' if udp else 'mqtt-sn'}://{in_url(broker[0])}:{broker[1]}"
         arguments = ["--broker", url, *knows, *way]
         self.process = subprocess.Popen(
             [*run, program(), *arguments, "--control", self.control],
@@ -264,7 +274,7 @@ class Accelerator:
         if not self.plane:
             raise OSError("mqtick-accelerate did not start")
         place = self.plane.partition(" at ")[2].partition(",")[0]
-        self.at = at or (place.rpartition(":")[0], int(place.rpartition(":")[2]))
+        self.at = at or (place.rpartition(":")[0].strip("[]"), int(place.rpartition(":")[2]))
 
     def sensor(self, name: str) -> Sensor:
         """Return a client that talks to where clients talk to."""
@@ -312,9 +322,9 @@ class SensorBroker(MqtickBroker):
         self, folder: Path, address: str = "127.0.0.1", lines: str = "", *, udp: bool = False
     ) -> None:
         super().__init__(folder, lines)
-        self.is_udp = udp
-        own = f'[{"udp" if udp else "sn"}]\naddress = "{address}:{self.port}"\n'
-        own += 'subnets = ["127.0.0.0/8", "10.0.0.0/8"]\n'
+        self.is_udp, self.address = udp, address
+        own = f'[{"udp" if udp else "sn"}]\naddress = "{in_url(address)}:{self.port}"\n'
+        own += 'subnets = ["127.0.0.0/8", "10.0.0.0/8", "::1/128", "fd77::/64"]\n'
         self.config.write_text(self.config.read_text() + own)
 
     def command(self) -> list[str]:
@@ -361,6 +371,7 @@ def between_namespaces(
             ip("-n", BROKER_SIDE, "link", "add", "b0", "type", "veth", *peer)
         for name, link, address in ((BROKER_SIDE, "b0", 1), (CLIENT_SIDE, "c0", 2)):
             ip("-n", name, "address", "add", f"10.77.0.{address}/24", "dev", link)
+            ip("-n", name, "address", "add", f"fd77::{address}/64", "dev", link, "nodad")
             ip("-n", name, "link", "set", link, "up")
             ip("-n", name, "link", "set", "lo", "up")
         broker = broker or SensorBroker(folder, "10.77.0.1")
@@ -373,7 +384,7 @@ def start_inside(broker: SensorBroker) -> tuple[str, int]:
     command = ["ip", "netns", "exec", BROKER_SIDE, *broker.command()]
     with (broker.folder / "broker.log").open("ab") as log:
         broker.process = subprocess.Popen(command, stdout=log, stderr=log)
-    at = ("10.77.0.1", broker.port)
+    at = (broker.address, broker.port)
 
     def answers() -> bool:
         asker = (Peer if broker.is_udp else Sensor)(at, "asker", CLIENT_SIDE)
@@ -394,11 +405,22 @@ def in_the_kernel(
     bridged: bool = False,
     feed: Path | None = None,
     udp: bool = False,
+    fresh: bool = True,
+    under: tuple[str, ...] = (),
 ) -> Accelerator:
     """Start the kernel's data plane on the broker's interface, or on the bridge's."""
-    run = ("ip", "netns", "exec", BRIDGE if bridged else BROKER_SIDE)
+    run = ("ip", "netns", "exec", BRIDGE if bridged else BROKER_SIDE, *under)
     way = ["--interface", "rc", "--broker-side", "rb"] if bridged else ["--interface", "b0"]
     way += more
     return Accelerator(
-        folder, at, way, only=only, run=run, clients=CLIENT_SIDE, at=at, feed=feed, udp=udp
+        folder,
+        at,
+        way,
+        only=only,
+        run=run,
+        clients=CLIENT_SIDE,
+        at=at,
+        feed=feed,
+        udp=udp,
+        fresh=fresh,
     )

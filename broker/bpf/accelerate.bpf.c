@@ -414,11 +414,14 @@ INLINE enum counter hindrance(const struct __sk_buff *skb, struct frame *frame,
 	return bpf_ktime_get_ns() < settings->alive_until_ns ? COUNTERS : STALE;
 }
 
-/* Tell of a publish, whose topic has no rule or should have none: once a second. */
+/* Tell of a publish, whose topic has no rule or should have none: once a second, and of those of
+ * QoS 1 or 2 for themselves, since the rule must go also if others were told of just now.
+ */
 INLINE int tell_of_publish(struct __sk_buff *skb, struct frame *frame, const struct who *who)
 {
 	frame->reason = UNKNOWN_TOPIC;
 	this_publisher(frame);
+	frame->key.zero = is_acknowledged(frame); /* no rule has it; the next frame's key is a new one */
 	return ask(&frame->key) ? tell(skb, frame, who, 0) : NEXT;
 }
 

@@ -236,6 +236,7 @@ impl Clients {
                 gone.push(*client);
             } else if is_late != std::mem::replace(&mut session.late, is_late) {
                 // The broker may give it up meanwhile.
+                session.returned = !is_late;
                 session.changed();
                 changed.push(*client);
             }
@@ -251,6 +252,7 @@ impl Clients {
             session.hear(now_ns);
             // A lease is not longer for that.
             if session.lease.is_none() && std::mem::take(&mut session.late) {
+                session.returned = true;
                 self.touch(client);
             }
         } else if let Some(stranger) = self.strangers.get_mut(&client) {
@@ -745,7 +747,7 @@ impl Clients {
             }
             State::Away { .. } => {}
             State::Active => {
-                let is_expected = session.is_overdue(now_ns);
+                let is_expected = session.is_overdue(now_ns) || session.returned;
                 self.end(now_ns, client);
                 if is_expected {
                     return;

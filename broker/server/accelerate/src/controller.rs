@@ -297,6 +297,7 @@ impl Controller {
             plane.keep_back(&client, 0, 0);
         }
         if answer.is_confirmed && !std::mem::replace(&mut session.confirmed, true) {
+            session.returned = false;
             // What mqtt-udp's broker could read and we could not, has been answered before.
             if session.lease.is_some() && std::mem::take(&mut session.unclear) {
                 self.clients.dirty.push(crate::clients::Dirty::All);

@@ -146,6 +146,8 @@ pub struct Session {
     pub news: bool,
     /// Whether that is longer ago than its keep-alive.
     pub late: bool,
+    /// Whether it was, and the broker has not answered it since: it may have been given up meanwhile.
+    pub returned: bool,
     /// When the data plane was last asked when it was heard.
     pub looked_ns: u64,
     /// Whether the broker has answered a PINGREQ since anything changed: it knows this client, and
@@ -195,6 +197,7 @@ impl Session {
             heard_ns: now_ns,
             news: true,
             late: false,
+            returned: false,
             looked_ns: 0,
             confirmed: false,
             proven: false,

@@ -621,6 +621,27 @@ fn who_is_silent_for_longer_than_its_keep_alive_is_overdue_and_then_in_doubt() {
 }
 
 #[test]
+fn who_was_given_up_in_its_silence_says_nothing_of_others_unless_it_was_answered_since() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    for is_answered in [false, true] {
+        scene.connects(3, true);
+        scene.pings(3);
+        scene.now_ns += 50 * SECOND_NS;
+        scene.pings(1);
+        scene.pings(2);
+        scene.now_ns += 20 * SECOND_NS;
+        scene.ticks(0);
+        scene.says(3, &Message::Pingreq { client: "" });
+        if is_answered {
+            scene.hears(3, &Message::Pingresp);
+        }
+        scene.hears(3, &Message::Disconnect { duration_s: None });
+        let doubt = Err(Reason::InDoubt(client(2)));
+        assert_eq!(scene.rule(), if is_answered { doubt } else { Ok(1) });
+    }
+}
+
+#[test]
 fn a_second_id_for_a_name_is_a_second_way() {
     let mut scene = Scene::ordinary(fresh(), 64);
     scene.registers(1, "a/b", 21);
