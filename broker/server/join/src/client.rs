@@ -534,4 +534,4 @@ pub fn publish_will(site: &mut Site, message: Message) {
 }
 
 #[cfg(test)]
-mod tests;
+mod publish_tests;
