@@ -656,9 +656,12 @@ def test_each_message_of_qos_2_goes_up_once_however_often_the_wire_is_cut(
     reader.subscribe(("out", 2))
     for number in range(4):
         surely(sensor, topic, b"%d" % number, 1 + number, wire.cut)
+    # The gateway may still owe the upstream the end of the last one, which it has from the sensor.
+    found = [reader.message().payload for _ in range(4)]
     publish_last = client_of(upstream, "last")
     publish_last.publish("out", b"end", qos=2)
-    assert [one.payload for one in reader.until(b"end")] == [b"%d" % number for number in range(4)]
+    found += [one.payload for one in reader.until(b"end")]
+    assert found == [b"%d" % number for number in range(4)]
     wire.close()
 
 

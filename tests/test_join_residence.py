@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from joined import JOIN, Site, settled, wanted
+from test_broker_residence import APART_S, OTHER, TIMED, Rounds
 from test_join_time import LINK_S, LongWire
 from test_residence_end_to_end import NOT_STATED, UNKNOWN, Node, OurBroker, trailer_of
 
+from broker.conformance.client import V3, V5, Client
 from demo.local_broker import Mosquitto, program
+from mqtick.mqtt import Broker
 from mqtick.protocol.precise import Loop
+from mqtick.protocol.residence import Copies, Residence
 
 pytestmark = [
     pytest.mark.broker,
@@ -137,6 +143,25 @@ def test_each_copy_corrects_the_one_before(ground: Ground) -> None:
     assert corrected > 10
 
 
+def test_what_is_stated_and_its_correction_are_what_the_kernels_stamps_allow(
+    ground: Ground,
+) -> None:
+    rounds = Rounds(Broker("mqtt", "127.0.0.1", ground.site().port))
+    timed = []
+    for number in range(40):
+        timed.append((rounds.between_ns(TIMED, payload(number)), rounds.heard[-1][1]))
+        if number % 4 == 1:  # octets that no stamp is asked for
+            rounds.between_ns(OTHER, bytes(20_000 + number))
+        rounds.loop.turn_for(APART_S)
+    rounds.close()
+    corrected = 0
+    for between_ns, residence in timed:
+        if between_ns is not None and residence is not None:
+            assert 0 < residence.stated >> 16 <= residence.ns <= between_ns
+            corrected += residence.correction_ns is not None
+    assert corrected > 20
+
+
 def test_between_sites_nodes_and_brokers_are_stated_and_the_link_is_not(ground: Ground) -> None:
     first = ground.site()
     ground.site(Mosquitto, ground.wire(first.port), slow=True)
@@ -178,19 +203,37 @@ def test_of_what_came_twice_or_is_retained_nothing_is_stated(ground: Ground) -> 
 
 
 @pytest.mark.parametrize("sites", [1, 2])
-def test_what_a_publisher_says_is_added_to_or_not_stated(sites: int, ground: Ground) -> None:
+def test_what_a_publisher_says_is_not_believed(sites: int, ground: Ground) -> None:
+    """Whoever hears a message can publish it again, with a trailer of his own."""
     hearer, writer = ground.row(*[""] * sites)
-
-    def say(octets: bytes, stated: int, source: int) -> bytes:
-        return relayed(hearer, writer, octets[:-16] + struct.pack(">QiI", stated, 70, source))
-
     first = 1000 * MS << 16
-    copy, _ = until_stated(lambda octets: say(octets, first, 7 << 8 | 3))
-    stated, *others = trailer_of(copy)
-    assert 1000 * MS < stated >> 16 < 10_000 * MS
-    assert others == [UNKNOWN, 0, 1]
-    for number, (said, source) in enumerate([(first, 0), (first, 4), (2**64 - 1, 1)]):
-        assert say(payload(100 + number), said, source)[-16:] == NOT_STATED
+    said = [(first, 7 << 8 | 3), (first, 1), (first, 0), (first, 4), (2**64 - 1, 1), (0, 1)]
+    for number, (stated, source) in enumerate(3 * said):
+        octets = payload(number)[:-16] + struct.pack(">QiI", stated, 70, source)
+        assert relayed(hearer, writer, octets)[-16:] == NOT_STATED
+
+
+def test_nobody_tells_a_node_how_long_anothers_message_was_here(ground: Ground) -> None:
+    """On a topic of his own, with a lie, before the message itself comes past the node."""
+    site = ground.site()
+    hearer, liar = Node(site.port, "mqtick/#"), Node(site.port)
+    lie = payload()[:-16] + struct.pack(">QiI", 1000 * MS << 16, UNKNOWN, 1)
+    liar.say("mqtick/c/liar", lie)
+    assert hearer.hear()[0] == "mqtick/c/liar", "the node has it"
+    Node(site.broker.port).say(TOPIC, payload())
+    assert hearer.hear() == (TOPIC, payload()[:-16] + NOT_STATED)
+
+
+def test_a_lie_in_a_message_with_a_mistake_does_not_go_on(ground: Ground) -> None:
+    """Mosquitto passes on an empty response topic, and clients take it."""
+    site = ground.site()
+    hearer = site.client("hearer")
+    hearer.subscribe(("mqtick/#", 0))
+    liar = Client(("127.0.0.1", site.broker.port), V5, "liar")
+    liar.connect()
+    lie = payload()[:-16] + struct.pack(">QiI", 1000 * MS << 16, 1000 * MS, 8 << 8 | 1)
+    liar.send(liar.encode.publish(TOPIC, lie, properties=[("response_topic", "")]))
+    assert hearer.message().payload == payload()[:-16] + NOT_STATED
 
 
 def test_nobody_elses_payload_is_written_into(ground: Ground) -> None:
@@ -209,3 +252,91 @@ def test_nobody_elses_payload_is_written_into(ground: Ground) -> None:
     ]:
         writer.say(topic, octets)
         assert hearer.hear() == (topic, octets)
+
+
+class Witness:
+    """Somebody who holds against each copy when its message was sent for the first time."""
+
+    def __init__(self, client: Client, sent_ns: dict[bytes, int], last: bytes) -> None:
+        self.client, self.sent_ns, self.last = client, sent_ns, last
+        self.stated = self.corrected = 0
+        self.wrong: list[str] = []
+        self.thread = threading.Thread(target=self._listen)
+        self.thread.start()
+
+    def _listen(self) -> None:
+        copies = Copies()
+        before: tuple[Residence, int] | None = None
+        while (message := self.client.message()).payload[:-16] != self.last[:-16]:
+            age_ns = time.monotonic_ns() - self.sent_ns.get(message.payload[:-16], 0)
+            if message.topic == b"other/a":
+                if message.payload[-16:] == NOT_STATED:
+                    self.wrong.append(f"written into: {message}")
+                continue
+            copies.note(message.payload)
+            if before is not None and before[0].correction_ns is not None:
+                self.corrected += 1
+                self._judge(*before)
+            before = None
+            if copies.current is not None:
+                before = copies.current, age_ns
+                self.stated += 1
+                self._judge(*before)
+
+    def _judge(self, residence: Residence, age_ns: int) -> None:
+        if residence.ns > age_ns:
+            self.wrong.append(f"{residence} of a message that is {age_ns} ns old")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_clients_do_no_copy_states_more_than_the_age_of_its_message(
+    seed: int, ground: Ground
+) -> None:
+    near = ground.site()
+    far = ground.site(Mosquitto, near.url)
+    settled(near, far)
+    chance, sent_ns, last = random.Random(seed), dict[bytes, int](), payload(2**32)
+    witnesses = []
+    for site in (near, far):
+        for name, version, filters in [
+            ("plain", V3, ["mqtick/#", "other/#"]),
+            ("twice", V5, ["mqtick/#", "mqtick/+/a", "other/#"]),
+            ("shared", V5, [f"$share/{site.name}/mqtick/#", "mqtick/end/a"]),
+        ]:
+            client = site.client(name, version)
+            client.subscribe(*((one, chance.randrange(3)) for one in filters))
+            witnesses.append(Witness(client, sent_ns, last))
+    settled(near, far)
+    places = [site.port for site in (near, far)] * 2 + [site.broker.port for site in (near, far)]
+    writers = []
+    for number, port in enumerate(places):
+        writers.append(Client(("127.0.0.1", port), chance.choice([V3, V5]), f"writer-{number}"))
+        writers[-1].connect()
+    lies = [(1000 * MS << 16, UNKNOWN, 1), (1, 1000 * MS, 0), (5 * MS << 16, 0, 2), (0, UNKNOWN, 0)]
+    for number in range(400):
+        octets = payload(chance.randrange(max(number - 5, 0), number + 3))
+        if chance.random() < 0.3:
+            stated, correction_ns, source = chance.choice(lies)
+            copy = chance.randrange(1, number + 2)
+            octets = octets[:-16] + struct.pack(">QiI", stated, correction_ns, copy << 8 | source)
+        topic = chance.choice([TOPIC, TOPIC, "mqtick/t/1", "mqtick/c/liar", "other/a"])
+        writer, qos = chance.choice(writers), chance.randrange(3)
+        is_mistaken = writer in writers[-2:] and writer.version == V5 and chance.random() < 0.3
+        sent_ns.setdefault(octets[:-16], time.monotonic_ns())
+        writer.publish(
+            topic,
+            octets,
+            qos=qos,
+            retain=chance.random() < 0.1,
+            properties=[("response_topic", "")] if is_mistaken else (),
+        )
+    for site in (near, far):
+        end = Client(("127.0.0.1", site.broker.port), V3, "end")
+        end.connect()
+        end.publish("mqtick/end/a", last, qos=2)
+    for witness in witnesses:
+        witness.thread.join(60)
+        assert not witness.thread.is_alive()
+        assert not witness.wrong, witness.wrong[:3]
+    assert sum(witness.stated for witness in witnesses) > 100
+    assert sum(witness.corrected for witness in witnesses) > 10

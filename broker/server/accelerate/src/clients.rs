@@ -8,6 +8,7 @@ use mqtick_sn::{Code, Filter, Message, Qos};
 
 use crate::controller::{SECOND_NS, Settings};
 use crate::names::has_wildcards;
+use crate::pings::Pings;
 use crate::plane::{Key, Topic};
 use crate::reason::Reason;
 mod leases;
@@ -35,6 +36,8 @@ struct Stranger {
     id: Option<Rc<str>>,
     leaving: bool,
     challenged: bool,
+    /// What of it may still be answered by a challenge.
+    pings: Pings,
 }
 
 /// All of them.
@@ -262,8 +265,12 @@ impl Clients {
 
     /// The broker takes somebody for a client of whom we do not know what he is subscribed to.
     pub fn estrange(&mut self, now_ns: u64, client: SocketAddr) {
-        let id = self.remove(client).and_then(|session| session.id());
-        self.add_stranger(now_ns, client, id);
+        let session = self.remove(client);
+        let pings = session.as_ref().map(|session| session.pings.clone());
+        self.add_stranger(now_ns, client, session.and_then(Session::id));
+        if let (Some(pings), Some(stranger)) = (pings, self.strangers.get_mut(&client)) {
+            stranger.pings = pings;
+        }
     }
 
     fn add_stranger(&mut self, now_ns: u64, client: SocketAddr, id: Option<Rc<str>>) {
@@ -288,22 +295,21 @@ impl Clients {
             id,
             leaving: false,
             challenged: false,
+            pings: Pings::default(),
         };
         self.strangers.insert(client, stranger);
     }
 
-    /// Whether there was one there.
-    fn forget_stranger(&mut self, client: SocketAddr) -> bool {
-        let Some(stranger) = self.strangers.remove(&client) else {
-            return false;
-        };
-        if let Some(id) = stranger.id {
-            self.stranger_ids.remove(&id);
+    /// The one that was there.
+    fn forget_stranger(&mut self, client: SocketAddr) -> Option<Stranger> {
+        let stranger = self.strangers.remove(&client)?;
+        if let Some(id) = &stranger.id {
+            self.stranger_ids.remove(id);
         }
         if self.general_reason().is_none() {
             self.dirty.push(Dirty::All);
         }
-        true
+        Some(stranger)
     }
 
     fn remove(&mut self, client: SocketAddr) -> Option<Session> {
@@ -684,9 +690,9 @@ impl Clients {
         }
         let elsewhere = self.addresses.get(&new.id).copied();
         let was_stranger = match self.stranger_ids.get(&new.id) {
-            Some(&there) => self.forget_stranger(there),
+            Some(&there) => self.forget_stranger(there).is_some(),
             None => false,
-        } | self.forget_stranger(client);
+        } | self.forget_stranger(client).is_some();
         let mut before = self.kept.remove(&new.id);
         let there = elsewhere.filter(|there| *there != client);
         if let Some(session) = there.and_then(|there| self.remove(there)) {

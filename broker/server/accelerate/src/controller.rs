@@ -295,6 +295,9 @@ impl Controller {
         // The next answer is to a PINGREQ of its own.
         if answer.is_ours {
             plane.keep_back(&client, 0, 0);
+            if let (Some(lease), Some(at_ns)) = (&mut session.lease, session.pings.ours_ns) {
+                lease.served(at_ns);
+            }
         }
         if answer.is_confirmed && !std::mem::replace(&mut session.confirmed, true) {
             session.returned = false;
@@ -448,9 +451,8 @@ fn is_questioned(
     is_witness: bool,
     prepare: impl FnOnce() -> bool,
 ) -> Option<u32> {
-    let lease = session.lease.as_ref()?;
-    let is_coming = lease.is_proven() && !session.unclear;
-    if session.connecting.is_some() || is_coming || !session.pings.is_quiet(now_ns) {
+    session.lease.as_ref()?;
+    if session.connecting.is_some() || !session.pings.is_quiet(now_ns) {
         return None;
     }
     let since_ns = session.pings.ours_ns;

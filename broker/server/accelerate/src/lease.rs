@@ -70,10 +70,10 @@ impl Lease {
     /// A client wants to renew it.
     pub fn asks(&mut self, now_ns: u64, what: Renewal) {
         self.latest_ns = now_ns;
-        if self.asked.len() >= MOST_ASKED {
-            self.asked.pop_front();
+        // Without the first ones their answers would count for later requests.
+        if self.asked.len() < MOST_ASKED {
+            self.asked.push_back((what, now_ns, false));
         }
-        self.asked.push_back((what, now_ns, false));
     }
 
     /// The broker has answered such a request: the first that it can have meant is taken for it, so that
@@ -87,6 +87,11 @@ impl Lease {
         if let Some((_, at_ns, _)) = place.and_then(|at| self.asked.remove(at)) {
             self.renewed_ns = self.renewed_ns.max(at_ns);
         }
+    }
+
+    /// What was asked before this time has been answered, or never will be.
+    pub fn served(&mut self, before_ns: u64) {
+        self.asked.retain(|(_, at_ns, _)| *at_ns >= before_ns);
     }
 
     /// Whether a request was not answered for a while, which was not said before.

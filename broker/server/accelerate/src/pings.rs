@@ -15,6 +15,8 @@ pub struct Pings {
     answered: u64,
     /// Of those that are not answered, which are not waited for: lost, or late.
     owed: u64,
+    /// When the last of those was sent.
+    owed_ns: u64,
     /// When the first was sent that is not answered.
     since_ns: u64,
     last_ns: u64,
@@ -123,7 +125,14 @@ impl Pings {
             self.answered = self.sent;
         }
         if since_ns >= PATIENCE_NS {
+            if self.owed < self.open() {
+                self.owed_ns = self.last_ns;
+            }
             self.owed = self.open();
+        }
+        // A client may have PINGREQ of its own more often than that.
+        if now_ns.saturating_sub(self.owed_ns) > OWED_NS {
+            self.answered += std::mem::take(&mut self.owed);
         }
         self.open() == self.owed && self.owed <= MOST_OWED
     }
@@ -173,6 +182,25 @@ mod tests {
         }
         assert_eq!(pings.sent, 7);
         assert!(pings.is_idle(67_000_000_000));
+        assert_eq!(pings.enough(), 1);
+    }
+
+    #[test]
+    fn who_pings_often_by_itself_is_asked_again_when_no_late_answer_can_come() {
+        let mut pings = Pings::default();
+        pings.sent_ours(0, 4);
+        pings.kept = false;
+        assert!(!pings.is_idle(PATIENCE_NS));
+        for second in (10..=70).step_by(20) {
+            let now_ns = second * 1_000_000_000;
+            pings.sent(now_ns);
+            assert!(pings.answered().is_some());
+            assert_eq!(
+                pings.is_idle(now_ns + PATIENCE_NS),
+                second == 70,
+                "{second}"
+            );
+        }
         assert_eq!(pings.enough(), 1);
     }
 }

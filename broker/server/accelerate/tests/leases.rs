@@ -532,3 +532,81 @@ fn what_cannot_be_read_of_who_has_no_lease_costs_no_more_than_a_question() {
     scene.passes(1, &[]);
     assert_eq!(scene.rule(), Ok(1));
 }
+
+#[test]
+fn who_asks_twice_before_the_first_challenge_comes_is_known_after_his_proof() {
+    for was_stranger in [false, true] {
+        let mut scene = Scene::ordinary(fresh());
+        if was_stranger {
+            scene.hears(3, b"\xd0\0");
+        }
+        scene.says(3, &connect(40));
+        scene.says(3, &connect(40));
+        scene.hears(3, CHALLENGE);
+        scene.says(3, CHALLENGE);
+        // What he asked again, before he had proven himself.
+        scene.hears(3, CHALLENGE);
+        scene.says(3, &connect(40));
+        scene.hears(3, &[0x20, 2, 0, 0]);
+        scene.leased.push(client(3));
+        scene.subscribes(3, "a/b", 0);
+        scene.passes(1, &[]);
+        assert_eq!(scene.rule(), Ok(2));
+    }
+}
+
+/// The challenge to his request would be taken for the answer, and open a rule too soon.
+#[test]
+fn nobody_is_asked_while_his_first_request_may_still_be_answered() {
+    let mut scene = Scene::ordinary(fresh());
+    scene.says(3, &subscribe(1, "x"));
+    scene.says(3, &publish("a/b"));
+    scene.ticks(SECOND_NS / 10);
+    assert!(!scene.rules.asked.contains(&client(3)));
+    scene.hears(3, CHALLENGE);
+    scene.ticks(SECOND_NS / 10);
+    assert!(scene.rules.asked.contains(&client(3)));
+}
+
+#[test]
+fn who_finds_no_room_at_the_broker_waits_for_no_answer() {
+    let mut scene = Scene::ordinary(fresh());
+    scene.says(3, &subscribe(1, "a/b"));
+    scene.hears(3, CHALLENGE);
+    scene.says(3, CHALLENGE);
+    scene.says(3, &subscribe(1, "a/b"));
+    scene.hears(3, &[0x20, 2, 0, 3]);
+    scene.hears(3, CHALLENGE);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn pings_that_were_lost_do_not_make_a_lease_that_is_kept_shorter_for_ever() {
+    let mut scene = Scene::ordinary(fresh());
+    for second in 0..200 {
+        if second % 10 == 0 {
+            // Some are lost behind the data plane, and sent again.
+            if second < 60 {
+                scene.says(2, b"\xc0\0");
+            }
+            scene.says(2, b"\xc0\0");
+            scene.hears(2, b"\xd0\0");
+            scene.says(1, &publish("a/b"));
+        }
+        scene.passes(1, &[]);
+    }
+    assert_eq!(scene.rule(), Ok(1));
+    assert!(scene.rules.until_ns > scene.now_ns + 40 * SECOND_NS);
+}
+
+#[test]
+fn a_proof_that_is_no_good_keeps_a_publishers_rules_closed_only_until_the_next_answer() {
+    let mut scene = Scene::ordinary(fresh());
+    scene.says(1, CHALLENGE);
+    for _ in 0..2 {
+        scene.says(1, &publish("a/b"));
+        scene.passes(1, &[]);
+    }
+    let status = scene.controller.status(&scene.rules);
+    assert!(status.iter().any(|one| one.rule == Ok((1, true))));
+}

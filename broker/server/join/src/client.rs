@@ -8,11 +8,11 @@ use crate::residence::{self, Came, Residence};
 use crate::retained::Entry;
 use crate::sessions::{FOR_EVER, Sessions};
 use mqtick_access::{Action, Rules};
-use mqtick_broker::residence::{Arrived, has_trailer};
+use mqtick_broker::residence::{Arrived, TRAILER, has_trailer};
 use mqtick_packet::{
     Ack, AckKind, Connack, Connect, Error, Frame, Packet, Publish, Qos, Version, decode,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -82,8 +82,8 @@ pub struct Paired {
     will: Option<Will>,
     expiry_s: u32,
     aliases: HashMap<u16, String>,
-    /// The broker's aliases: whether the topic is one of time messages.
-    timed: HashMap<u16, bool>,
+    /// The broker's aliases for topics of time messages.
+    timed: HashSet<u16>,
     most_aliases: u16,
     asked: HashMap<u16, Asked>,
     /// Messages above QoS 0 for other sites, which the broker has not answered, and their octets.
@@ -148,7 +148,7 @@ impl Paired {
             will,
             expiry_s,
             aliases: HashMap::new(),
-            timed: HashMap::new(),
+            timed: HashSet::new(),
             most_aliases: 0,
             asked: HashMap::new(),
             unanswered: HashMap::new(),
@@ -313,24 +313,34 @@ impl Paired {
     }
 
     /// A PUBLISH from the broker: whether it is a time message, and when that came, if it is known.
-    pub fn broker_tells(&mut self, frame: &Frame<'_>, site: &Site) -> Option<Option<Arrived>> {
-        if !site.residence.may_concern(frame.body) {
+    pub fn broker_tells(
+        &mut self,
+        frame: &Frame<'_>,
+        times: &Residence,
+    ) -> Option<Option<Arrived>> {
+        let concerns = times.may_concern(frame.body);
+        if !concerns && self.timed.is_empty() {
             return None;
         }
         let Ok(Packet::Publish(publish)) = decode(frame, self.version) else {
-            return None; // the client is to judge
+            // The client is to judge, and may take it: so nobody's trailer goes on.
+            return (concerns && frame.body.len() >= TRAILER).then_some(None);
         };
         let is_timed = match publish.properties.topic_alias() {
-            Some(alias) if publish.topic.is_empty() => self.timed.get(&alias) == Some(&true),
-            alias => {
-                let is_timed = site.residence.is_timed(publish.topic);
-                self.timed.extend(alias.map(|alias| (alias, is_timed)));
-                is_timed
+            Some(alias) if publish.topic.is_empty() => self.timed.contains(&alias),
+            Some(alias) if concerns => {
+                self.timed.insert(alias);
+                true
             }
+            Some(alias) => {
+                self.timed.remove(&alias); // it stands for something else now
+                false
+            }
+            None => concerns,
         };
         let is_kept = publish.retain || publish.dup;
         (is_timed && has_trailer(publish.payload)).then(|| {
-            let found = site.residence.find(publish.payload);
+            let found = times.find(publish.payload);
             found.filter(|_| !is_kept)
         })
     }
@@ -535,3 +545,5 @@ pub fn publish_will(site: &mut Site, message: Message) {
 
 #[cfg(test)]
 mod publish_tests;
+#[cfg(test)]
+mod tests;

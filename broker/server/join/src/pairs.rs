@@ -104,7 +104,7 @@ impl Manager {
             let end = at + found.length;
             if found.first >> 4 == PUBLISH {
                 self.counts.received += 1;
-                if let Some(arrived) = paired.broker_tells(&found, &self.site) {
+                if let Some(arrived) = paired.broker_tells(&found, &self.site.residence) {
                     out.extend_from_slice(input.get(from..end).unwrap_or_default());
                     from = end;
                     if let Some(trailer) = out.last_chunk_mut() {

@@ -86,12 +86,19 @@ impl Residence {
     }
 }
 
-/// What a time message of a client states, and when it came. `is_kept`: it is retained, or repeated.
+/// When a time message of a client came, if that is to be stated. `is_kept`: it is retained, or
+/// repeated. Whoever hears a message can send it on, with a trailer of his own: so no client's trailer
+/// is believed.
 #[must_use]
 pub fn arrived(payload: &[u8], came: Came, is_kept: bool) -> Option<Arrived> {
-    let trailer = *payload.last_chunk()?;
-    let (at_ns, before) = came.filter(|_| !is_kept)?;
-    Some(Arrived {
+    let is_first = payload.ends_with(&[0; TRAILER]);
+    passed([0; TRAILER], came.filter(|_| is_first && !is_kept))
+}
+
+/// The same of a message from a neighbour, which says this of it.
+#[must_use]
+pub fn passed(trailer: [u8; TRAILER], came: Came) -> Option<Arrived> {
+    came.map(|(at_ns, before)| Arrived {
         at_ns,
         before,
         trailer,
@@ -118,13 +125,14 @@ mod tests {
     const ONE: &[u8] = b"\x27one, with a trailer of 16 octets";
 
     fn some(now: Clock) -> Option<Arrived> {
-        arrived(ONE, Some((now.now_ns, now)), false)
+        passed([0; TRAILER], Some((now.now_ns, now)))
     }
 
     #[test]
     fn a_message_is_known_by_what_no_broker_changes() {
         let mut residence = Residence::new(vec!["time/#".into()], true);
         let now = some(Clock::read());
+        assert!(now.is_some());
         residence.note(ONE, now);
         let mut back = ONE.to_vec();
         if let Some(trailer) = back.last_chunk_mut() {
@@ -133,6 +141,17 @@ mod tests {
         assert_eq!(residence.find(&back), now);
         assert_eq!(residence.find(b"\x27another, trailer of 16 octets"), None);
         assert_eq!(residence.find(b"short"), None);
+    }
+
+    #[test]
+    fn what_a_client_says_of_a_message_is_not_believed() {
+        let now = Clock::read();
+        let (fresh, came) = ([ONE, &[0; TRAILER]].concat(), Some((now.now_ns, now)));
+        assert!(arrived(&fresh, came, false).is_some());
+        assert_eq!(arrived(&fresh, came, true), None, "it may have waited");
+        for trailer in [NOT_STATED, mqtick_broker::residence::chained(1 << 40)] {
+            assert_eq!(arrived(&[ONE, &trailer].concat(), came, false), None);
+        }
     }
 
     #[test]

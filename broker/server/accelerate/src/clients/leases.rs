@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::{Clients, Dirty};
 use crate::controller::SECOND_NS;
-use crate::lease::{Renewal, Stage};
+use crate::lease::{Lease, Renewal, Stage};
 use crate::names::is_filter;
 use crate::pings::Answer;
 use crate::plane::{Copy, Topic};
@@ -22,6 +22,12 @@ impl Clients {
             Some(Asked::Proof) => return self.proves(now_ns, client),
             Some(Asked::Nothing) => return,
             _ => {}
+        }
+        if matches!(
+            asked,
+            Some(Asked::Connect(_) | Asked::BadConnect | Asked::Subscribe(..))
+        ) {
+            self.awaits_a_challenge(now_ns, client);
         }
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
@@ -76,6 +82,16 @@ impl Clients {
         }
     }
 
+    /// Somebody of whom nothing is known asks for what the broker answers by a challenge: all of them count.
+    fn awaits_a_challenge(&mut self, now_ns: u64, client: SocketAddr) {
+        if let Some(stranger) = self.strangers.get_mut(&client) {
+            stranger.pings.sent(now_ns);
+        } else if self.has_room_for(&client) {
+            let session = self.sessions.entry(client);
+            session.or_insert_with(|| Session::without_lease(now_ns));
+        }
+    }
+
     /// Whoever publishes needs no lease.
     fn publishes(&mut self, now_ns: u64, client: SocketAddr, topic: Topic) {
         if self.strangers.contains_key(&client) || !self.has_room_for(&client) {
@@ -99,8 +115,11 @@ impl Clients {
             .get(&client)
             .is_some_and(|one| one.challenged)
         {
-            self.forget_stranger(client);
+            let stranger = self.forget_stranger(client);
             self.is_told(now_ns, client);
+            if let (Some(stranger), Some(session)) = (stranger, self.sessions.get_mut(&client)) {
+                session.pings = stranger.pings;
+            }
         }
         if self.strangers.contains_key(&client) || !self.has_room_for(&client) {
             return;
@@ -201,11 +220,10 @@ impl Clients {
             Some(Answered::Nothing) => return None,
             Some(Answered::Challenge) => return self.challenged(now_ns, client),
             Some(Answered::Connack(3)) => {
-                if let Some(session) = self.sessions.get_mut(&client)
-                    && let Some(lease) = &mut session.lease
-                    && lease.stage == Stage::Proven
-                {
-                    lease.ends();
+                let session = self.sessions.get(&client);
+                let lease = session.and_then(|session| session.lease.as_ref());
+                if lease.is_some_and(Lease::is_proven) {
+                    self.lease_ends(client);
                 }
                 return None;
             }
@@ -215,6 +233,10 @@ impl Clients {
         let is_followed = session.is_some_and(|session| session.is_answered(now_ns));
         if !is_followed {
             self.estrange(now_ns, client);
+            let is_counted = matches!(answered, Some(Answered::Connack(_) | Answered::Suback(..)));
+            if let Some(stranger) = self.strangers.get_mut(&client).filter(|_| is_counted) {
+                let _ = stranger.pings.answered();
+            }
             return None;
         }
         match answered {
@@ -246,6 +268,7 @@ impl Clients {
         if let Some(stranger) = self.strangers.get_mut(&client) {
             // It may be a test of one that has a lease: only who answers it has none.
             stranger.challenged = true;
+            let _ = stranger.pings.answered();
             return None;
         }
         self.is_told(now_ns, client);

@@ -57,12 +57,14 @@ fn ordinary() -> impl Strategy<Value = Action> {
         4 => (who(), topic(), 0..6_u8).prop_map(|(a, b, c)| Action::PublishOther(a, b, c)),
         3 => (who(), fate()).prop_map(|(a, b)| Action::Disconnect(a, b)),
         3 => (who(), fate()).prop_map(|(a, b)| Action::Ping(a, b)),
+        3 => who().prop_map(Action::Insist),
         2 => who().prop_map(Action::Vanish),
         2 => (who(), 0..8_u8).prop_map(|(a, b)| Action::Odd(a, b)),
         1 => who().prop_map(Action::OldProof),
         1 => who().prop_map(Action::ForgeAnswer),
         25 => (0..4_usize, 0..4_usize).prop_map(|(a, b)| Action::Serve(a, b)),
         5 => Just(Action::Tick),
+        10 => Just(Action::Lag),
         10 => (1..4_u64).prop_map(Action::Time),
         3 => (10..80_u64).prop_map(Action::Time),
         1 => (80..600_u64).prop_map(Action::Time),
@@ -87,6 +89,7 @@ fn episode() -> impl Strategy<Value = Vec<Action>> {
         3 => (who(), fate()).prop_map(|(who, fate)| Action::Subscribe(who, vec![0], fate)),
         2 => (1..CLIENTS, fate()).prop_map(|(who, fate)| Action::Disconnect(who, fate)),
         1 => (1..CLIENTS).prop_map(Action::Vanish),
+        2 => who().prop_map(Action::Insist),
         2 => connect(),
         2 => trouble(),
     ];
@@ -95,6 +98,7 @@ fn episode() -> impl Strategy<Value = Vec<Action>> {
         3 => serve(),
         2 => (1..4_u64).prop_map(Action::Time),
         1 => Just(Action::Tick),
+        2 => Just(Action::Lag),
         1 => (20..400_u64).prop_map(Action::Time),
     ];
     let happens = prop::collection::vec(one, 1..5);
@@ -120,13 +124,27 @@ fn episode() -> impl Strategy<Value = Vec<Action>> {
     )
 }
 
+/// A publisher in a hurry, before a broker that has much to do.
+fn rush() -> impl Strategy<Value = Vec<Action>> {
+    let one = prop_oneof![
+        3 => Just(Action::Publish(0, 0, 1)),
+        1 => Just(Action::Insist(0)),
+        2 => (0..2_u8).prop_map(|kind| Action::Odd(0, kind)),
+        4 => Just(Action::Lag),
+        4 => (0..3_usize, 0..4_usize).prop_map(|(one, other)| Action::Serve(one, other)),
+    ];
+    prop::collection::vec(one, 5..30)
+}
+
 fn session() -> impl Strategy<Value = Vec<Action>> {
     let one = prop_oneof![
         10 => ordinary().prop_map(|one| vec![one]),
         10 => episode(),
+        4 => rush(),
         1 => trouble().prop_map(|one| vec![one]),
     ];
-    prop::collection::vec(one, 1..16).prop_map(|actions| {
+    let first = prop_oneof![2 => Just(Vec::new()), 1 => rush()];
+    (first, prop::collection::vec(one, 1..16)).prop_map(|(first, actions)| {
         let fate = Fate::Served;
         let connect = |who| Action::Connect {
             who,
@@ -136,6 +154,7 @@ fn session() -> impl Strategy<Value = Vec<Action>> {
         };
         let begin = (1..CLIENTS - 1).map(connect);
         let begin = begin.chain([1, 2].map(|who| Action::Subscribe(who, vec![0], fate)));
+        let begin = begin.chain([Action::Time(1)]).chain(first);
         begin.chain(actions.into_iter().flatten()).collect()
     })
 }

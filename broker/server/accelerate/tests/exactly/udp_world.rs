@@ -14,6 +14,7 @@ use super::world::{Switch, broker_address};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const STEP_NS: u64 = SECOND_NS / 10;
+const LAG_NS: u64 = SECOND_NS / 80;
 pub const LONGEST_KEEP_ALIVE_S: u16 = 30;
 pub const CLIENTS: usize = 5;
 pub const TOPICS: [&str; 3] = ["a/b", "a/c", "x"];
@@ -51,6 +52,8 @@ pub enum Action {
     PublishOther(usize, usize, u8),
     Disconnect(usize, Fate),
     Ping(usize, Fate),
+    /// The last CONNECT twice, and then anything, without waiting.
+    Insist(usize),
     Vanish(usize),
     /// A CONNECT that is refused, or something that no client says.
     Odd(usize, u8),
@@ -61,6 +64,8 @@ pub enum Action {
     /// The broker serves so many datagrams, the controller so many events.
     Serve(usize, usize),
     Tick,
+    /// The next tick comes before the broker has served what waits.
+    Lag,
     Time(u64),
     LoseEvent,
     RestartController,
@@ -201,7 +206,25 @@ impl World {
                 self.say(*who, vec![0xe0, 0], *fate);
             }
             Action::Ping(who, fate) => self.ask(*who, vec![0xc0, 0], *fate),
-            Action::Vanish(who) => self.clients[*who].silent = true,
+            Action::Insist(who) => {
+                self.drain();
+                let client = &mut self.clients[*who];
+                if client.connect.is_empty() {
+                    client.connect = b"\x10\x0c\0\x04MQTT\x04\x02\0\x14\0\0".to_vec();
+                    (client.keep_alive_ns, client.connected) = (20 * SECOND_NS, true);
+                }
+                let connect = client.connect.clone();
+                if client.connected && !client.silent {
+                    client.said_ns = self.now_ns;
+                    client.waits = Some(connect.clone());
+                    self.say(*who, connect.clone(), Fate::Served);
+                    self.say(*who, connect, Fate::Served);
+                }
+            }
+            Action::Vanish(who) => {
+                self.drain(); // the answer to a challenge, it would keep to itself
+                self.clients[*who].silent = true;
+            }
             Action::Odd(who, kind) => {
                 let octets: &[u8] = match kind {
                     0 => b"\x10\x0c\0\x04MQTT\x05\x02\0\x3c\0\0",
@@ -215,11 +238,14 @@ impl World {
                 };
                 self.drain();
                 self.say(*who, octets.to_vec(), Fate::Served);
-                if !self.clients[*who].answered {
+                // Who waits for an answer takes the challenge for his own.
+                let client = &self.clients[*who];
+                if !client.answered && (*kind > 1 || client.waits.is_some()) {
                     self.drain();
                 }
             }
             Action::OldProof(who) => {
+                self.drain();
                 let proof = self.clients[*who].proof.clone();
                 if !proof.is_empty() {
                     self.say(*who, proof, Fate::Served);
@@ -236,6 +262,10 @@ impl World {
                 self.conclude();
             }
             Action::Tick => self.tick(),
+            Action::Lag => {
+                self.now_ns += LAG_NS;
+                self.tick();
+            }
             Action::Time(steps) => (0..*steps).for_each(|_| self.step()),
             Action::LoseEvent if self.controller.is_some() => self.loses = 1,
             Action::RestartController if self.controller.is_some() => {

@@ -117,8 +117,7 @@ impl Manager {
                 message.came_s = self.site.now_s;
                 let slot = self.slots.get_mut(&token).filter(|_| !again);
                 let arrived = stated.zip(slot).and_then(|(stated, slot)| {
-                    let trailer = chained(stated);
-                    residence::arrived(&trailer, slot.connection.came(), false)
+                    residence::passed(chained(stated), slot.connection.came())
                 });
                 residence::set_aside(&mut message, &self.site.residence, arrived);
                 wires.came += 1;
