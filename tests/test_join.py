@@ -6,6 +6,7 @@ import contextlib
 import signal
 import socket
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -387,6 +388,30 @@ def test_metrics_are_served_and_a_line_a_second_is_printed(tmp_path: Path) -> No
     finally:
         site.stop()
         broker.stop()
+
+
+@pytest.mark.slow
+def test_a_node_with_nothing_to_do_sleeps_and_answers_at_once(pair: list[Site]) -> None:
+    site = pair[0]
+    assert site.process is not None
+    status = Path(f"/proc/{site.process.pid}/status")
+
+    def slept() -> int:
+        line = next(line for line in status.read_text().splitlines() if line.startswith("vol"))
+        return int(line.split()[1])
+
+    site.status()  # and whoever asked is gone
+    before, seconds = slept(), 3
+    time.sleep(seconds)
+    woken = (slept() - before) / seconds
+    assert woken < 15, "a tick, and pings of its neighbour and broker"
+    with socket.socket(socket.AF_UNIX) as slow:
+        slow.connect(str(site.control))
+        slow.sendall(b"topo")
+        assert site.status()["name"] == site.name
+        slow.sendall(b"logy\n")
+        slow.settimeout(30)
+        assert site.name.encode() in slow.recv(4096)
 
 
 def test_a_client_that_publishes_and_leaves_at_once_has_published(pair: list[Site]) -> None:

@@ -242,6 +242,20 @@ def test_what_the_access_list_keeps_from_other_sites_stays_there(tmp_path: Path)
             assert set(kept(there)) == {"open/seen"}
 
 
+def test_what_is_longer_than_a_node_takes_does_not_keep_the_rest_from_other_sites(
+    tmp_path: Path,
+) -> None:
+    with brokers(tmp_path, Mosquitto, Mosquitto) as (one, other):
+        keep(one, "a-long-one", bytes(2000))
+        keep(one, "short", b"x")
+        with (
+            site(one.folder, one, tables="[limits]\npacket = 1024") as here,
+            site(other.folder, other) as there,
+        ):
+            join(here, there)
+            has(there, short=b"x")
+
+
 def test_echo_messages_of_a_time_server_stay_on_their_site_also_retained(two: list[Site]) -> None:
     here, there = two
     keep(here, "mqtick/f/0/c1", bytes([0x15]) + bytes(31))

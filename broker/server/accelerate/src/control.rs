@@ -52,6 +52,12 @@ impl Control {
         })
     }
 
+    /// Whether somebody has not said all yet: look again soon.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Answer what was asked; nobody is waited for.
     pub fn serve(&mut self, mut answer: impl FnMut(&str) -> Option<String>) {
         while let Ok((stream, _)) = self.listener.accept() {

@@ -5,6 +5,7 @@ use crate::cooperation::Source;
 use crate::manager::HIGH;
 use crate::node::{Key, Message, Node};
 use crate::residence::{self, Came, Residence};
+use crate::retained::Entry;
 use crate::sessions::{FOR_EVER, Sessions};
 use mqtick_access::{Action, Rules};
 use mqtick_broker::residence::{Arrived, TRAILER, has_trailer};
@@ -63,6 +64,15 @@ struct Will {
     message: Message,
 }
 
+/// A message above QoS 0 that the broker has not answered.
+struct Unanswered {
+    /// Those that came before it have lower ones.
+    number: u64,
+    message: Message,
+    /// What was retained before it.
+    before: Option<Entry>,
+}
+
 /// What is known of a client.
 pub struct Paired {
     token: u64,
@@ -77,8 +87,9 @@ pub struct Paired {
     most_aliases: u16,
     asked: HashMap<u16, Asked>,
     /// Messages above QoS 0 for other sites, which the broker has not answered, and their octets.
-    unanswered: HashMap<u16, Message>,
+    unanswered: HashMap<u16, Unanswered>,
     unanswered_octets: usize,
+    last_number: u64,
     /// Acknowledgements that wait for other sites.
     held: HashMap<u16, Vec<u8>>,
     is_up: bool,
@@ -142,6 +153,7 @@ impl Paired {
             asked: HashMap::new(),
             unanswered: HashMap::new(),
             unanswered_octets: 0,
+            last_number: 0,
             held: HashMap::new(),
             is_up: false,
         }
@@ -248,11 +260,16 @@ impl Paired {
         }
         if stays || !site.allows(&self.user, name, topic) {
             if publish.retain {
-                let retained = &mut site.node.retained;
-                retained.published(topic, publish.payload, now_us(), true);
+                site.node.retained.stays(topic, publish.payload);
             }
             return Ok(Next::Relay);
         }
+        let is_kept = publish.retain && !topic.starts_with('$'); // for sites that join later
+        // In the order in which the broker gets them, whenever it answers.
+        let (stamp, before) = match is_kept {
+            true => (site.node.retained).published(topic, publish.payload, now_us()),
+            false => (0, None),
+        };
         let came_s = site.now_s;
         let times = &site.residence;
         let make = || {
@@ -269,18 +286,23 @@ impl Paired {
                 user: self.user.clone(),
                 client: name.into(),
                 arrived: None,
-                stamp: if publish.retain { now_us() } else { 0 },
+                stamp,
                 kept: false,
             };
             residence::set_aside(&mut message, times, arrived);
             message
         };
-        let is_kept = publish.retain && !topic.starts_with('$'); // for sites that join later
         if goes_on || (sure && is_kept) {
             let message = make();
             self.unanswered_octets += octets(&message);
-            if let Some(before) = self.unanswered.insert(publish.id, message) {
-                self.unanswered_octets -= octets(&before);
+            self.last_number += 1;
+            let one = Unanswered {
+                number: self.last_number,
+                message,
+                before,
+            };
+            if let Some(before) = self.unanswered.insert(publish.id, one) {
+                self.unanswered_octets -= octets(&before.message);
             }
         } else if !sure {
             let client = &self.client;
@@ -326,8 +348,22 @@ impl Paired {
     /// The broker has answered a message above QoS 0: it goes to other sites now, unless it was
     /// refused. Which one it is, if those have to confirm it.
     fn answered(&mut self, id: u16, is_taken: bool, site: &mut Site) -> Option<Key> {
-        let message = self.unanswered.remove(&id)?;
+        let one = self.unanswered.remove(&id)?;
+        let message = one.message;
         self.unanswered_octets -= octets(&message);
+        if message.retain && !is_taken {
+            let retained = &mut site.node.retained;
+            retained.refused(&message.topic, message.stamp, one.before);
+            // Those behind it, which may be refused as well, have replaced it.
+            for later in self.unanswered.values_mut() {
+                let is_next = |before: &Entry| before.has(message.stamp);
+                if later.message.topic == message.topic
+                    && later.before.as_ref().is_some_and(is_next)
+                {
+                    later.before = one.before;
+                }
+            }
+        }
         let (topic, client) = (message.topic.clone(), Arc::clone(&self.client));
         let (qos, retain) = (message.qos, message.retain);
         let publish = || site.node.publish(&topic, qos, retain, &client, || message);
@@ -425,24 +461,30 @@ impl Paired {
         }
         // What a client sent before it left, its broker gets. Where that has gone without an answer,
         // the client sends it again, if it wants to be sure.
-        let mut unanswered: Vec<u16> = self.unanswered.keys().copied().collect();
+        let unanswered = self.unanswered.iter();
+        let mut unanswered: Vec<(u64, u16)> =
+            unanswered.map(|(id, one)| (one.number, *id)).collect();
         unanswered.sort_unstable();
-        for id in unanswered {
+        for (_, id) in unanswered {
             self.answered(id, has_left, site);
             if !has_left {
                 site.sessions.release(&self.client, id);
             }
         }
-        if let Some(will) = self.will
-            && site.allows(&self.user, &will.message.client, &will.message.topic)
-        {
-            let delay_s = will.delay_s.min(self.expiry_s);
-            match (delay_s, site.sessions.successor(&self.client, self.token)) {
-                (0, _) | (_, Some(false)) => publish_will(site, will.message),
-                (_, Some(true)) => {} // it is back in time
-                (_, None) => {
-                    let at_s = site.now_s + u64::from(delay_s);
-                    site.sessions.keep_will(&self.client, at_s, will.message);
+        if let Some(Will { delay_s, message }) = self.will {
+            let delay_s = delay_s.min(self.expiry_s);
+            if !site.allows(&self.user, &message.client, &message.topic) {
+                if message.retain {
+                    site.node.retained.stays(&message.topic, &message.payload);
+                }
+            } else {
+                match (delay_s, site.sessions.successor(&self.client, self.token)) {
+                    (0, _) | (_, Some(false)) => publish_will(site, message),
+                    (_, Some(true)) => {} // it is back in time
+                    (_, None) => {
+                        let at_s = site.now_s + u64::from(delay_s);
+                        site.sessions.keep_will(&self.client, at_s, message);
+                    }
                 }
             }
         }
@@ -492,11 +534,16 @@ pub fn publish_will(site: &mut Site, message: Message) {
     let mut message = message;
     residence::set_aside(&mut message, &site.residence, None);
     message.came_s = site.now_s;
-    message.stamp = now_us();
+    if message.retain && !message.topic.starts_with('$') {
+        let retained = &mut site.node.retained;
+        (message.stamp, _) = retained.published(&message.topic, &message.payload, now_us());
+    }
     let (topic, client) = (message.topic.clone(), message.client.clone());
     let (qos, retain) = (message.qos, message.retain);
     site.node.publish(&topic, qos, retain, &client, || message);
 }
 
+#[cfg(test)]
+mod publish_tests;
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,7 @@ use rustls::ClientConfig;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -41,6 +42,7 @@ const READ: usize = 1 << 16;
 const TURNS: usize = 8; // reads until others have their turn
 const DRAIN_S: u64 = 5;
 const LISTENERS: u64 = 1 << 62; // their tokens
+const BESIDE: u64 = u64::MAX - 2; // of what is none of a node's business
 
 /// Hashes tokens: they count up, and nobody else chooses them.
 #[derive(Default)]
@@ -327,12 +329,24 @@ impl Manager {
         self.flush();
     }
 
-    /// Serve whatever is ready, or comes within so many milliseconds.
-    pub fn turn(&mut self, milliseconds: u16) {
+    /// Have a turn end where there is something to read here, too.
+    ///
+    /// # Errors
+    /// What the system has no room for.
+    pub fn watch(&self, file: impl AsFd) -> Result<(), String> {
+        let watched = self.poller.add(file, BESIDE);
+        watched.map_err(|error| error.to_string())
+    }
+
+    /// Serve whatever is ready, or comes within so many milliseconds and this second. Whether there is
+    /// something to read where [`Self::watch`] looks.
+    pub fn turn(&mut self, milliseconds: u16) -> bool {
         let mut events = std::mem::take(&mut self.events);
         let has_work = self.site.sessions.is_leaving();
-        self.poller
-            .wait(&mut events, if has_work { 0 } else { milliseconds });
+        let left = 1000 - self.start.elapsed().subsec_millis() as u16; // at least 1
+        let wait = if has_work { 0 } else { milliseconds.min(left) };
+        self.poller.wait(&mut events, wait);
+        let mut is_asked = false;
         let now_s = self.start.elapsed().as_secs();
         if now_s != self.site.now_s {
             self.site.now_s = now_s;
@@ -341,6 +355,7 @@ impl Manager {
         for (token, flags) in events.drain(..) {
             match token {
                 mqtick_broker::poller::CALLED => self.found(),
+                BESIDE => is_asked = true,
                 LISTENERS.. => self.accept(token),
                 _ => self.ready(token, flags),
             }
@@ -352,6 +367,7 @@ impl Manager {
         }
         self.act();
         self.flush();
+        is_asked
     }
 
     fn tick(&mut self, now_s: u64) {

@@ -21,13 +21,12 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const PROGRAM: &str = "mqtick-join";
-// Questions, signals and the supervisor wait so long at most: while messages flow, looking for them in
-// each turn would cost more system calls than the messages do.
-const BESIDE_MS: u16 = 20;
-const BESIDE: Duration = Duration::from_millis(BESIDE_MS as u64);
+const SECOND_MS: u16 = 1000;
+// Who asks for the status has not said all: the rest is looked for so often.
+const HALF_ASKED_MS: u16 = 20;
 
 const USAGE: &str = "\
 Usage: mqtick-join --broker HOST[:PORT] [--listen ADDRESS:PORT] [--neighbour HOST[:PORT]]... [OPTION]...
@@ -326,17 +325,21 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     let (mut told, mut second) = (Instant::now(), 0);
     let mut before = BTreeMap::new();
     let lines = lines || std::io::stdout().is_terminal();
-    let mut looked = Instant::now();
+    manager.watch(&signals)?;
+    control.iter().try_for_each(|one| manager.watch(one))?;
+    let beat = |told: Instant| heartbeat.is_some_and(|every| told.elapsed() >= every);
+    let beat_ms = heartbeat.map_or(SECOND_MS, |every| every.as_millis().min(1000) as u16);
     loop {
-        manager.turn(BESIDE_MS);
-        if looked.elapsed() < BESIDE {
-            continue;
+        let is_half = control.as_ref().is_some_and(Control::is_waiting);
+        let most_ms = if is_half { HALF_ASKED_MS } else { beat_ms };
+        let is_asked = manager.turn(most_ms);
+        if !is_asked && !is_half && !beat(told) && manager.site.now_s == second {
+            continue; // while messages flow, to look would cost more system calls than they do
         }
-        looked = Instant::now();
         if let Some(control) = &mut control {
             control.serve(|question| Some(reply(&mut manager, question)));
         }
-        if heartbeat.is_some_and(|every| told.elapsed() >= every) {
+        if beat(told) {
             supervisor::tell("WATCHDOG=1");
             told = Instant::now();
         }

@@ -4,26 +4,42 @@
 //! its clock, and above the stamp of what was there before, so that what comes after something wins
 //! even where a clock is wrong. The higher stamp wins everywhere. What a node found at its broker,
 //! and never saw being published, has the stamp 0: it gives way to what some node saw, and of two
-//! such ones each site keeps its own. An empty message, which deletes, has a stamp like any other.
+//! such ones each site keeps its own. Of two with the same stamp, which nodes gave at once, the hash of the
+//! content decides. An empty message, which deletes, has a stamp like any other.
 //!
 //! Contents stay at the broker: here are topics, and a hash of each content.
 
 use crate::node::Message;
-use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hasher};
 
 const MOST_GONE: usize = 10_000; // deletions that are remembered
-const OF_ENTRY: usize = 96; // octets, beside the topic
+const OF_ENTRY: usize = 128; // octets, beside the topic
 
+/// What is known of one topic.
 #[derive(Clone, Copy)]
-struct Entry {
+pub struct Entry {
     stamp: u64,
     content: u64,
     /// The reading of the broker in which, or after which, it was last known to be right.
     reading: u64,
-    is_gone: bool,
-    /// It is not for other sites.
-    stays: bool,
+    /// Which of the deletions it is, or 0.
+    gone: u64,
+    /// A content that the broker may have instead, and that is not for other sites.
+    stays: Option<u64>,
+}
+
+impl Entry {
+    /// Whether it has this stamp.
+    #[must_use]
+    pub fn has(&self, stamp: u64) -> bool {
+        self.stamp == stamp
+    }
+
+    /// Nothing is known of it but what is not for other sites.
+    fn is_nothing(&self) -> bool {
+        self.stays == Some(self.content)
+    }
 }
 
 /// How a message that came from another site compares with what is here.
@@ -46,7 +62,8 @@ pub struct Retained {
     /// Messages of topics for which there was no room.
     pub unknown: u64,
     all: HashMap<Box<str>, Entry>,
-    gone: VecDeque<Box<str>>,
+    gone: BTreeMap<u64, Box<str>>,
+    deletions: u64,
     octets: usize,
     reading: u64,
 }
@@ -58,16 +75,18 @@ impl Default for Retained {
             is_known: false,
             unknown: 0,
             all: HashMap::new(),
-            gone: VecDeque::new(),
+            gone: BTreeMap::new(),
+            deletions: 0,
             octets: 0,
             reading: 0,
         }
     }
 }
 
+/// The same on all machines.
 fn hash(content: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    content.hash(&mut hasher);
+    hasher.write(content);
     hasher.finish()
 }
 
@@ -84,16 +103,27 @@ impl Retained {
         self.all.is_empty()
     }
 
-    fn set(&mut self, topic: &str, stamp: u64, payload: &[u8], stays: bool) -> bool {
+    fn set(&mut self, topic: &str, stamp: u64, payload: &[u8]) -> bool {
         let entry = Entry {
             stamp,
             content: hash(payload),
             reading: self.reading,
-            is_gone: payload.is_empty(),
-            stays,
+            gone: u64::from(payload.is_empty()),
+            stays: None,
         };
-        let was_gone = if let Some(here) = self.all.get_mut(topic) {
-            std::mem::replace(here, entry).is_gone
+        self.put(topic, entry)
+    }
+
+    /// Write an entry down; whether there is room.
+    fn put(&mut self, topic: &str, entry: Entry) -> bool {
+        let mut entry = entry;
+        if entry.gone > 0 {
+            self.deletions += 1;
+            entry.gone = self.deletions;
+        }
+        if let Some(here) = self.all.get_mut(topic) {
+            self.gone.remove(&here.gone);
+            *here = entry;
         } else {
             if self.octets + topic.len() + OF_ENTRY > self.most_octets {
                 self.unknown += 1;
@@ -101,38 +131,76 @@ impl Retained {
             }
             self.octets += topic.len() + OF_ENTRY;
             self.all.insert(topic.into(), entry);
-            false
-        };
-        if entry.is_gone && !was_gone {
-            self.gone.push_back(topic.into());
+        }
+        if entry.gone > 0 {
+            self.gone.insert(entry.gone, topic.into());
             if self.gone.len() > MOST_GONE
-                && let Some(oldest) = self.gone.pop_front()
-                && self.all.get(&oldest).is_some_and(|one| one.is_gone)
+                && let Some(oldest) = self.gone.first_entry().map(|one| one.get().clone())
             {
-                self.all.remove(&oldest);
-                self.octets -= oldest.len() + OF_ENTRY;
+                self.forget(&oldest);
             }
         }
         true
     }
 
-    /// A client of this site published it now, as this node's clock says in us; `stays`: not for
-    /// other sites. Its stamp.
-    pub fn published(&mut self, topic: &str, payload: &[u8], now_us: u64, stays: bool) -> u64 {
-        let here = self.all.get(topic).map_or(0, |one| one.stamp);
+    fn forget(&mut self, topic: &str) {
+        if let Some(one) = self.all.remove(topic) {
+            self.gone.remove(&one.gone);
+            self.octets -= topic.len() + OF_ENTRY;
+        }
+    }
+
+    /// A client of this site published it now, as this node's clock says in us. Its stamp, and what
+    /// was known before.
+    pub fn published(&mut self, topic: &str, payload: &[u8], now_us: u64) -> (u64, Option<Entry>) {
+        let before = self.all.get(topic).copied();
+        let here = before.map_or(0, |one| one.stamp);
         let stamp = now_us.max(here.saturating_add(1));
-        self.set(topic, stamp, payload, stays);
-        stamp
+        self.set(topic, stamp, payload);
+        (stamp, before)
+    }
+
+    /// The broker refused what had this stamp: what was known before is, unless there is news.
+    pub fn refused(&mut self, topic: &str, stamp: u64, before: Option<Entry>) {
+        match before {
+            _ if !self.all.get(topic).is_some_and(|one| one.has(stamp)) => {}
+            Some(before) => {
+                self.put(topic, before);
+            }
+            None => self.forget(topic),
+        }
+    }
+
+    /// A client published what is not for other sites: the broker may have it, or refuse it without a
+    /// word. So it changes nothing of what is known.
+    pub fn stays(&mut self, topic: &str, payload: &[u8]) {
+        let content = hash(payload);
+        match self.all.get_mut(topic) {
+            _ if payload.is_empty() => {}
+            Some(here) if here.content == content => {}
+            Some(here) => here.stays = Some(content),
+            None => {
+                self.set(topic, 0, payload);
+                let new = self.all.get_mut(topic);
+                new.into_iter().for_each(|new| new.stays = Some(content));
+            }
+        }
     }
 
     /// It came from another site; `kept`: as one of those that were there before.
     pub fn came(&mut self, message: &Message) -> Came {
         let here = self.all.get(&*message.topic).copied();
-        if here.is_some_and(|here| message.stamp <= here.stamp) {
+        let here = here.filter(|here| !here.is_nothing());
+        let content = hash(&message.payload);
+        let is_older = |here: Entry| match message.stamp {
+            0 => true,
+            stamp => (stamp, content) <= (here.stamp, here.content),
+        };
+        if here.is_some_and(is_older) {
             return Came::Older;
         }
-        let has_room = self.set(&message.topic, message.stamp, &message.payload, false);
-        let is_same = |here: Entry| here.content == hash(&message.payload);
+        let has_room = self.set(&message.topic, message.stamp, &message.payload);
+        let is_same = |here: Entry| here.content == content;
         match message.kept {
             // It cannot be known whether something newer is here.
             true if !has_room => Came::Older,
@@ -148,16 +216,20 @@ impl Retained {
 
     /// It has this: with which stamp other sites get it, if they do.
     pub fn found(&mut self, topic: &str, payload: &[u8]) -> Option<u64> {
-        let reading = self.reading;
+        let (reading, content) = (self.reading, hash(payload));
         match self.all.get_mut(topic) {
-            Some(here) if here.content == hash(payload) => {
+            Some(here) if here.stays == Some(content) => {
                 here.reading = reading;
-                (!here.stays).then_some(here.stamp)
+                None
+            }
+            Some(here) if here.content == content => {
+                here.reading = reading;
+                Some(here.stamp)
             }
             // Another one is on its way to the broker.
             Some(here) if here.reading == reading => None,
             // Somebody passed this node by, or the broker did not take what it was given.
-            _ => self.set(topic, 0, payload, false).then_some(0),
+            _ => self.set(topic, 0, payload).then_some(0),
         }
     }
 
@@ -165,7 +237,7 @@ impl Retained {
     pub fn end_reading(&mut self) {
         let (reading, octets) = (self.reading, &mut self.octets);
         self.all.retain(|topic, one| {
-            let stays = one.is_gone || one.reading == reading;
+            let stays = one.gone > 0 || one.reading == reading;
             *octets -= if stays { 0 } else { topic.len() + OF_ENTRY };
             stays
         });
@@ -175,11 +247,9 @@ impl Retained {
     /// What was deleted, and with which stamp.
     #[must_use]
     pub fn deleted(&self) -> Vec<(Box<str>, u64)> {
-        let gone = self.gone.iter().filter_map(|topic| {
-            let one = self.all.get(topic)?;
-            (one.is_gone && !one.stays).then(|| (topic.clone(), one.stamp))
-        });
-        gone.collect()
+        let gone = self.gone.values();
+        gone.filter_map(|topic| Some((topic.clone(), self.all.get(topic)?.stamp)))
+            .collect()
     }
 }
 
@@ -202,7 +272,7 @@ mod tests {
     fn what_was_published_last_wins_also_by_a_clock_that_is_behind() {
         let mut here = Retained::default();
         assert_eq!(here.came(&kept("a", "ahead", 1000)), Came::Newer);
-        assert_eq!(here.published("a", b"now", 10, false), 1001);
+        assert_eq!(here.published("a", b"now", 10).0, 1001);
         assert_eq!(here.came(&kept("a", "ahead", 1000)), Came::Older);
         assert_eq!(here.came(&kept("a", "now", 1002)), Came::Same);
     }
@@ -220,9 +290,9 @@ mod tests {
     #[test]
     fn what_the_broker_lost_comes_again_and_what_was_deleted_does_not() {
         let mut here = Retained::default();
-        here.published("lost", b"x", 5, false);
-        here.published("deleted", b"x", 5, false);
-        here.published("deleted", b"", 6, false);
+        here.published("lost", b"x", 5);
+        here.published("deleted", b"x", 5);
+        here.published("deleted", b"", 6);
         here.begin_reading();
         here.end_reading();
         assert_eq!(here.came(&kept("lost", "x", 5)), Came::Newer);
@@ -233,21 +303,71 @@ mod tests {
     #[test]
     fn what_is_at_the_broker_without_the_nodes_knowledge_goes_on_as_what_was_found() {
         let mut here = Retained::default();
-        here.published("a", b"seen", 5, false);
+        here.published("a", b"seen", 5);
         here.begin_reading();
         assert_eq!(here.found("a", b"past the node"), Some(0));
-        here.published("a", b"on its way", 6, false);
+        here.published("a", b"on its way", 6);
         assert_eq!(here.found("a", b"past the node"), None);
     }
 
     #[test]
-    fn what_is_not_for_other_sites_stays() {
+    fn what_is_not_for_other_sites_stays_and_does_not_touch_what_is() {
         let mut here = Retained::default();
-        here.published("a", b"x", 5, true);
-        here.published("b", b"", 5, true);
+        here.published("a", b"for all", 5);
+        here.published("gone", b"", 5);
+        for topic in ["a", "b", "gone"] {
+            here.stays(topic, b"not for others");
+            here.stays(topic, b"");
+        }
+        here.stays("a", b"for all");
+        here.stays("a", b"not for others");
         here.begin_reading();
-        assert_eq!(here.found("a", b"x"), None);
-        assert!(here.deleted().is_empty());
+        assert_eq!(
+            here.found("a", b"for all"),
+            Some(5),
+            "the broker refused it"
+        );
+        assert_eq!(here.found("a", b"not for others"), None);
+        assert_eq!(here.found("b", b"not for others"), None);
+        here.end_reading();
+        assert_eq!(here.deleted(), [("gone".into(), 5)]);
+        assert_eq!(here.came(&kept("a", "newer", 6)), Came::Newer);
+        assert_eq!(here.came(&kept("b", "found elsewhere", 0)), Came::Newer);
+    }
+
+    #[test]
+    fn two_sites_that_give_the_same_stamp_at_once_keep_the_same() {
+        let (mut one, mut other) = (Retained::default(), Retained::default());
+        for site in [&mut one, &mut other] {
+            site.came(&kept("a", "of a clock that is ahead", 1000));
+        }
+        let stamp = one.published("a", b"x", 10).0;
+        assert_eq!(stamp, other.published("a", b"y", 20).0);
+        let came = [
+            one.came(&kept("a", "y", stamp)),
+            other.came(&kept("a", "x", stamp)),
+        ];
+        assert!(
+            came.contains(&Came::Newer) && came.contains(&Came::Older),
+            "{came:?}"
+        );
+    }
+
+    #[test]
+    fn what_the_broker_refused_leaves_what_was_there_before() {
+        let mut here = Retained::default();
+        here.published("gone", b"", 5);
+        here.published("a", b"x", 5);
+        for topic in ["a", "gone", "new"] {
+            let (stamp, before) = here.published(topic, b"refused", 9);
+            here.refused(topic, stamp, before);
+        }
+        let (stamp, before) = here.published("a", b"refused", 20);
+        here.published("a", b"later", 30);
+        here.refused("a", stamp, before);
+        assert_eq!((here.len(), here.deleted()), (2, vec![("gone".into(), 5)]));
+        here.begin_reading();
+        assert_eq!(here.found("a", b"later"), Some(30));
     }
 
     #[test]
@@ -257,7 +377,7 @@ mod tests {
             ..Retained::default()
         };
         for topic in ["a", "b", "c"] {
-            here.published(topic, b"x", 5, false);
+            here.published(topic, b"x", 5);
         }
         assert_eq!((here.len(), here.unknown), (2, 1));
         assert_eq!(here.came(&kept("c", "y", 6)), Came::Older);
@@ -277,7 +397,9 @@ mod tests {
     fn deletions_are_remembered_up_to_a_number_and_room_is_given_back() {
         let mut here = Retained::default();
         for number in 0..MOST_GONE + 5 {
-            here.published(&number.to_string(), b"", 5, false);
+            here.published(&number.to_string(), b"", 5);
+            here.published("comes and goes", b"here", 5);
+            here.published("comes and goes", b"", 5);
         }
         assert_eq!(here.len(), MOST_GONE);
         assert_eq!(here.deleted().len(), MOST_GONE);

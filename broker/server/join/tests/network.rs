@@ -306,12 +306,13 @@ impl Network {
     fn keep(&mut self, site: usize, topic: &str, payload: Vec<u8>) {
         self.sites[site].keep(topic.into(), payload.clone());
         self.ids += 1; // a clock that all sites share
+        let node = &mut self.sites[site].node;
+        let (stamp, _) = node.retained.published(topic, &payload, self.ids);
         let make = || Message {
             retain: true,
-            stamp: self.ids,
+            stamp,
             ..message(topic, payload, Qos::AtMostOnce)
         };
-        let node = &mut self.sites[site].node;
         node.publish(topic, Qos::AtMostOnce, true, "client", make);
         self.collect(site);
     }

@@ -20,7 +20,7 @@ use crate::{Outcome, system};
 /// Octets that are read at once.
 pub(crate) const READ: usize = 1 << 18;
 /// Sockets that are looked at together.
-pub(crate) const EVENTS: usize = 1024;
+const EVENTS: usize = 1024;
 
 /// All clients of a scenario, connected.
 pub struct Engine {
@@ -31,6 +31,7 @@ pub struct Engine {
     pub(crate) epoll: Epoll,
     pub(crate) reader: Reader,
     pub(crate) piece: Vec<u8>,
+    pub(crate) events: Vec<EpollEvent>,
     pub(crate) process: Option<Process>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) stamped: bool,
@@ -79,6 +80,7 @@ impl Engine {
             epoll,
             reader: Reader::default(),
             piece: vec![0; READ],
+            events: vec![EpollEvent::empty(); EVENTS],
             process: who.process,
             streams: Vec::new(),
             stamped: run.options.kernel_stamps,

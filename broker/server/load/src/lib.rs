@@ -40,6 +40,7 @@ pub mod stamps;
 pub mod stop;
 pub mod tally;
 mod trial;
+pub mod unsent;
 pub mod values;
 pub mod wire;
 

@@ -2,12 +2,12 @@
 
 use mqtick_packet::{AckKind, Packet, Qos, ack};
 use nix::errno::Errno;
-use nix::sys::epoll::EpollEvent;
 use nix::sys::socket::{MsgFlags, getsockopt, recv, send, sockopt};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 use crate::connection::Connection;
-use crate::engine::{EVENTS, Engine, READ};
+use crate::engine::{Engine, READ};
 use crate::sequence::Place;
 use crate::stamps::now_ns;
 use crate::tally::{Tally, record};
@@ -38,14 +38,14 @@ pub(crate) struct Listener {
 impl Engine {
     /// Reads all that has come; returns from how many sockets.
     pub(crate) fn drain(&mut self, wait_ms: u8, tally: &mut Tally) -> Outcome<usize> {
-        let mut events = [EpollEvent::empty(); EVENTS];
-        let count = match self.epoll.wait(&mut events, wait_ms) {
+        let count = match self.epoll.wait(&mut self.events, wait_ms) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(error) => return Err(system("epoll")(error)),
         };
         let now = now_ns();
         let mut piece = std::mem::take(&mut self.piece);
+        let events = std::mem::take(&mut self.events);
         let mut result = Ok(());
         for event in events.iter().take(count) {
             let (place, is_sender) = ((event.data() / 2) as usize, event.data() % 2 == 1);
@@ -63,7 +63,7 @@ impl Engine {
                 break;
             }
         }
-        self.piece = piece;
+        (self.piece, self.events) = (piece, events);
         result.map(|()| count)
     }
 
@@ -168,7 +168,21 @@ impl Engine {
                 used += one.template.length();
                 let qos = one.template.qos();
                 one.acknowledge(qos, id);
-                self.copy(place, stream, number, stamp, tally)?;
+                let mut numbers = number..number + 1;
+                // Those that follow it are counted with it.
+                while !one.latency
+                    && one.connection.sn.is_none()
+                    && let Some(rest) = octets.get(used..)
+                    && let Some((next, number, id)) = one.template.recognise_any(rest)
+                    && (next, number) == (stream, numbers.end)
+                {
+                    used += one.template.length();
+                    one.acknowledge(qos, id);
+                    numbers.end += 1;
+                }
+                while !numbers.is_empty() {
+                    numbers.start += self.copies(place, stream, &numbers, stamp, tally)?;
+                }
                 continue;
             }
             if one.connection.sn.is_some() {
@@ -192,7 +206,7 @@ impl Engine {
                     }
                     let stranger = || one.connection.stranger(&message);
                     let (stream, number) = one.template.read_any(&message).ok_or_else(stranger)?;
-                    self.copy(place, stream, number, stamp, tally)?;
+                    self.copies(place, stream, &(number..number + 1), stamp, tally)?;
                 }
                 Packet::Ack(release) if release.kind == AckKind::Pubrel => {
                     ack(&mut one.answers, version, AckKind::Pubcomp, release.id, 0);
@@ -202,19 +216,19 @@ impl Engine {
         }
     }
 
-    /// Counts a copy.
+    /// Counts copies of messages that follow each other, at least one; returns how many.
     #[inline]
-    fn copy(
+    fn copies(
         &mut self,
         place: usize,
         stream: u32,
-        number: u64,
+        numbers: &Range<u64>,
         stamp: u64,
         tally: &mut Tally,
-    ) -> Outcome<()> {
-        let stream = stream as usize;
+    ) -> Outcome<u64> {
+        let (stream, number) = (stream as usize, numbers.start);
         let Some(one) = self.listeners.get(place) else {
-            return Ok(());
+            return Ok(1);
         };
         let own = stream
             .checked_sub(one.first)
@@ -228,7 +242,7 @@ impl Engine {
         };
         if number < self.base {
             tally.belated += 1;
-            return Ok(());
+            return Ok(1);
         }
         let Some(own) = own.filter(|_| number < end) else {
             return Err(one.connection.named(Failure::Failed(format!(
@@ -236,14 +250,17 @@ impl Engine {
             ))));
         };
         let Some(sequence) = self.sequences.get_mut(one.sequences + own) else {
-            return Ok(());
+            return Ok(1);
         };
         let first = sender.as_ref().map_or(self.base, |sender| sender.first);
         let mut sender = sender;
+        let mut count = 1;
         let is_new = match sequence.take(number) {
             Place::After(gap) => {
+                count = end.min(numbers.end) - number;
+                sequence.follow(count - 1);
                 if let Some(sender) = &mut sender {
-                    sender.passed += gap + 1;
+                    sender.passed += gap + count;
                 }
                 true
             }
@@ -258,26 +275,26 @@ impl Engine {
             }
         };
         let Some(message) = number.checked_sub(first) else {
-            tally.belated += 1;
-            return Ok(());
+            tally.belated += count;
+            return Ok(count);
         };
         if !is_new {
-            return Ok(());
+            return Ok(1);
         }
-        tally.delivered += 1;
+        tally.delivered += count;
         tally.last_ns = tally.last_ns.max(stamp);
-        tally.egress += u64::from(tally.holds(stamp));
+        tally.egress += count * u64::from(tally.holds(stamp));
         if !one.latency {
-            return Ok(());
+            return Ok(count);
         }
         if let Some(apart) = &mut tally.apart {
             apart.heard.push((stream as u32, number, stamp));
-            return Ok(());
+            return Ok(1);
         }
-        let Some(sender) = sender else { return Ok(()) };
+        let Some(sender) = sender else { return Ok(1) };
         sender.read_stamps();
         let Some(sent) = sender.sent.get_mut(message as usize) else {
-            return Ok(());
+            return Ok(1);
         };
         sent.came += 1;
         sent.first = if sent.came == 1 {
@@ -297,10 +314,10 @@ impl Engine {
                 record(&mut tally.skew, sent.last - sent.first);
             }
         }
-        match tally.csv.as_mut() {
-            Some(csv) => csv.received(place, stamp, delay),
-            None => Ok(()),
+        if let Some(csv) = tally.csv.as_mut() {
+            csv.received(place, stamp, delay)?;
         }
+        Ok(1)
     }
 }
 

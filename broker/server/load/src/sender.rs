@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use crate::Outcome;
 use crate::connection::Connection;
 use crate::stamps::SendStamps;
+use crate::unsent::Unsent;
 use crate::wire::{self, Template};
 
 /// Octets that may wait in a publisher before its next message has to wait, too.
@@ -81,9 +82,8 @@ pub struct Sender {
     /// Its connection.
     pub connection: Connection,
     template: Template,
-    packet: Vec<u8>,
     qos: Qos,
-    unsent: Vec<u8>,
+    unsent: Unsent,
     /// When its messages are due, in this trial.
     pub schedule: Schedule,
     /// Number of the trial's first message, and of the next.
@@ -122,10 +122,9 @@ impl Sender {
     ) -> Self {
         let is_datagrams = connection.is_datagrams;
         Self {
-            packet: template.repeated(1),
+            unsent: Unsent::new(template.repeated(1)),
             template,
             qos,
-            unsent: Vec::new(),
             schedule: Schedule::default(),
             first: 0,
             next: 0,
@@ -179,14 +178,16 @@ impl Sender {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let is_answered = self.qos == Qos::AtMostOnce || self.acknowledged >= self.next;
-        is_answered && self.unsent.is_empty() && (self.stamps.is_none() || self.marks.is_empty())
+        is_answered
+            && self.unsent.octets().is_empty()
+            && (self.stamps.is_none() || self.marks.is_empty())
     }
 
     /// Whether the broker takes another message now.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let free = self.qos == Qos::AtMostOnce || self.next - self.acknowledged < self.inflight;
-        free && self.has_window() && self.unsent.len() < MOST_UNSENT
+        free && self.has_window() && self.unsent.octets().len() < MOST_UNSENT
     }
 
     fn has_window(&self) -> bool {
@@ -252,12 +253,11 @@ impl Sender {
     }
 
     fn add(&mut self, due: u64, now: u64) {
-        self.template.number(&mut self.packet, self.next);
-        self.unsent.extend_from_slice(&self.packet);
+        self.template.number(self.unsent.add(), self.next);
         self.next += 1;
         if self.latency {
             if self.stamps.is_some() {
-                let end = self.octets.wrapping_add(self.unsent.len() as u32);
+                let end = self.octets.wrapping_add(self.unsent.octets().len() as u32);
                 self.marks.push_back((end, self.sent.len()));
             }
             let (first, last, came) = (0, 0, 0);
@@ -277,16 +277,17 @@ impl Sender {
     /// # Errors
     /// Where the broker closed.
     pub fn flush(&mut self) -> Outcome<bool> {
-        if self.unsent.is_empty() {
+        let unsent = self.unsent.octets();
+        if unsent.is_empty() {
             return Ok(true);
         }
         let fd = self.connection.stream.as_raw_fd();
         let each = match self.is_datagrams {
-            true => self.packet.len(),
-            false => self.unsent.len(),
+            true => self.unsent.each(),
+            false => unsent.len(),
         };
         let mut sent = 0;
-        for part in self.unsent.chunks(each) {
+        for part in unsent.chunks(each) {
             match send(fd, part, MsgFlags::MSG_NOSIGNAL) {
                 Ok(count) => sent += count,
                 Err(Errno::EAGAIN | Errno::EINTR) => break,
@@ -294,8 +295,8 @@ impl Sender {
             }
         }
         self.octets = self.octets.wrapping_add(sent as u32);
-        self.unsent.drain(..sent);
-        Ok(self.unsent.is_empty())
+        self.unsent.sent(sent);
+        Ok(self.unsent.octets().is_empty())
     }
 
     /// Takes the kernel's stamps of what has left.
@@ -333,7 +334,9 @@ impl Sender {
             Ok(count) if connection.sn.is_some() => {
                 return connection.answer(piece.get(..count).unwrap_or_default());
             }
-            Ok(count) => connection.rest.extend(piece.iter().take(count)),
+            Ok(count) => connection
+                .rest
+                .extend_from_slice(piece.get(..count).unwrap_or_default()),
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
             Err(errno) => return Err(connection.lost(Some(errno))),
         }
@@ -353,13 +356,9 @@ impl Sender {
             match one.kind {
                 _ if one.reason >= 0x80 => return Err(connection.refused(one.reason)),
                 AckKind::Pubrec => {
-                    ack(
-                        &mut self.unsent,
-                        connection.version,
-                        AckKind::Pubrel,
-                        one.id,
-                        0,
-                    );
+                    let (version, id) = (connection.version, one.id);
+                    self.unsent
+                        .add_other(|out| ack(out, version, AckKind::Pubrel, id, 0));
                 }
                 AckKind::Pubcomp => self.acknowledged += 1,
                 _ => return Err(connection.unexpected(&packet)),
@@ -372,14 +371,15 @@ impl Sender {
 
     /// Removes the message that the broker retains, at the end of everything.
     pub fn forget_retained(&mut self, topic: &str) {
-        let mut octets = Vec::new();
         let message = mqtick_packet::Outgoing {
             topic,
             retain: true,
             ..Default::default()
         };
-        mqtick_packet::publish(&mut octets, self.connection.version, &message);
-        self.unsent = octets;
+        let version = self.connection.version;
+        self.unsent.add_other(|out| {
+            mqtick_packet::publish(out, version, &message);
+        });
         let _ = self.flush();
     }
 

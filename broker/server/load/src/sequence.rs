@@ -55,6 +55,11 @@ impl Sequence {
         }
     }
 
+    /// Takes so many that follow the last one.
+    pub fn follow(&mut self, count: u64) {
+        self.next += count;
+    }
+
     /// Gives up the messages from the next one on to `end`; returns how many.
     pub fn skip_to(&mut self, end: u64) -> u64 {
         let skipped = end.saturating_sub(self.next);

@@ -8,8 +8,8 @@ use crate::node::{Link, Message};
 use crate::residence;
 use mqtick_broker::log;
 use mqtick_packet::{
-    ConnectOut, Packet, Publish, Qos, Version, connect, decode, disconnect, frame, pingreq,
-    subscribe,
+    ConnectOut, Packet, Property, Publish, Qos, Version, connect, decode, disconnect, frame,
+    pingreq, subscribe,
 };
 use std::collections::BTreeSet;
 
@@ -95,6 +95,10 @@ impl Manager {
         (self.reader.token, self.reader.version) = (Some(token), version);
         let (user, password) = self.broker_account();
         let with = ConnectOut {
+            // What is longer goes to no other site, and is not to keep the rest from it.
+            properties: &[Property::MaximumPacketSize(
+                self.settings.limits.packet as u32,
+            )],
             clean_start: true,
             keep_alive: KEEP_ALIVE_S,
             client_id: &self.reader.name,

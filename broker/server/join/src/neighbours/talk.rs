@@ -327,7 +327,8 @@ impl Manager {
             let (long, most) = (out.len(), wires.most);
             self.length_said.warn(self.site.now_s, || {
                 format!(
-                    "neighbour {name}: a message on {:?} is dropped: with {long} octets it is longer                      than the {most} that {name} takes; give both the same limits.packet",
+                    "neighbour {name}: a message on {:?} is dropped: with {long} octets it is longer \
+                     than the {most} that {name} takes; give both the same limits.packet",
                     message.topic
                 )
             });

@@ -51,19 +51,11 @@ impl Node {
         let mut to = std::mem::take(&mut self.room);
         to.clear();
         self.algorithm.route(topic, retain, Source::Local, &mut to);
-        let is_for_others = !topic.starts_with('$');
-        let goes = !to.is_empty() && is_for_others;
-        let mut message = (goes || (retain && is_for_others)).then(make);
-        if let Some(message) = message.as_mut().filter(|_| retain) {
-            let now_us = message.stamp;
-            message.stamp = self
-                .retained
-                .published(topic, &message.payload, now_us, false);
-        }
-        let key = message.filter(|_| goes).map(|message| {
+        let goes = !to.is_empty() && !topic.starts_with('$');
+        let key = goes.then(|| {
             self.counters.began += 1;
             let key = self.key(topic, client, qos);
-            self.pass(key, false, &to, Rc::new(message), None, None);
+            self.pass(key, false, &to, Rc::new(make()), None, None);
             key
         });
         self.room = to;

@@ -1,0 +1,128 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use super::*;
+use crate::cooperation::Kind;
+use crate::node::Action;
+use crate::topology::State;
+use mqtick_packet::{ConnectOut, Outgoing, connect, frame};
+
+const MOST: usize = 1 << 16;
+
+fn site() -> Site {
+    Site {
+        node: Node::new(1, "here", Kind::Publications, 30),
+        sessions: Sessions::default(),
+        rules: Rules::open(),
+        waits_for_all: false,
+        waiting: HashMap::new(),
+        denied: 0,
+        residence: Residence::new(Vec::new(), false),
+        came: None,
+        now_s: 0,
+    }
+}
+
+/// Whom the broker has taken.
+fn client(site: &mut Site) -> Paired {
+    let mut octets = Vec::new();
+    let with = ConnectOut {
+        client_id: "client",
+        clean_start: true,
+        ..ConnectOut::default()
+    };
+    connect(&mut octets, Version::V5, &with);
+    let found = frame(&octets, MOST).unwrap().unwrap();
+    let Packet::Connect(connect) = decode(&found, Version::V5).unwrap() else {
+        panic!("it is a CONNECT");
+    };
+    let mut client = Paired::new(1, &connect);
+    let mut connack = Vec::new();
+    mqtick_packet::connack(&mut connack, Version::V5, false, 0, &Default::default());
+    answer(&mut client, site, &connack);
+    client
+}
+
+fn answer(client: &mut Paired, site: &mut Site, octets: &[u8]) {
+    let found = frame(octets, MOST).unwrap().unwrap();
+    client.broker_says(&found, octets, site).unwrap();
+}
+
+fn puback(client: &mut Paired, site: &mut Site, id: u16, reason: u8) {
+    let mut octets = Vec::new();
+    mqtick_packet::ack(&mut octets, Version::V5, AckKind::Puback, id, reason);
+    answer(client, site, &octets);
+}
+
+/// It publishes; `id` 0: with QoS 0.
+fn publish(client: &mut Paired, site: &mut Site, id: u16, retain: bool, payload: &[u8]) {
+    let mut octets = Vec::new();
+    let message = Outgoing {
+        qos: if id > 0 {
+            Qos::AtLeastOnce
+        } else {
+            Qos::AtMostOnce
+        },
+        id,
+        retain,
+        topic: "a",
+        payload,
+        ..Outgoing::default()
+    };
+    mqtick_packet::publish(&mut octets, Version::V5, &message);
+    let found = frame(&octets, MOST).unwrap().unwrap();
+    client.client_says(&found, site).unwrap();
+}
+
+/// Whether it is what this site tells others that it has, as one that a node saw.
+fn is_kept(site: &mut Site, payload: &[u8]) -> bool {
+    site.node.begin_reading();
+    let stamp = site.node.retained.found("a", payload);
+    stamp.is_some_and(|stamp| stamp > 0)
+}
+
+#[test]
+fn what_the_broker_got_last_is_kept_however_late_it_answers() {
+    let mut site = site();
+    let mut client = client(&mut site);
+    publish(&mut client, &mut site, 1, true, b"first");
+    publish(&mut client, &mut site, 0, true, b"second");
+    puback(&mut client, &mut site, 1, 0);
+    assert!(is_kept(&mut site, b"second"));
+}
+
+#[test]
+fn what_the_broker_refused_is_not_kept_nor_what_it_replaced_lost() {
+    let mut site = site();
+    let mut client = client(&mut site);
+    publish(&mut client, &mut site, 0, true, b"there");
+    publish(&mut client, &mut site, 1, true, b"refused");
+    publish(&mut client, &mut site, 2, true, b"refused, too");
+    puback(&mut client, &mut site, 1, 0x87);
+    puback(&mut client, &mut site, 2, 0x87);
+    assert!(is_kept(&mut site, b"there"));
+}
+
+#[test]
+fn what_was_not_answered_before_a_client_left_goes_on_in_its_order() {
+    let mut site = site();
+    site.node.link_up(1, 2, 7, "there");
+    let there = State {
+        node: 2,
+        sequence: 1,
+        name: "there".into(),
+        links: vec![(1, 7)],
+    };
+    site.node.state(1, &there);
+    let mut client = client(&mut site);
+    for (id, payload) in [(65_535, b"first"), (1, b"later")] {
+        publish(&mut client, &mut site, id, false, payload);
+    }
+    client.end(true, &mut site);
+    let mut sent = Vec::new();
+    while let Some(action) = site.node.next_action() {
+        if let Action::Send { message, .. } = action {
+            sent.push(message.payload.clone());
+        }
+    }
+    assert_eq!(sent, [b"first", b"later"]);
+}

@@ -1,0 +1,116 @@
+//! What a publisher has written and its socket has not taken: mostly packets that differ in their
+//! numbers only. Those of one burst stay in their places for the next, and are not copied again.
+
+/// Octets that were sent and stay before others, until all behind them are moved.
+const MOST_SENT: usize = 1 << 16;
+
+/// Octets to be sent.
+#[derive(Debug)]
+pub struct Unsent {
+    packet: Vec<u8>,
+    /// Behind what is to be sent there are only packets.
+    octets: Vec<u8>,
+    from: usize,
+    to: usize,
+    /// Whether all places from the first on are those of packets.
+    is_even: bool,
+}
+
+impl Unsent {
+    /// Nothing; packets will be like this one.
+    #[must_use]
+    pub fn new(packet: Vec<u8>) -> Self {
+        Self {
+            packet,
+            octets: Vec::new(),
+            from: 0,
+            to: 0,
+            is_even: true,
+        }
+    }
+
+    /// Octets of a packet.
+    #[must_use]
+    pub fn each(&self) -> usize {
+        self.packet.len()
+    }
+
+    /// What is to be sent.
+    #[must_use]
+    pub fn octets(&self) -> &[u8] {
+        self.octets.get(self.from..self.to).unwrap_or_default()
+    }
+
+    /// Adds a packet, which is to be numbered.
+    #[inline]
+    pub fn add(&mut self) -> &mut [u8] {
+        let start = self.to;
+        self.to += self.packet.len();
+        if self.octets.len() < self.to {
+            self.octets.truncate(start);
+            self.octets.extend_from_slice(&self.packet);
+        }
+        self.octets.get_mut(start..self.to).unwrap_or_default()
+    }
+
+    /// Adds something else.
+    pub fn add_other(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.octets.truncate(self.to);
+        write(&mut self.octets);
+        self.to = self.octets.len();
+        self.is_even = false;
+    }
+
+    /// So many octets were sent.
+    pub fn sent(&mut self, count: usize) {
+        self.from += count;
+        if self.from == self.to {
+            (self.from, self.to) = (0, 0);
+            if !self.is_even {
+                self.octets.clear();
+                self.is_even = true;
+            }
+        } else if self.from > MOST_SENT {
+            let whole = self.from - self.from % self.packet.len();
+            self.octets.drain(..whole);
+            (self.from, self.to) = (self.from - whole, self.to - whole);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_what_was_added_however_much_a_socket_takes() {
+        for takes in [1, 3, 4, 7, 5000, 100_000] {
+            let mut unsent = Unsent::new(b"abcd".to_vec());
+            let (mut added, mut sent) = (Vec::new(), Vec::new());
+            for number in 0..40_000_u32 {
+                let packet = unsent.add();
+                assert_eq!(&packet[1..], b"bcd");
+                packet[0] = b'A' + (number % 26) as u8;
+                added.extend_from_slice(packet);
+                if number % 1000 == 999 {
+                    unsent.add_other(|octets| octets.extend_from_slice(b"other"));
+                    added.extend_from_slice(b"other");
+                }
+                if number % 3 == 0 {
+                    let count = unsent.octets().len().min(takes);
+                    sent.extend_from_slice(&unsent.octets()[..count]);
+                    unsent.sent(count);
+                }
+            }
+            sent.extend_from_slice(unsent.octets());
+            assert!(sent == added, "{takes} octets at a time");
+            if takes > 5 {
+                assert!(
+                    unsent.octets.len() < 2 * MOST_SENT,
+                    "{}",
+                    unsent.octets.len()
+                );
+            }
+        }
+    }
+}
