@@ -79,7 +79,7 @@ def test_a_client_is_right_within_its_bound_and_says_so(rig: Rig) -> None:
     broker = rig.broker()
     rig.server(broker.url).wait_ready()
     client = rig.client(broker.url)
-    client.wait_synchronised(timeout_s=5.0)
+    client.wait_synchronised()
     client.wait_for(lambda _: client.is_right(within_ns=300 * US), "it is right within 0.3 ms")
     assert client.row()["format"] == "precise"
     assert not client.row()["authenticated"]

@@ -370,7 +370,7 @@ interval_us = 5000
 """
 
 
-def test_limit_drives_several_machines_from_trial_to_trial(stand_in: Rig) -> None:
+def test_limit_drives_several_machines_from_trial_to_trial(stand_in: Rig, tmp_path: Path) -> None:
     scenario = stand_in.command(VARIED)[2]
     command = [program(), "limit", stand_in.url, "--scenario", scenario, "--json"]
     short = ["--trial", "0.4", "--repeats", "2", "--resolution", "20"]
@@ -389,6 +389,9 @@ def test_limit_drives_several_machines_from_trial_to_trial(stand_in: Rig) -> Non
         assert rows["clocks_within_us", pair] >= 250
         assert rows["wire_low_p50_us", pair] < rows["wire_high_p50_us", pair]
     assert not stand_in.agents()
-    done = subprocess.run([*command, "--page", "x"], capture_output=True, text=True, check=False)
+    page = tmp_path / "page.html"
+    command += ["--page", str(page)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "are of one machine" in done.stderr
+    assert not page.exists()

@@ -7,8 +7,8 @@ from pymeasure.instruments.siglenttechnologies.siglent_sds1000xhd import SDS1000
 
 resource, out, *channels = sys.argv[1:]
 # Without a termination character: it stops a read at the first sample that is a line feed. So
-# every answer ends with a time-out, which is set short.
-scope = SDS1000XHD(resource, visa_library="@py", timeout=200)
+# every answer ends with a time-out, which is set short, for a busy machine all the same.
+scope = SDS1000XHD(resource, visa_library="@py", timeout=800)
 scope.adapter.connection.read_termination = "\n"
 scope.adapter.connection.write_termination = "\n"
 found = {}

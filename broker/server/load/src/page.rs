@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 use std::fmt::Write;
 use std::fs::File;
+use std::path::Path;
 
 use crate::report::Report;
 use crate::{Failure, Outcome};
@@ -65,10 +66,14 @@ background:#f5f5f5;padding:1em;font-size:12px}text{font:12px sans-serif;fill:#33
 /// # Errors
 /// Where it cannot.
 pub fn may_write(path: &str) -> Outcome<()> {
+    let was_there = Path::new(path).exists();
     let opened = File::options().create(true).append(true).open(path);
-    opened
-        .map(drop)
-        .map_err(|error| Failure::Use(format!("{path}: {error}.")))
+    opened.map_err(|error| Failure::Use(format!("{path}: {error}.")))?;
+    // A run that ends before it has a page leaves none.
+    if !was_there {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
 }
 
 /// Writes a page.
