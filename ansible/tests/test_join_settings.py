@@ -91,7 +91,7 @@ def test_nodes_with_certificates_authenticate_each_other_by_them(tmp_path: Path)
 
 def test_a_certificate_may_have_another_name_than_its_node(tmp_path: Path) -> None:
     settings, _ = rendered(tmp_path, **CERTIFIED, join_certificate_name="a node")
-    assert settings["neighbours"]["certificate_names"] == ["a node", "a node"]
+    assert settings["neighbours"]["certificate_names"] == ["a node"]
 
 
 def test_without_a_known_authority_nodes_show_no_certificate(tmp_path: Path) -> None:
