@@ -324,7 +324,8 @@ class SensorBroker(MqtickBroker):
         super().__init__(folder, lines)
         self.is_udp, self.address = udp, address
         own = f'[{"udp" if udp else "sn"}]\naddress = "{in_url(address)}:{self.port}"\n'
-        own += 'subnets = ["127.0.0.0/8", "10.0.0.0/8", "::1/128", "fd77::/64"]\n'
+        over_ipv6 = "" if udp else ', "::1/128", "fd77::/64"'
+        own += f'subnets = ["127.0.0.0/8", "10.0.0.0/8"{over_ipv6}]\n'
         self.config.write_text(self.config.read_text() + own)
 
     def command(self) -> list[str]:
