@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 import test_broker_program
+from stepped_clock import stepped_clock
 from test_broker_program import Broker, Launch
 
 from broker.conformance.client import PUBACK, SUBACK, V5, Client, Encoder, Will
@@ -264,39 +265,15 @@ def test_retained_messages_are_bounded_and_who_asks_for_all_waits_alone(launch: 
     assert 980 < len({one.topic for one in late.settle()}) <= 1000
 
 
-STEP = """
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-static volatile long *step_s;
-__attribute__((constructor)) static void begin(void) {
-  int file = open(getenv("MQTICK_STEP"), O_RDONLY);
-  step_s = mmap(0, 4096, PROT_READ, MAP_SHARED, file, 0);
-}
-int clock_gettime(clockid_t clock, struct timespec *now) {
-  int result = (int)syscall(SYS_clock_gettime, clock, now);
-  if (clock == CLOCK_REALTIME && step_s) now->tv_sec += *step_s;
-  return result;
-}
-"""
-
-
 def test_a_step_of_the_clock_ends_no_session_and_no_message(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The system's clock is another one for the broker only, so nobody else is disturbed."""
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler, with which the clock is replaced")
-    (tmp_path / "step.c").write_text(STEP)
-    words = "cc -shared -fPIC -o step.so step.c"
-    subprocess.run(words.split(), cwd=tmp_path, check=True)
-    (tmp_path / "step").write_bytes(bytes(4096))
-    monkeypatch.setenv("MQTICK_STEP", str(tmp_path / "step"))
-    monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "step.so"))
+    clock, environment = stepped_clock(tmp_path)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     broker = launch(first=ONE_THREAD)
     others = others_of(broker)
     kept = [("session_expiry", 3600)]
@@ -308,7 +285,7 @@ def test_a_step_of_the_clock_ends_no_session_and_no_message(
     watcher = broker.client(keep_alive=60)
     watcher.subscribe("will", "second")
     others.sender.publish("a", b"late", qos=1, properties=[("message_expiry", 600)])
-    with (tmp_path / "step").open("r+b") as file, mmap.mmap(file.fileno(), 4096) as step:
+    with clock.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as step:
         for step_s in (86_400, -86_400, 0):
             step[:8] = struct.pack("q", step_s)
             others.are_served()

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from rig import needs_mosquitto
+from stepped_clock import stepped_clock
 from test_load import program
 
 from demo.local_broker import Mosquitto, running
@@ -33,25 +34,6 @@ ramp_up_s = 0
 ramp_down_s = 0
 [[group]]
 interval_us = 10000
-"""
-STEP = """
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-static volatile long *step_s;
-__attribute__((constructor)) static void begin(void) {
-  int file = open(getenv("MQTICK_STEP"), O_RDONLY);
-  step_s = mmap(0, 4096, PROT_READ, MAP_SHARED, file, 0);
-}
-int clock_gettime(clockid_t clock, struct timespec *now) {
-  int result = (int)syscall(SYS_clock_gettime, clock, now);
-  if (clock == CLOCK_REALTIME && step_s) now->tv_sec += *step_s;
-  return result;
-}
 """
 
 
@@ -130,20 +112,14 @@ def test_segments_that_tcp_sends_again_are_told(tmp_path: Path) -> None:
 def test_a_step_of_the_clock_is_told(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler, with which the clock is replaced")
-    (tmp_path / "step.c").write_text(STEP)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", "step.so", "step.c"], cwd=tmp_path, check=True)
-    step = tmp_path / "step"
-    step.write_bytes(bytes(4096))
+    step, environment = stepped_clock(tmp_path)
     file, out = tmp_path / "scenario.toml", tmp_path / "out.csv"
     file.write_text(SCENARIO + "kind = 'latency'\n")
-    environment = {
-        **os.environ,
-        "MQTICK_STEP": str(step),
-        "LD_PRELOAD": str(tmp_path / "step.so"),
-    }
     with running(Mosquitto(tmp_path)) as broker:
         command = [program(), "run", str(file), "--broker", broker.url, "--csv", str(out), "--json"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as load:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=os.environ | environment
+        ) as load:
             while not out.exists() or not out.stat().st_size:
                 assert load.poll() is None
                 time.sleep(0.01)
