@@ -15,7 +15,7 @@ _SOURCE = """
 #include <unistd.h>
 static volatile long *step_s;
 __attribute__((constructor)) static void begin(void) {
-  int file = open(getenv("MQTICK__SOURCE"), O_RDONLY);
+  int file = open(getenv("MQTICK_STEP"), O_RDONLY);
   step_s = mmap(0, 4096, PROT_READ, MAP_SHARED, file, 0);
 }
 int clock_gettime(clockid_t clock, struct timespec *now) {
