@@ -154,7 +154,7 @@ def alone(folder: Path, where: str, *, ipv6: bool = False) -> Iterator[Alone]:
             if is_routed:
                 routes()
         yield place
-        if place.one.process.poll() is None:
+        if hasattr(place, "one") and place.one.process.poll() is None:  # a test may be left out
             place.one.end()
     assert "panicked" not in (folder / "broker.log").read_text()
 

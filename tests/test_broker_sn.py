@@ -500,8 +500,7 @@ def test_what_is_counted_is_in_sys_under_the_names_of_the_specification(broker: 
 def test_prometheus_gets_what_is_counted_under_the_same_names(launch: Launch) -> None:
     metrics = free_port()
     broker = launch(f'[metrics]\naddress = "127.0.0.1:{metrics}"\n')
-    for number in range(2):
-        Sensor(broker).connect(f"sensor-{number}")
+    sensors = [Sensor(broker).connect(f"sensor-{number}") for number in range(2)]
     stranger = Sensor(broker)
     stranger.told(PING)
 
@@ -511,11 +510,13 @@ def test_prometheus_gets_what_is_counted_under_the_same_names(launch: Launch) ->
         pairs = (line.rpartition(" ") for line in lines if line.startswith("mqtick_broker_sn_"))
         return {name: int(value) for name, _, value in pairs}
 
+    def there(found: dict[str, int]) -> tuple[int, int]:
+        return found["mqtick_broker_sn_clients"], found['mqtick_broker_sn_total{what="stranger"}']
+
     deadline_s = time.monotonic() + PATIENCE_S
-    while not (found := values())['mqtick_broker_sn_total{what="stranger"}']:
+    while there(found := values()) != (len(sensors), 1):
         assert time.monotonic() < deadline_s
         time.sleep(0.1)
-    assert found["mqtick_broker_sn_clients"] == 2
     names = {name for row in refused_rows() for name in re.findall(r"`(\w+)`", row)}
     counted = {f'mqtick_broker_sn_total{{what="{name}"}}' for name in names - {"clients"}}
     assert found.keys() == {*counted, "mqtick_broker_sn_clients"}
