@@ -23,6 +23,7 @@ use crate::scenario_run::TOLD;
 use crate::stamps::now_ns;
 use crate::stop::Stop;
 use crate::tally::{Apart, Tally};
+use crate::tls::Pem;
 use crate::{Failure, Outcome};
 
 /// What both ends have to have in common.
@@ -47,6 +48,8 @@ pub struct Task {
     pub v5: bool,
     /// Name and password.
     pub login: Option<(String, Vec<u8>)>,
+    /// Whom to believe and what to show.
+    pub pem: Pem,
     /// What topics begin with.
     pub prefix: String,
     /// How long an answer may take, in s.
@@ -176,6 +179,7 @@ fn work(stop: &Stop, lines: &Receiver<String>) -> Outcome<()> {
     };
     let options = Options {
         broker: task.broker,
+        pem: task.pem,
         version: if task.v5 { Version::V5 } else { Version::V3 },
         prefix: Some(task.prefix),
         patience: Duration::try_from_secs_f64(task.patience_s).unwrap_or(Duration::from_secs(5)),

@@ -7,6 +7,7 @@ use crate::floor::FloorProcess;
 use crate::options::Options;
 use crate::process::{Process, Used, own_ns};
 use crate::report::{Name, Report};
+use crate::scenario::{Kind, Scenario};
 use crate::stop::Stop;
 use crate::{Outcome, limits};
 
@@ -41,6 +42,17 @@ impl Run<'_> {
         self.report
             .note(format!("descriptors: this process may open {limit}."));
         Ok(())
+    }
+
+    /// Says what stamps mean over TLS, where it is spoken and something is stamped.
+    pub fn tell_tls(&mut self, target: &Target, scenario: &Scenario) {
+        let is_stamped = scenario.group.iter().any(|one| one.kind == Kind::Latency);
+        if target.security.is_some() && is_stamped {
+            let text = "stamps over TLS: those of the record that carries a message, when its last \
+                        octet left or came: how long the broker encrypts and decrypts is in the \
+                        latency, and how long mqtick-load does is not.";
+            self.report.note(text.to_owned());
+        }
     }
 
     /// Adds what a block has cost a contestant and us. `copies`: messages delivered in it.
@@ -199,6 +211,7 @@ pub fn contestants(options: &Options) -> Outcome<(Vec<Contestant>, Option<FloorP
         let target = Target {
             who: "floor",
             address: floor.address,
+            security: None,
             login: None,
             udp: options.udp || options.sn,
             sn: false,

@@ -13,7 +13,6 @@ use crate::scenario::{Group, Kind, Scenario};
 use crate::sender::{Sender, Sent};
 use crate::sequence::Sequence;
 use crate::stamps::{Reader, enable};
-use crate::values::{address, broker_of};
 use crate::wire::Template;
 use crate::{Outcome, system};
 
@@ -69,6 +68,7 @@ impl Engine {
     pub fn open(run: &mut Run<'_>, who: &Contestant, scenario: &Scenario) -> Outcome<Self> {
         let target = &who.target;
         run.descriptors(scenario.clients())?;
+        run.tell_tls(target, scenario);
         let _ = set_timerslack(1);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system("epoll"))?;
         let windows = scenario.group.iter().filter(|one| one.window > 0);
@@ -277,12 +277,5 @@ fn targets(target: &Target, brokers: &[String]) -> Outcome<Vec<Target>> {
     if brokers.is_empty() {
         return Ok(vec![target.clone()]);
     }
-    let named = |broker: &String| {
-        let address = address(&broker_of(broker)?)?;
-        Ok(Target {
-            address,
-            ..target.clone()
-        })
-    };
-    brokers.iter().map(named).collect()
+    brokers.iter().map(|broker| target.at(broker)).collect()
 }

@@ -6,6 +6,7 @@ use crate::crew::Crew;
 use crate::engine::Engine;
 use crate::machines;
 use crate::mqttloader::{self, Csv};
+use crate::options::Options;
 use crate::report::Name;
 use crate::scenario::{self, Scenario};
 use crate::stamps::now_ns;
@@ -84,16 +85,22 @@ pub(crate) const LATE: [Name; 5] = percentiles!("late", "the load tool's own lat
 pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     let options = run.options;
     let path = options.file.as_deref().unwrap_or_default();
-    let mut target = options.target()?;
     let mut csv = options.csv.clone();
     let mut patience_s = options.patience.as_secs_f64();
-    let scenario = if path.ends_with(".conf") {
+    let (target, scenario) = if path.ends_with(".conf") {
         let found = mqttloader::parse(&scenario::read(path)?).map_err(|failure| match failure {
             Failure::Use(why) => Failure::Use(format!("{path}: {why}")),
             other => other,
         })?;
-        target.address = options.address_of(&found.broker)?;
-        target.version = found.version;
+        let mut asked = options.clone();
+        if asked.broker == Options::default().broker {
+            asked.broker.clone_from(&found.broker);
+        }
+        if asked.pem.is_empty() {
+            asked.pem = found.pem()?;
+        }
+        asked.version = found.version;
+        let mut target = asked.target()?;
         target.login = found.login.or(target.login);
         patience_s = found.patience_s;
         let name = |folder: &String| Csv::name_in(folder, now_ns());
@@ -102,9 +109,9 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
             .notes
             .into_iter()
             .for_each(|note| run.report.note(note));
-        found.scenario
+        (target, found.scenario)
     } else {
-        Scenario::load(path)?
+        (options.target()?, Scenario::load(path)?)
     };
     let start = now_ns();
     let mut csv = csv.map(|path| Csv::create(&path, start)).transpose()?;

@@ -1,10 +1,7 @@
 //! A publisher of a scenario: sends each message when it is due, and knows when it left.
 
 use mqtick_packet::{AckKind, Packet, Qos, ack};
-use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv, send};
 use std::collections::VecDeque;
-use std::os::fd::AsRawFd;
 
 use crate::Outcome;
 use crate::connection::Connection;
@@ -113,7 +110,7 @@ pub struct Sender {
 impl Sender {
     /// Takes an open connection.
     pub fn new(
-        connection: Connection,
+        mut connection: Connection,
         template: Template,
         qos: Qos,
         copies: usize,
@@ -121,6 +118,12 @@ impl Sender {
         stamps: bool,
     ) -> Self {
         let is_datagrams = connection.is_datagrams;
+        let stamps = (stamps && !is_datagrams)
+            .then(|| SendStamps::new(&connection.stream))
+            .flatten();
+        if let Some(tls) = connection.tls.as_mut().filter(|_| stamps.is_some()) {
+            tls.follow_records();
+        }
         Self {
             unsent: Unsent::new(template.repeated(1)),
             template,
@@ -131,9 +134,7 @@ impl Sender {
             copies,
             latency,
             sent: Vec::new(),
-            stamps: (stamps && !is_datagrams)
-                .then(|| SendStamps::new(&connection.stream))
-                .flatten(),
+            stamps,
             marks: VecDeque::new(),
             octets: 0,
             acknowledged: 0,
@@ -180,6 +181,7 @@ impl Sender {
         let is_answered = self.qos == Qos::AtMostOnce || self.acknowledged >= self.next;
         is_answered
             && self.unsent.octets().is_empty()
+            && self.connection.is_flushed()
             && (self.stamps.is_none() || self.marks.is_empty())
     }
 
@@ -226,12 +228,10 @@ impl Sender {
         }
         while self.has_room() {
             match self.due() {
-                Some(due) if due <= now && self.schedule.is_open() => self.add(due, now),
+                Some(due) if due <= now && self.schedule.is_open() => self.add(1, due, now),
                 Some(due) if due <= now => {
                     let left = self.schedule.most - self.count();
-                    for _ in 0..self.schedule.burst.min(left) {
-                        self.add(now, now);
-                    }
+                    self.add(self.schedule.burst.min(left), now, now);
                     // Each burst is a write of its own.
                     self.rests = self.schedule.window > 0 && self.schedule.interval > 0.0;
                     break;
@@ -252,22 +252,26 @@ impl Sender {
         is_whole.then(|| end.saturating_sub(last.first().map_or(end, |one| one.due)))
     }
 
-    fn add(&mut self, due: u64, now: u64) {
-        self.template.number(self.unsent.add(), self.next);
-        self.next += 1;
-        if self.latency {
+    fn add(&mut self, count: u64, due: u64, now: u64) {
+        let (held, each) = (self.unsent.octets().len(), self.unsent.each());
+        for (packet, number) in self.unsent.add(count as usize).zip(self.next..) {
+            self.template.number(packet, number);
+        }
+        self.next += count;
+        if !self.latency {
+            return;
+        }
+        for place in 1..=count as usize {
             if self.stamps.is_some() {
-                let end = self.octets.wrapping_add(self.unsent.octets().len() as u32);
+                let end = self.octets.wrapping_add((held + place * each) as u32);
                 self.marks.push_back((end, self.sent.len()));
             }
-            let (first, last, came) = (0, 0, 0);
-            let left = now;
             self.sent.push(Sent {
                 due,
-                left,
-                first,
-                last,
-                came,
+                left: now,
+                first: 0,
+                last: 0,
+                came: 0,
             });
         }
     }
@@ -279,24 +283,25 @@ impl Sender {
     pub fn flush(&mut self) -> Outcome<bool> {
         let unsent = self.unsent.octets();
         if unsent.is_empty() {
-            return Ok(true);
+            return Ok(self.connection.is_flushed()
+                || self.connection.send(&[])? == 0 && self.connection.is_flushed());
         }
-        let fd = self.connection.stream.as_raw_fd();
-        let each = match self.is_datagrams {
+        // A datagram for each message; where there are stamps, a record of TLS for each.
+        let each = match self.is_datagrams || self.stamps.is_some() && self.connection.tls.is_some()
+        {
             true => self.unsent.each(),
             false => unsent.len(),
         };
         let mut sent = 0;
         for part in unsent.chunks(each) {
-            match send(fd, part, MsgFlags::MSG_NOSIGNAL) {
-                Ok(count) => sent += count,
-                Err(Errno::EAGAIN | Errno::EINTR) => break,
-                Err(errno) => return Err(self.connection.lost(Some(errno))),
+            match self.connection.send(part)? {
+                0 => break,
+                count => sent += count,
             }
         }
         self.octets = self.octets.wrapping_add(sent as u32);
         self.unsent.sent(sent);
-        Ok(self.unsent.octets().is_empty())
+        Ok(self.unsent.octets().is_empty() && self.connection.is_flushed())
     }
 
     /// Takes the kernel's stamps of what has left.
@@ -305,9 +310,12 @@ impl Sender {
             return;
         };
         while let Some((last_octet, stamp)) = stamps.read(&self.connection.stream) {
+            let sent = last_octet.wrapping_add(1);
+            let tls = self.connection.tls.as_mut();
+            let sent = tls.map_or(sent, |tls| tls.plain_of(sent));
             while let Some((end, message)) = self.marks.front().copied() {
                 // Octets are counted in 32 bits, and begin again.
-                if last_octet.wrapping_add(1).wrapping_sub(end).cast_signed() < 0 {
+                if sent.wrapping_sub(end).cast_signed() < 0 {
                     break;
                 }
                 self.marks.pop_front();
@@ -329,17 +337,15 @@ impl Sender {
     /// Where it closed, or answered what nobody asked.
     pub fn read_answers(&mut self, piece: &mut [u8]) -> Outcome<()> {
         let connection = &mut self.connection;
-        match recv(connection.stream.as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT) {
-            Ok(0) => return Err(connection.lost(None)),
-            Ok(count) if connection.sn.is_some() => {
-                return connection.answer(piece.get(..count).unwrap_or_default());
-            }
-            Ok(count) => connection
-                .rest
-                .extend_from_slice(piece.get(..count).unwrap_or_default()),
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
-            Err(errno) => return Err(connection.lost(Some(errno))),
+        let count = connection.receive(piece)?;
+        let came = piece.get(..count).unwrap_or_default();
+        if came.is_empty() {
+            return Ok(());
         }
+        if connection.sn.is_some() {
+            return connection.answer(came);
+        }
+        connection.came(came)?;
         if self.qos != Qos::ExactlyOnce {
             self.acknowledged += connection.acknowledgements()?;
             return Ok(());

@@ -11,11 +11,17 @@ pub const LEAST_SIZE: usize = 8;
 /// Octets of them that say the stream.
 const STREAM: usize = 3;
 
+/// Bits of them that say the number.
+const NUMBER: usize = 8 * (LEAST_SIZE - STREAM);
+
 /// Streams that can be told apart.
 pub const STREAMS: usize = 1 << (8 * STREAM);
 
 /// Octets of the longest packet that a broker can have a reason to send us.
 const LONGEST: usize = 2 << 20;
+
+/// Octets of packets that are compared at once.
+const EXPECTED: usize = 1 << 12;
 
 /// What the rest of a payload is filled with.
 const FILL: u8 = b'.';
@@ -32,6 +38,8 @@ pub struct Template {
     topic: String,
     stream: u32,
     qos: Qos,
+    /// What [`Template::follow`] looks for: packets of which only the numbers change.
+    expected: Vec<u8>,
 }
 
 impl Template {
@@ -77,6 +85,7 @@ impl Template {
             topic: topic.to_owned(),
             stream,
             qos,
+            expected: Vec::new(),
         })
     }
 
@@ -106,6 +115,7 @@ impl Template {
             topic: topic.to_owned(),
             stream: 0,
             qos: Qos::AtMostOnce,
+            expected: Vec::new(),
         })
     }
 
@@ -128,16 +138,22 @@ impl Template {
     }
 
     /// Numbers the packet that `octets` begin with. Packet identifiers follow the numbers.
+    #[inline]
     pub fn number(&self, octets: &mut [u8], sequence: u64) {
-        let at = self.payload_at + STREAM;
-        let [_, _, _, number @ ..] = sequence.to_be_bytes();
-        if let Some(place) = octets.get_mut(at..at + number.len()) {
-            place.copy_from_slice(&number);
-        }
         let id_at = self.id_at.filter(|_| self.numbers_id);
         if let Some(place) = id_at.and_then(|at| octets.get_mut(at..at + 2)) {
             let id = (sequence % u64::from(u16::MAX)) as u16 + 1;
             place.copy_from_slice(&id.to_be_bytes());
+        }
+        self.place_numbers(octets, self.stream, sequence);
+    }
+
+    #[inline]
+    fn place_numbers(&self, octets: &mut [u8], stream: u32, sequence: u64) {
+        let numbers = u64::from(stream) << NUMBER | sequence & ((1 << NUMBER) - 1);
+        let octets = octets.get_mut(self.payload_at..).unwrap_or_default();
+        if let Some(place) = octets.first_chunk_mut() {
+            *place = numbers.to_be_bytes();
         }
     }
 
@@ -169,6 +185,39 @@ impl Template {
         Some((stream, sequence, id))
     }
 
+    /// Counts the packets that `octets` begin with and that are those of a stream's next messages, at
+    /// QoS 0. It may find fewer than there are.
+    pub fn follow(&mut self, octets: &[u8], stream: u32, next: u64) -> u64 {
+        if self.id_at.is_some() {
+            return 0;
+        }
+        let each = self.octets.len();
+        let (mut used, mut count, mut next) = (0, 1, next);
+        let begun = next;
+        while let Some(some) = octets.get(used..used + count * each) {
+            let mut expected = std::mem::take(&mut self.expected);
+            while expected.len() < count * each {
+                expected.extend_from_slice(&self.octets);
+            }
+            for (packet, number) in expected
+                .chunks_exact_mut(each)
+                .zip(next..next + count as u64)
+            {
+                self.place_numbers(packet, stream, number);
+            }
+            let are_they = expected.get(..some.len()) == Some(some);
+            self.expected = expected;
+            if !are_they {
+                break;
+            }
+            (used, next) = (used + some.len(), next + count as u64);
+            if 2 * count * each <= EXPECTED {
+                count *= 2;
+            }
+        }
+        next - begun
+    }
+
     /// Returns the sequence number of a message that came in other octets; None if it is not ours.
     #[must_use]
     pub fn read(&self, message: &Publish<'_>) -> Option<u64> {
@@ -190,9 +239,8 @@ impl Template {
 fn numbers(payload: &[u8], own: &[u8]) -> Option<(u32, u64)> {
     let (number, rest) = payload.split_first_chunk::<LEAST_SIZE>()?;
     let number = u64::from_be_bytes(*number);
-    let bits = 8 * (LEAST_SIZE - STREAM);
     (rest == own.get(LEAST_SIZE..)?).then_some(())?;
-    Some(((number >> bits) as u32, number & ((1 << bits) - 1)))
+    Some(((number >> NUMBER) as u32, number & ((1 << NUMBER) - 1)))
 }
 
 fn payload(size: usize, stream: u32) -> Vec<u8> {
@@ -282,6 +330,38 @@ mod tests {
             assert_eq!(known, number.contains(&place), "octet {place}");
         }
         assert_eq!(template.recognise(&octets[..octets.len() - 1]), None);
+    }
+
+    #[test]
+    fn a_run_of_messages_is_followed_as_far_as_it_is_one() {
+        let sender = template(Version::V5, Qos::AtMostOnce);
+        let each = sender.length();
+        let mut octets = sender.repeated(300);
+        for (packet, number) in octets.chunks_exact_mut(each).zip(65_530..) {
+            sender.number(packet, number);
+        }
+        let mut receiver = Template::new(Version::V5, "a/b", Qos::AtMostOnce, 40, 0).unwrap();
+        // All of it in several steps, each at least one message long.
+        let mut found = 0;
+        while found < 300 {
+            let rest = &octets[found as usize * each..];
+            let more = receiver.follow(rest, 7, 65_530 + found);
+            assert!(more > 0, "after {found}");
+            found += more;
+        }
+        assert_eq!(found, 300);
+        assert_eq!(receiver.follow(&octets, 8, 65_530), 0);
+        assert_eq!(receiver.follow(&octets, 7, 65_531), 0);
+        assert_eq!(receiver.follow(&octets[..each - 1], 7, 65_530), 0);
+        for place in (0..octets.len()).step_by(7) {
+            octets[place] ^= 1;
+            let more = receiver.follow(&octets, 7, 65_530) as usize;
+            assert!(
+                more <= place / each && (more > 0 || place < each),
+                "{place}: {more}"
+            );
+            octets[place] ^= 1;
+        }
     }
 
     #[test]
