@@ -1,6 +1,5 @@
 //! Connections to a broker: opened, accepted, subscribed; each step says clearly what went wrong.
 
-use mqtick_sn::{Code, Message};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
 use std::io::{ErrorKind, Read, Write};
@@ -9,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use mqtick_packet::{
-    AckKind, ConnectOut, Packet, Property, Publish, Qos, Version, connect as connect_packet,
+    AckKind, ConnectOut, Packet, Property, Qos, Version, connect as connect_packet,
     disconnect as disconnect_packet, subscribe as subscribe_packet,
 };
 
@@ -90,7 +89,7 @@ pub struct Connection {
     pub sn: Option<u16>,
     /// Whether each packet is a datagram of its own.
     pub is_datagrams: bool,
-    name: String,
+    pub(crate) name: String,
     patience: Duration,
     /// Which session the broker keeps, and where.
     kept: Option<(Target, String)>,
@@ -134,12 +133,7 @@ impl Connection {
         let expiry = [Property::SessionExpiry(KEPT_S)];
         let id = format!("{}-{name}", target.prefix);
         if target.sn {
-            let code =
-                connection.ask_sensor(&sensor::connect(&id), "CONNACK", |one| match one {
-                    Message::Connack(code) => Some(*code),
-                    _ => None,
-                })?;
-            connection.accepted("the connection", code)?;
+            connection.connect_sensor(&id)?;
             return Ok(connection);
         }
         let mut octets = Vec::new();
@@ -164,11 +158,7 @@ impl Connection {
             _ => None,
         })?;
         if code != 0 {
-            return Err(Failure::Failed(format!(
-                "{}: the broker refused the connection with reason {code:#04x}{}.",
-                connection.name,
-                meaning(code)
-            )));
+            return Err(connection.refused("the connection", code));
         }
         connection.receive_maximum = maximum;
         connection.kept = kept.then(|| (target.clone(), name.to_owned()));
@@ -181,13 +171,7 @@ impl Connection {
     /// As [`Connection::open`]; also where the broker grants another QoS.
     pub fn subscribe(&mut self, filter: &str, qos: Qos) -> Outcome<()> {
         if self.sn.is_some() {
-            let ask = sensor::subscribe(filter);
-            let (id, code) = self.ask_sensor(&ask, "SUBACK", |one| match one {
-                Message::Suback { topic_id, code, .. } => Some((*topic_id, *code)),
-                _ => None,
-            })?;
-            self.sn = Some(id);
-            return self.accepted("the subscription", code);
+            return self.subscribe_sensor(filter);
         }
         let mut octets = Vec::new();
         subscribe_packet(&mut octets, self.version, 1, &[(filter, qos)]);
@@ -198,86 +182,8 @@ impl Connection {
         if code == qos as u8 {
             return Ok(());
         }
-        Err(Failure::Failed(format!(
-            "{}: the broker answered the subscription to {filter} at QoS {} with {code:#04x}{}.",
-            self.name,
-            qos as u8,
-            meaning(code)
-        )))
-    }
-
-    /// Asks a broker of MQTT-SN for the id of a topic.
-    ///
-    /// # Errors
-    /// As [`Connection::open`].
-    pub fn register(&mut self, topic: &str) -> Outcome<u16> {
-        let ask = sensor::register(topic);
-        let (id, code) = self.ask_sensor(&ask, "REGACK", |one| match one {
-            Message::Regack { topic_id, code, .. } => Some((*topic_id, *code)),
-            _ => None,
-        })?;
-        self.sn = Some(id);
-        self.accepted("the topic", code)?;
-        Ok(id)
-    }
-
-    /// Answers what a broker of MQTT-SN asks in the midst of a measurement.
-    ///
-    /// # Errors
-    /// Where something else came.
-    pub fn answer(&self, datagram: &[u8]) -> Outcome<()> {
-        let message = sensor::message(datagram).map_err(|error| self.named(error))?;
-        let answer = sensor::answer(&message).ok_or_else(|| self.surprised(&message))?;
-        match send(
-            self.stream.as_raw_fd(),
-            &sensor::octets(&answer),
-            MsgFlags::MSG_NOSIGNAL,
-        ) {
-            Ok(_) => Ok(()),
-            Err(errno) => Err(self.lost(Some(errno))),
-        }
-    }
-
-    fn surprised(&self, message: &Message<'_>) -> Failure {
-        Failure::Failed(format!(
-            "{}: {message:?} came during the measurement.",
-            self.name
-        ))
-    }
-
-    fn accepted(&self, what: &str, code: Code) -> Outcome<()> {
-        match code {
-            Code::ACCEPTED => Ok(()),
-            Code(code) => Err(Failure::Failed(format!(
-                "{}: the broker refused {what} with code {code}.",
-                self.name
-            ))),
-        }
-    }
-
-    /// Sends a request of MQTT-SN and returns what `take` finds in the answer.
-    fn ask_sensor<T>(
-        &mut self,
-        message: &Message<'_>,
-        wanted: &str,
-        take: impl Fn(&Message<'_>) -> Option<T>,
-    ) -> Outcome<T> {
-        self.stream
-            .write_all(&sensor::octets(message))
-            .map_err(|error| self.broken(wanted, &error))?;
-        let mut piece = [0; 2048];
-        loop {
-            let count = self
-                .stream
-                .read(&mut piece)
-                .map_err(|error| self.broken(wanted, &error))?;
-            let datagram = piece.get(..count).unwrap_or_default();
-            let came = sensor::message(datagram).map_err(|error| self.named(error))?;
-            match take(&came) {
-                Some(found) => return Ok(found),
-                None => self.answer(datagram)?,
-            }
-        }
+        let what = format!("the subscription to {filter} at QoS {}", qos as u8);
+        Err(self.refused(&what, code))
     }
 
     /// Makes the socket one that never waits.
@@ -287,54 +193,6 @@ impl Connection {
     pub fn unblock(&self) -> Outcome<()> {
         let refused = |error| Failure::Failed(format!("{}: {error}.", self.name));
         self.stream.set_nonblocking(true).map_err(refused)
-    }
-
-    /// Makes the failure of a connection that the broker ended while it was needed.
-    #[must_use]
-    pub fn lost(&self, error: Option<Errno>) -> Failure {
-        let why = match error {
-            None | Some(Errno::ECONNRESET | Errno::EPIPE) => {
-                "the broker closed the connection".to_owned()
-            }
-            Some(errno) => format!("the connection broke: {}", errno.desc()),
-        };
-        Failure::Failed(format!("{}: {why} during the measurement.", self.name))
-    }
-
-    /// Makes the failure of a packet that nobody may send here.
-    #[must_use]
-    pub fn unexpected(&self, packet: &Packet<'_>) -> Failure {
-        Failure::Failed(match packet {
-            Packet::Disconnect(one) => format!(
-                "{}: the broker disconnected with reason {:#04x}{}.",
-                self.name,
-                one.reason,
-                meaning(one.reason)
-            ),
-            other => format!("{}: {other:?} came during the measurement.", self.name),
-        })
-    }
-
-    /// Makes the failure of a message that we did not send.
-    #[must_use]
-    pub fn stranger(&self, message: &Publish<'_>) -> Failure {
-        let octets = message.payload.len();
-        let topic = message.topic;
-        let text = format!(
-            "{}: {octets} octets that we never sent came on {topic}.",
-            self.name
-        );
-        Failure::Failed(text)
-    }
-
-    /// Makes the failure of a message that the broker does not take.
-    #[must_use]
-    pub fn refused(&self, reason: u8) -> Failure {
-        Failure::Failed(format!(
-            "{}: the broker refused a message with reason {reason:#04x}{}.",
-            self.name,
-            meaning(reason)
-        ))
     }
 
     /// Takes the PUBACKs out of what has come; returns how many there were.
@@ -351,7 +209,7 @@ impl Connection {
                 // 0x10: nobody has subscribed. It will be counted as lost.
                 Packet::Ack(one) if one.kind == AckKind::Puback && one.reason < 0x80 => count += 1,
                 Packet::Ack(one) if one.kind == AckKind::Puback => {
-                    return Err(self.refused(one.reason));
+                    return Err(self.refused("a message", one.reason));
                 }
                 other => return Err(self.unexpected(&other)),
             }
@@ -359,15 +217,6 @@ impl Connection {
         }
         self.rest.drain(..used);
         Ok(count)
-    }
-
-    /// Puts the connection's name before a failure.
-    #[must_use]
-    pub fn named(&self, failure: Failure) -> Failure {
-        match failure {
-            Failure::Failed(text) => Failure::Failed(format!("{}: {text}", self.name)),
-            other => other,
-        }
     }
 
     /// Sends a request and returns what `take` finds in the answer.
@@ -504,23 +353,6 @@ impl Connection {
     pub fn is_flushed(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.wire.is_empty())
     }
-
-    fn hint(&self) -> &'static str {
-        match &self.tls {
-            Some(tls) if tls.is_handshaking() => " (does it speak TLS at this port?)",
-            _ => "",
-        }
-    }
-
-    fn broken(&self, wanted: &str, error: &std::io::Error) -> Failure {
-        let text = match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                "the broker did not send it in time".to_owned()
-            }
-            _ => format!("the connection broke: {error}{}", self.hint()),
-        };
-        Failure::Failed(format!("{}: waiting for {wanted}: {text}.", self.name))
-    }
 }
 
 impl Drop for Connection {
@@ -540,16 +372,5 @@ impl Drop for Connection {
             // A clean session ends the old one ([MQTT-3.1.2-4]).
             let _ = Self::open(&target, &name, 0);
         }
-    }
-}
-
-/// Says what the reason codes mean that a load meets.
-fn meaning(code: u8) -> &'static str {
-    match code {
-        0x84 => " (this MQTT version is not spoken: see --mqtt)",
-        0x86 | 0x8c => " (wrong user name or password: see --username, --password-file)",
-        0x87 => " (not authorised: see --username, --password-file, and the broker's access list)",
-        0x88 | 0x89 | 0x97 | 0x9f => " (the broker is at a limit of its own)",
-        _ => "",
     }
 }

@@ -60,7 +60,7 @@ fn measure(options: &Options) -> Outcome<()> {
     };
     if !report.is_empty() {
         print(&if options.json {
-            report.json(result.is_ok())
+            format!("{}\n", report.json(result.is_ok()))
         } else {
             report.text()
         })?;

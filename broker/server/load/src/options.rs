@@ -12,9 +12,6 @@ use crate::tls::Pem;
 use crate::values::{broker_of, number, one_of, seconds, tls_host};
 use crate::{Failure, Outcome};
 
-/// Octets of a payload beside which a datagram has room for the topic.
-const LONGEST_OVER_UDP: usize = 1400;
-
 /// How the limit is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Search {
@@ -280,59 +277,6 @@ impl Options {
             "csv" => self.csv = Some(value),
             "connections" => self.connections = number(name, &value, 10, 1_000_000)?,
             _ => self.port = number(name, &value, 0, u16::MAX)?,
-        }
-        Ok(())
-    }
-
-    fn check(&self) -> Outcome<()> {
-        if self.command == Command::Run && self.file.is_none() {
-            let text = "run needs a file: a scenario (.toml) or a mqttloader.conf.";
-            return Err(Failure::Use(text.to_owned()));
-        }
-        if self.command == Command::Pairs && self.burst as u64 > self.window {
-            return Err(Failure::Use(format!(
-                "--burst {} is more than --window {}: a burst has to fit.",
-                self.burst, self.window
-            )));
-        }
-        if self.subscribers * self.messages > 100_000_000 {
-            return Err(Failure::Use(format!(
-                "--subscribers {} times --messages {} is more than 100 million stamps: ask for \
-                 fewer messages and more --repeats.",
-                self.subscribers, self.messages
-            )));
-        }
-        if self.command == Command::Idle && self.broker_pid.is_none() {
-            return Err(Failure::Use(
-                "idle measures a process: name it by --broker-pid.".to_owned(),
-            ));
-        }
-        if self.rate.is_some() && self.burst > 1 {
-            return Err(Failure::Use(
-                "--rate and --burst exclude each other.".to_owned(),
-            ));
-        }
-        let plain = self.qos == Qos::AtMostOnce && self.version == Version::V3;
-        if self.udp && (!plain || self.rate.is_some() || self.username.is_some()) {
-            return Err(Failure::Use(
-                "--udp: MQTT 3.1.1, QoS 0, no accounts, one message at a time.".to_owned(),
-            ));
-        }
-        if self.sn && (self.udp || !plain || self.username.is_some()) {
-            return Err(Failure::Use(
-                "--sn: without --udp, QoS 0, no accounts.".to_owned(),
-            ));
-        }
-        if (self.udp || self.sn) && tls_host(&self.broker).is_some() {
-            return Err(Failure::Use("--udp, --sn: without TLS.".to_owned()));
-        }
-        if (self.udp || self.sn) && self.size > LONGEST_OVER_UDP {
-            return Err(Failure::Use(format!(
-                "--udp, --sn: a datagram holds --size {LONGEST_OVER_UDP} at most."
-            )));
-        }
-        if self.password_file.is_some() && self.username.is_none() {
-            return Err(Failure::Use("--password-file needs --username.".to_owned()));
         }
         Ok(())
     }

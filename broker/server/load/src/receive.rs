@@ -170,7 +170,7 @@ impl Engine {
             };
             if let Some((stream, number, id)) = one.template.recognise_any(rest) {
                 if one.connection.sn.is_some_and(|own| own != id) {
-                    one.connection.answer(rest)?;
+                    one.connection.answer_sensor(rest)?;
                     return Ok(octets.len());
                 }
                 used += one.template.length();
@@ -190,7 +190,7 @@ impl Engine {
             }
             if one.connection.sn.is_some() {
                 if !rest.is_empty() {
-                    one.connection.answer(rest)?;
+                    one.connection.answer_sensor(rest)?;
                 }
                 return Ok(octets.len());
             }

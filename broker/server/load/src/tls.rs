@@ -69,7 +69,9 @@ impl Pem {
             .with_root_certificates(roots);
         let mut made = match (&self.certificate, &self.key) {
             (None, None) => builder.with_no_client_auth(),
-            (Some(certificate), Some(key)) => {
+            (Some(certificate), key) => {
+                // One file may hold both.
+                let key = key.as_ref().unwrap_or(certificate);
                 let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate.as_bytes())
                     .collect::<Result<_, _>>()
                     .map_err(|error| wrong("certificate-file", error.to_string()))?;
@@ -79,8 +81,8 @@ impl Pem {
                     .with_client_auth_cert(chain, key)
                     .map_err(|error| wrong("certificate-file", error.to_string()))?
             }
-            _ => {
-                let text = "--certificate-file and --certificate-key-file need each other.";
+            (None, Some(_)) => {
+                let text = "--certificate-key-file is given without --certificate-file.";
                 return Err(Failure::Use(text.to_owned()));
             }
         };
