@@ -204,6 +204,33 @@ mod tests {
     }
 
     #[test]
+    fn the_stated_interval_holds_the_limit_nineteen_times_of_twenty() {
+        // A splitmix64: the same wavering brokers each time.
+        let mut state = 7_u64;
+        let mut random = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((mixed ^ (mixed >> 31)) >> 40) as f64 / (1 << 24) as f64
+        };
+        for width in [0.0, 0.05, 0.2] {
+            let brokers = 1000;
+            let mut held = 0;
+            for _ in 0..brokers {
+                // In half of the trials it carries this scale.
+                let limit = 1.0 + random();
+                let found = fast(0.02, 5, |scale| {
+                    Ok(scale >= limit * (1.0 + width * (random() - 0.5)))
+                });
+                let found = found.unwrap();
+                held += usize::from((found.scale / limit - 1.0).abs() <= found.uncertainty);
+            }
+            let share = held as f64 / brokers as f64;
+            assert!(share >= 0.94, "wavering by {width}: {share}");
+        }
+    }
+
+    #[test]
     fn a_broker_without_a_limit_in_reach_is_told() {
         for (answer, text) in [(true, "not in reach"), (false, "lost at any rate")] {
             let error = published(|_| Ok(answer)).unwrap_err();
