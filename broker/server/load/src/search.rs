@@ -103,13 +103,9 @@ pub fn fast(
         scales.push(scale);
         at_an_end += usize::from(is_end);
     }
-    let mut sorted = scales.clone();
-    sorted.sort_by(f64::total_cmp);
-    let middle = |place: usize| sorted.get(place).copied().unwrap_or(first);
-    let scale = f64::midpoint(middle((sorted.len() - 1) / 2), middle(sorted.len() / 2));
     let count = scales.len() as f64;
-    let mean = scales.iter().sum::<f64>() / count;
-    let squares: f64 = scales.iter().map(|one| (one - mean).powi(2)).sum();
+    let scale = scales.iter().sum::<f64>() / count;
+    let squares: f64 = scales.iter().map(|one| (one - scale).powi(2)).sum();
     let deviation = (squares / (count - 1.0)).sqrt();
     let student = STUDENT.get(scales.len() - 2).copied().unwrap_or(2.228);
     let spread = student * deviation / count.sqrt() / scale;

@@ -52,7 +52,9 @@ pub struct Sender {
     /// Where in the octets sent each message that has no stamp yet ends.
     marks: VecDeque<(u32, usize)>,
     octets: u32,
+    /// Acknowledgements that came, and how many messages are not waited for any more.
     acknowledged: u64,
+    given_up: u64,
     inflight: u64,
     /// Copies of all messages so far that have come, or were passed by later ones.
     pub passed: u64,
@@ -93,6 +95,7 @@ impl Sender {
             marks: VecDeque::new(),
             octets: 0,
             acknowledged: 0,
+            given_up: 0,
             // Packet identifiers are 16 bits; MQTT 5 lets the broker take fewer at once.
             inflight: u64::from(connection.receive_maximum).min(60_000),
             passed: 0,
@@ -133,8 +136,7 @@ impl Sender {
     /// Whether all has left, with a stamp, and has been acknowledged.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let is_answered = self.qos == Qos::AtMostOnce || self.acknowledged >= self.next;
-        is_answered
+        self.unanswered() == 0
             && self.unsent.octets().is_empty()
             && self.connection.is_flushed()
             && (self.stamps.is_none() || self.marks.is_empty())
@@ -143,8 +145,9 @@ impl Sender {
     /// Whether the broker takes another message now.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        let free = self.qos == Qos::AtMostOnce || self.next - self.acknowledged < self.inflight;
-        free && self.has_window() && self.unsent.octets().len() < MOST_UNSENT
+        self.unanswered() < self.inflight
+            && self.has_window()
+            && self.unsent.octets().len() < MOST_UNSENT
     }
 
     fn has_window(&self) -> bool {
@@ -156,12 +159,26 @@ impl Sender {
     #[must_use]
     pub fn on_way(&self) -> u64 {
         let passed = self.passed.checked_div(self.copies as u64);
-        let done = passed.unwrap_or(self.next);
-        let done = match self.qos {
-            Qos::AtMostOnce => done,
-            _ => done.min(self.acknowledged),
-        };
-        self.next.saturating_sub(done)
+        let unheard = self.next.saturating_sub(passed.unwrap_or(self.next));
+        unheard.max(self.unanswered())
+    }
+
+    /// Messages of which acknowledgements have not come.
+    fn unanswered(&self) -> u64 {
+        match self.qos {
+            Qos::AtMostOnce => 0,
+            // Those of what was given up may come after it.
+            _ => self
+                .next
+                .saturating_sub(self.acknowledged.max(self.given_up)),
+        }
+    }
+
+    /// Has its next message be of this number.
+    pub fn renumber(&mut self, next: u64) {
+        self.acknowledged += next.saturating_sub(self.next);
+        self.next = next;
+        self.give_up();
     }
 
     /// Returns when the next message is due; None where there is none any more.
@@ -346,7 +363,7 @@ impl Sender {
 
     /// Gives up what was not acknowledged or has not come: the window is empty.
     pub fn give_up(&mut self) {
-        self.acknowledged = self.next;
+        self.given_up = self.next;
         self.passed = self.next * self.copies as u64;
         self.rests = true;
     }

@@ -10,6 +10,7 @@ use std::collections::BinaryHeap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::clocks::Look;
 use crate::contest::Meter;
 use crate::engine::Engine;
 use crate::machine::Machine;
@@ -120,10 +121,8 @@ impl Engine {
     /// Has each publisher, on whichever machine, begin the trial at the same number.
     fn renumber(&mut self) {
         self.base += MOST_MESSAGES;
-        for one in &mut self.senders {
-            one.next = self.base;
-            one.give_up();
-        }
+        let base = self.base;
+        self.senders.iter_mut().for_each(|one| one.renumber(base));
         self.sequences.fill(Sequence::from(self.base));
     }
 
@@ -198,6 +197,9 @@ impl Engine {
             }
             if moment.duration_since(looked) > Duration::from_millis(20) {
                 looked = moment;
+                if let Some(apart) = tally.apart.as_mut().filter(|one| !one.looks.is_empty()) {
+                    apart.looks.push(Look::take());
+                }
                 if stop.asked() {
                     tally.stopped = true;
                     return Ok(());
