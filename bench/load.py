@@ -91,7 +91,9 @@ def stamps(
     file.write_text(_STAMPED)
     command = [program, "run", str(file), "--csv", str(csv), "--json"]
     at = f"127.0.0.1:{port}"
-    command += ["--broker", at] if ca is None else ["--broker", f"mqtts://{at}", "--ca-file", str(ca)]
+    command += (
+        ["--broker", at] if ca is None else ["--broker", f"mqtts://{at}", "--ca-file", str(ca)]
+    )
     sniffers = Sniffer(outgoing=True), Sniffer()
     packets: tuple[list[Received], list[Received]] = [], []
     with subprocess.Popen(command, stdout=subprocess.PIPE) as load:

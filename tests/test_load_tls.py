@@ -10,11 +10,11 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rig import Authority, needs_mosquitto, needs_openssl, password_file
 from test_load import SCENARIO, Debug, load, program, values
+from test_load_machines import STAND_IN, Rig, executable
 
 from demo.local_broker import Mosquitto, free_port, running
 
@@ -166,6 +166,19 @@ def test_a_file_of_mqttloader_may_ask_for_tls(secured: Secured, tmp_path: Path) 
     )
     result = load("run", str(conf))
     assert (values(result)["lost"], values(result)["egress"] > 0) == (0, True)
+    assert any(RECORDS in note for note in result["notes"])
+
+
+def test_machines_are_given_what_tls_needs(secured: Secured, tmp_path: Path) -> None:
+    executable(tmp_path / "ssh", STAND_IN)
+    rig = Rig(tmp_path, secured.url)
+    command = [*rig.command(), *secured.trust, *secured.shown()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=rig.environment)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    found = values(result)
+    assert (found["lost"], found["unstamped"]) == (0, 0)
+    assert "wire_low_p50_us" in found
     assert any(RECORDS in note for note in result["notes"])
 
 

@@ -140,7 +140,14 @@ impl Engine {
             connection.subscribe(&filter, wanted)?;
             let template = match target.sn {
                 true => Template::of_sensor(topic, 0, group.payload)?,
-                false => Template::new(target.version, topic, qos.min(wanted), group.payload, 0)?,
+                false => Template::new(
+                    target.version,
+                    topic,
+                    qos.min(wanted),
+                    group.payload,
+                    0,
+                    false,
+                )?,
             };
             if latency {
                 self.stamped = self.stamped && enable(&connection.stream);
@@ -182,7 +189,7 @@ impl Engine {
             let mut connection = Connection::open(target, &name, place(self))?;
             let template = match target.sn {
                 true => Template::of_sensor(topic, connection.register(topic)?, group.payload)?,
-                false => Template::new_retained(
+                false => Template::new(
                     target.version,
                     topic,
                     qos,

@@ -22,8 +22,14 @@ pub(crate) fn escaped(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// A moment as date and time, UTC (days to date: the proleptic Gregorian calendar).
+/// A moment as date and time, UTC.
 pub(crate) fn date(at_ns: u64) -> String {
+    let [year, month, day, hour, minute, _] = calendar(at_ns);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}
+
+/// Year, month, day, hour, minute and second of a moment, UTC (the proleptic Gregorian calendar).
+pub(crate) fn calendar(at_ns: u64) -> [u64; 6] {
     let (days, second) = (at_ns / 86_400_000_000_000, at_ns / 1_000_000_000 % 86_400);
     let shifted = days + 719_468;
     let (era, day) = (shifted / 146_097, shifted % 146_097);
@@ -37,11 +43,14 @@ pub(crate) fn date(at_ns: u64) -> String {
     };
     let year = year + era * 400 + u64::from(month <= 2);
     let day = of_year - (153 * from_march + 2) / 5 + 1;
-    format!(
-        "{year}-{month:02}-{day:02} {:02}:{:02} UTC",
+    [
+        year,
+        month,
+        day,
         second / 3600,
-        second / 60 % 60
-    )
+        second / 60 % 60,
+        second % 60,
+    ]
 }
 
 #[cfg(test)]

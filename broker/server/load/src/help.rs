@@ -2,9 +2,9 @@
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-mqtick-load: measure an MQTT broker over TCP or TLS, over UDP (broker/spec/mqtt-udp.md), or over MQTT-SN
+mqtick-load: measure an MQTT broker over TCP, TLS, UDP (broker/spec/mqtt-udp.md) or MQTT-SN
 
-  mqtick-load limit  mqtt[s]://HOST[:PORT] [OPTION]...   how much the broker carries, and how surely
+  mqtick-load limit  mqtt[s]://HOST[:PORT] [OPTION]... how much the broker carries, and how surely
   mqtick-load run    FILE [OPTION]...   a scenario (.toml), or a mqttloader.conf, as it is
   mqtick-load pairs  [OPTION]...   1:1 topics: messages a second, processor time a message
   mqtick-load fanout [OPTION]...   one publisher: delay, first-to-last skew, processor time a copy

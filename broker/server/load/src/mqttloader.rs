@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use crate::format::calendar;
 use crate::scenario::{Group, Kind, Scenario, read};
 use crate::tls::Pem;
 use crate::{Failure, Outcome};
@@ -232,10 +233,12 @@ impl Csv {
         Ok(made)
     }
 
-    /// Returns the name that the other tool would give a file of now.
+    /// Returns the name that the other tool would give a file of now, but in UTC.
     #[must_use]
     pub fn name_in(folder: &str, start_ns: u64) -> String {
-        let name = format!("mqttloader_{}.csv", start_ns / 1_000_000_000);
+        let [year, month, day, hour, minute, second] = calendar(start_ns);
+        let name =
+            format!("mqttloader_{year}{month:02}{day:02}-{hour:02}{minute:02}{second:02}.csv");
         Path::new(folder).join(name).to_string_lossy().into_owned()
     }
 
@@ -364,6 +367,13 @@ mod tests {
     #[test]
     fn an_address_of_ipv6_gets_brackets() {
         assert_eq!(parse("broker = ::1").unwrap().broker, "[::1]:1883");
+    }
+
+    #[test]
+    fn a_csv_is_named_after_its_moment() {
+        // GNU date: `date -u -d @1599643916 +%Y%m%d-%H%M%S`.
+        let name = Csv::name_in("out", 1_599_643_916_416_823_000);
+        assert_eq!(name, "out/mqttloader_20200909-093156.csv");
     }
 
     #[test]

@@ -168,7 +168,7 @@ impl Engine {
             let Some(one) = self.listeners.get_mut(place) else {
                 return Ok(used);
             };
-            if let Some((stream, number, id)) = one.template.recognise_any(rest) {
+            if let Some((stream, number, id)) = one.template.recognise(rest) {
                 if one.connection.sn.is_some_and(|own| own != id) {
                     one.connection.answer_sensor(rest)?;
                     return Ok(octets.len());
@@ -208,7 +208,7 @@ impl Engine {
                         continue;
                     }
                     let stranger = || one.connection.stranger(&message);
-                    let (stream, number) = one.template.read_any(&message).ok_or_else(stranger)?;
+                    let (stream, number) = one.template.read(&message).ok_or_else(stranger)?;
                     self.copies(place, stream, &(number..number + 1), stamp, tally)?;
                 }
                 Packet::Ack(release) if release.kind == AckKind::Pubrel => {

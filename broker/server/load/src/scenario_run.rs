@@ -103,8 +103,11 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         let mut target = asked.target()?;
         target.login = found.login.or(target.login);
         patience_s = found.patience_s;
-        let name = |folder: &String| Csv::name_in(folder, now_ns());
-        csv = csv.or(found.output.as_ref().map(name));
+        if let (None, Some(folder)) = (&csv, &found.output) {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| Failure::Use(format!("{path}: output {folder}: {error}.")))?;
+            csv = Some(Csv::name_in(folder, now_ns()));
+        }
         found
             .notes
             .into_iter()

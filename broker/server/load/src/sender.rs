@@ -82,7 +82,7 @@ impl Sender {
             tls.follow_records();
         }
         Self {
-            unsent: Unsent::new(template.repeated(1)),
+            unsent: Unsent::new(template.packet().to_vec()),
             template,
             qos,
             schedule: Schedule::default(),

@@ -47,15 +47,7 @@ impl Template {
     ///
     /// # Errors
     /// Where MQTT cannot carry such a message.
-    pub fn new(version: Version, topic: &str, qos: Qos, size: usize, stream: u32) -> Outcome<Self> {
-        Self::new_retained(version, topic, qos, size, stream, false)
-    }
-
-    /// The same of a message that the broker may have to retain.
-    ///
-    /// # Errors
-    /// As [`Template::new`].
-    pub fn new_retained(
+    pub fn new(
         version: Version,
         topic: &str,
         qos: Qos,
@@ -131,10 +123,10 @@ impl Template {
         self.octets.len()
     }
 
-    /// Returns the packets of `count` messages, to be numbered.
+    /// Returns the packet, to be numbered.
     #[must_use]
-    pub fn repeated(&self, count: usize) -> Vec<u8> {
-        self.octets.repeat(count)
+    pub fn packet(&self) -> &[u8] {
+        &self.octets
     }
 
     /// Numbers the packet that `octets` begin with. Packet identifiers follow the numbers.
@@ -157,19 +149,11 @@ impl Template {
         }
     }
 
-    /// Looks whether `octets` begin with what was sent, but for its numbers; returns the sequence
-    /// number and the packet identifier (0 at QoS 0; of MQTT-SN, the topic's id).
+    /// Looks whether `octets` begin with what was sent, but for its numbers; returns the stream, the
+    /// sequence number, and the packet identifier (0 at QoS 0; of MQTT-SN, the topic's id).
     #[inline]
     #[must_use]
-    pub fn recognise(&self, octets: &[u8]) -> Option<(u64, u16)> {
-        let (stream, sequence, id) = self.recognise_any(octets)?;
-        (stream == self.stream).then_some((sequence, id))
-    }
-
-    /// The same for a topic with several publishers: returns the stream, too.
-    #[inline]
-    #[must_use]
-    pub fn recognise_any(&self, octets: &[u8]) -> Option<(u32, u64, u16)> {
+    pub fn recognise(&self, octets: &[u8]) -> Option<(u32, u64, u16)> {
         let octets = octets.get(..self.octets.len())?;
         let (head, payload) = octets.split_at_checked(self.payload_at)?;
         let (own_head, own) = self.octets.split_at_checked(self.payload_at)?;
@@ -218,16 +202,10 @@ impl Template {
         next - begun
     }
 
-    /// Returns the sequence number of a message that came in other octets; None if it is not ours.
+    /// Returns stream and sequence number of a message that came in other octets; None if it is not
+    /// ours.
     #[must_use]
-    pub fn read(&self, message: &Publish<'_>) -> Option<u64> {
-        let (stream, sequence) = self.read_any(message)?;
-        (stream == self.stream).then_some(sequence)
-    }
-
-    /// The same for a topic with several publishers: returns the stream and the number.
-    #[must_use]
-    pub fn read_any(&self, message: &Publish<'_>) -> Option<(u32, u64)> {
+    pub fn read(&self, message: &Publish<'_>) -> Option<(u32, u64)> {
         let own = self.octets.get(self.payload_at..)?;
         let same = message.topic == self.topic && message.payload.len() == own.len();
         same.then(|| numbers(message.payload, own))?
@@ -283,7 +261,7 @@ mod tests {
     use super::*;
 
     fn template(version: Version, qos: Qos) -> Template {
-        Template::new(version, "a/b", qos, 40, 7).unwrap()
+        Template::new(version, "a/b", qos, 40, 7, false).unwrap()
     }
 
     #[test]
@@ -291,14 +269,17 @@ mod tests {
         for version in [Version::V3, Version::V5] {
             for (qos, id) in [(Qos::AtMostOnce, 0), (Qos::AtLeastOnce, 66)] {
                 let template = template(version, qos);
-                let mut octets = template.repeated(2);
+                let mut octets = template.packet().repeat(2);
                 template.number(&mut octets, u64::from(u16::MAX) + 65);
-                assert_eq!(template.recognise(&octets), Some((65_600, id)));
+                assert_eq!(template.recognise(&octets), Some((7, 65_600, id)));
                 let (packet, length) = packet(&octets, version).unwrap().unwrap();
                 let Packet::Publish(message) = packet else {
                     panic!("{packet:?}")
                 };
-                assert_eq!((template.read(&message), message.id), (Some(65_600), id));
+                assert_eq!(
+                    (template.read(&message), message.id),
+                    (Some((7, 65_600)), id)
+                );
                 assert_eq!(length, template.length());
             }
         }
@@ -307,13 +288,13 @@ mod tests {
     #[test]
     fn a_message_of_mqtt_sn_is_known_again_by_whatever_id_its_receiver_has() {
         let template = Template::of_sensor("a/b", 7, 40).unwrap();
-        let mut octets = template.repeated(1);
+        let mut octets = template.packet().to_vec();
         template.number(&mut octets, 65_600);
         assert_eq!(octets.len(), 47);
         assert_eq!(octets.get(..7), Some([47, 0x0c, 0, 0, 7, 0, 0].as_slice()));
-        assert_eq!(template.recognise(&octets), Some((65_600, 7)));
+        assert_eq!(template.recognise(&octets), Some((0, 65_600, 7)));
         octets[4] = 9;
-        assert_eq!(template.recognise(&octets), Some((65_600, 9)));
+        assert_eq!(template.recognise(&octets), Some((0, 65_600, 9)));
         octets[2] = 0x20;
         assert_eq!(template.recognise(&octets), None);
     }
@@ -321,12 +302,14 @@ mod tests {
     #[test]
     fn a_changed_message_is_not_ours() {
         let template = template(Version::V3, Qos::AtMostOnce);
-        let octets = template.repeated(1);
+        let octets = template.packet().to_vec();
         for place in 0..octets.len() {
             let mut changed = octets.clone();
             changed[place] ^= 1;
             let number = template.payload_at + STREAM..template.payload_at + LEAST_SIZE;
-            let known = template.recognise(&changed).is_some();
+            let known = template
+                .recognise(&changed)
+                .is_some_and(|(stream, ..)| stream == 7);
             assert_eq!(known, number.contains(&place), "octet {place}");
         }
         assert_eq!(template.recognise(&octets[..octets.len() - 1]), None);
@@ -336,11 +319,12 @@ mod tests {
     fn a_run_of_messages_is_followed_as_far_as_it_is_one() {
         let sender = template(Version::V5, Qos::AtMostOnce);
         let each = sender.length();
-        let mut octets = sender.repeated(300);
+        let mut octets = sender.packet().repeat(300);
         for (packet, number) in octets.chunks_exact_mut(each).zip(65_530..) {
             sender.number(packet, number);
         }
-        let mut receiver = Template::new(Version::V5, "a/b", Qos::AtMostOnce, 40, 0).unwrap();
+        let mut receiver =
+            Template::new(Version::V5, "a/b", Qos::AtMostOnce, 40, 0, false).unwrap();
         // All of it in several steps, each at least one message long.
         let mut found = 0;
         while found < 300 {

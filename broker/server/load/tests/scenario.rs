@@ -163,6 +163,17 @@ fn a_file_of_mqttloader_is_run_and_its_csv_is_written() {
     );
     assert!(error(&output).contains("File exists"), "{}", error(&output));
     fs::remove_file(&csv.0).unwrap();
+    // As with the other tool, its folder need not be there.
+    let folder = format!("{}-folder", csv.path());
+    let other = File::new("output.conf", &format!("{text}output = {folder}\n"));
+    assert_eq!(program(&["run", other.path()]).status.code(), Some(0));
+    let made = fs::read_dir(&folder).unwrap().next().unwrap().unwrap();
+    let name = made.file_name().into_string().unwrap();
+    assert!(
+        name.starts_with("mqttloader_20") && name.ends_with(".csv"),
+        "{name}"
+    );
+    fs::remove_dir_all(&folder).unwrap();
     let output = program(&["run", conf.path(), "--csv", csv.path(), "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", error(&output));
     let written = fs::read_to_string(&csv.0).unwrap();
