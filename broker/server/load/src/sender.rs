@@ -255,8 +255,8 @@ impl Sender {
     pub fn flush(&mut self) -> Outcome<bool> {
         let unsent = self.unsent.octets();
         if unsent.is_empty() {
-            return Ok(self.connection.is_flushed()
-                || self.connection.send(&[])? == 0 && self.connection.is_flushed());
+            self.connection.send(&[])?;
+            return Ok(self.connection.is_flushed());
         }
         // A datagram for each message; where there are stamps, a record of TLS for each.
         let each = match self.is_datagrams || self.stamps.is_some() && self.connection.tls.is_some()

@@ -319,3 +319,72 @@ fn why(error: &rustls::Error) -> String {
     };
     format!("{error} ({remedy})")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn begun() -> Tls {
+        let configuration = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        Tls::new(&Security {
+            configuration: Arc::new(configuration),
+            name: ServerName::try_from("a.b").unwrap(),
+        })
+        .unwrap()
+    }
+
+    proptest! {
+        // Each begins a handshake, which takes its time in a debug build.
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn whatever_comes_is_refused_or_waited_for(
+            head in prop::sample::select(vec![
+                vec![], vec![0x16, 3, 3], vec![0x16, 3, 3, 0, 0], vec![0x15, 3, 3, 0, 2],
+                vec![0x17, 3, 3, 0, 9], vec![0x16, 3, 3, 0, 4, 2, 0, 0, 0],
+            ]),
+            octets in prop::collection::vec(any::<u8>(), 0..3000),
+        ) {
+            let (mut tls, mut plain) = (begun(), Vec::new());
+            if let Err(why) = tls.open(&[head, octets].concat(), &mut plain) {
+                prop_assert!(!why.is_empty() && !why.contains('\n'));
+            }
+            prop_assert!(plain.is_empty() && tls.is_handshaking());
+        }
+
+        #[test]
+        fn who_reads_what_is_missing_stops_at_the_end_of_each_record(
+            lengths in prop::collection::vec(0_u16..20_000, 1..9), most in 1_usize..9000,
+        ) {
+            let mut tls = begun();
+            for length in lengths {
+                let [high, low] = length.to_be_bytes();
+                let mut record = vec![0x17, 3, 3, high, low];
+                record.resize(HEAD + usize::from(length), 7);
+                while !record.is_empty() {
+                    let some = tls.missing().min(most);
+                    prop_assert!(0 < some && some <= record.len());
+                    let read: Vec<u8> = record.drain(..some).collect();
+                    tls.follow(&read);
+                }
+                prop_assert_eq!(tls.missing(), HEAD);
+            }
+        }
+    }
+
+    #[test]
+    fn messages_have_left_with_the_record_that_carries_their_last_octet() {
+        let mut tls = begun();
+        tls.follow_records();
+        // By hand, as nothing can be sealed before a handshake: records of 30 octets for 10.
+        tls.ends = (1..=4).map(|one| (30 * one, 10 * one)).collect();
+        for (sealed, plain) in [(0, 0), (29, 0), (30, 10), (89, 20), (90, 30), (120, 40)] {
+            assert_eq!(tls.plain_of(sealed), plain, "{sealed}");
+        }
+    }
+}

@@ -172,10 +172,10 @@ impl Template {
     /// Counts the packets that `octets` begin with and that are those of a stream's next messages, at
     /// QoS 0. It may find fewer than there are.
     pub fn follow(&mut self, octets: &[u8], stream: u32, next: u64) -> u64 {
-        if self.id_at.is_some() {
+        let each = self.octets.len();
+        if self.id_at.is_some() || each > EXPECTED {
             return 0;
         }
-        let each = self.octets.len();
         let (mut used, mut count, mut next) = (0, 1, next);
         let begun = next;
         while let Some(some) = octets.get(used..used + count * each) {

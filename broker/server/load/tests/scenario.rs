@@ -165,6 +165,11 @@ fn a_file_of_mqttloader_is_run_and_its_csv_is_written() {
     fs::remove_file(&csv.0).unwrap();
     // As with the other tool, its folder need not be there.
     let folder = format!("{}-folder", csv.path());
+    let second = start(Trick::None);
+    let text = text.replace(
+        &peer.address.port().to_string(),
+        &second.address.port().to_string(),
+    );
     let other = File::new("output.conf", &format!("{text}output = {folder}\n"));
     assert_eq!(program(&["run", other.path()]).status.code(), Some(0));
     let made = fs::read_dir(&folder).unwrap().next().unwrap().unwrap();

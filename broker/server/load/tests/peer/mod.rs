@@ -185,7 +185,7 @@ impl Shared {
             Trick::LateClose if count == SOME => return None,
             _ => {}
         }
-        let last = group.len() - 1;
+        let last = group.len().saturating_sub(1);
         for (place, (_, version, stream)) in group.into_iter().enumerate() {
             let mut stream = stream;
             let mut again = |octets: &[u8]| stream.write_all(octets);
