@@ -6,7 +6,7 @@ use crate::connection::Target;
 use crate::floor::FloorProcess;
 use crate::options::Options;
 use crate::process::{Process, Used, own_ns};
-use crate::report::{Name, Report};
+use crate::report::{Report, names};
 use crate::scenario::{Kind, Scenario};
 use crate::stop::Stop;
 use crate::{Outcome, limits};
@@ -92,51 +92,21 @@ impl Run<'_> {
     }
 }
 
-/// Processor time of a contestant for each message delivered.
-pub const COST: Name = Name {
-    key: "cost_ns",
-    text: "processor time a message delivered",
-    unit: "ns",
-};
-const SYSTEM: Name = Name {
-    key: "cost_system_ns",
-    text: "of it in the kernel",
-    unit: "ns",
-};
-const OWN_COST: Name = Name {
-    key: "own_cost_ns",
-    text: "the generator's own, a message delivered",
-    unit: "ns",
-};
-const MEMORY: Name = Name {
-    key: "pss_kib",
-    text: "memory (PSS) at the end",
-    unit: "KiB",
-};
-/// Messages or copies that never came.
-pub const LOST: Name = Name {
-    key: "lost",
-    text: "lost",
-    unit: "messages",
-};
-/// The same, those of the warm-up too.
-pub const LOST_IN_ALL: Name = Name {
-    key: "lost_in_all",
-    text: "lost, warm-up included",
-    unit: "messages",
-};
-/// Copies that came twice.
-pub const DUPLICATES: Name = Name {
-    key: "duplicates",
-    text: "duplicates",
-    unit: "messages",
-};
-/// Copies that came after a later one.
-pub const DISORDER: Name = Name {
-    key: "disorder",
-    text: "out of order",
-    unit: "messages",
-};
+names! {
+    /// Processor time of a contestant for each message delivered.
+    pub COST "cost_ns" "processor time a message delivered" "ns";
+    SYSTEM "cost_system_ns" "of it in the kernel" "ns";
+    OWN_COST "own_cost_ns" "the generator's own, a message delivered" "ns";
+    MEMORY "pss_kib" "memory (PSS) at the end" "KiB";
+    /// Messages or copies that never came.
+    pub LOST "lost" "lost" "messages";
+    /// The same, those of the warm-up too.
+    pub LOST_IN_ALL "lost_in_all" "lost, warm-up included" "messages";
+    /// Copies that came twice.
+    pub DUPLICATES "duplicates" "duplicates" "messages";
+    /// Copies that came after a later one.
+    pub DISORDER "disorder" "out of order" "messages";
+}
 
 /// A processor meter: what a contestant and we use from now on.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use crate::contest::{COST, Run};
 use crate::crew::Crew;
 use crate::options::Search;
 use crate::page::{self, Level, Page, Point};
-use crate::report::Name;
+use crate::report::names;
 use crate::scenario::{Kind, PUBLISHED, Scenario};
 use crate::search::{self, Limit};
 use crate::stamps::now_ns;
@@ -25,12 +25,6 @@ const LEVELS: [(&str, f64); 3] = [("at 50 %", 0.5), ("at 90 %", 0.9), ("at the l
 
 /// Trials whose rate is so near to the limit say what limited it.
 const NEAR: f64 = 1.5;
-
-macro_rules! names {
-    ($($constant:ident $key:literal $text:literal $unit:literal;)*) => {
-        $(const $constant: Name = Name { key: $key, text: $text, unit: $unit };)*
-    };
-}
 
 names! {
     INGRESS "limit_ingress" "limit of performance, ingress" "1/s";

@@ -56,6 +56,18 @@ pub struct Name {
     pub unit: &'static str,
 }
 
+/// Names of figures: `CONSTANT "key" "text" "unit";` each.
+macro_rules! names {
+    ($($(#[$doc:meta])* $vis:vis $constant:ident $key:literal $text:literal $unit:literal;)*) => {
+        $(
+            $(#[$doc])*
+            $vis const $constant: $crate::report::Name =
+                $crate::report::Name { key: $key, text: $text, unit: $unit };
+        )*
+    };
+}
+pub(crate) use names;
+
 /// One quantity of one contestant, a value a repeat.
 #[derive(Debug, Clone)]
 pub struct Row {

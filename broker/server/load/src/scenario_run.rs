@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::machines;
 use crate::mqttloader::{self, Csv};
 use crate::options::Options;
-use crate::report::Name;
+use crate::report::{Name, names};
 use crate::scenario::{self, Scenario};
 use crate::stamps::now_ns;
 use crate::tally::Tally;
@@ -15,12 +15,6 @@ use crate::{Failure, Outcome};
 use hdrhistogram::Histogram;
 
 const WHO: &str = "broker";
-
-macro_rules! names {
-    ($($constant:ident $key:literal $text:literal $unit:literal;)*) => {
-        $(const $constant: Name = Name { key: $key, text: $text, unit: $unit };)*
-    };
-}
 
 names! {
     OFFERED "offered" "ingress, as scheduled" "1/s";
@@ -41,33 +35,14 @@ pub(crate) const TOLD: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
 macro_rules! percentiles {
     ($key:literal, $text:literal) => {
-        [
-            Name {
-                key: concat!($key, "_p50_us"),
-                text: concat!($text, ", p50"),
-                unit: "us",
-            },
-            Name {
-                key: concat!($key, "_p90_us"),
-                text: concat!($text, ", p90"),
-                unit: "us",
-            },
-            Name {
-                key: concat!($key, "_p99_us"),
-                text: concat!($text, ", p99"),
-                unit: "us",
-            },
-            Name {
-                key: concat!($key, "_p999_us"),
-                text: concat!($text, ", p99.9"),
-                unit: "us",
-            },
-            Name {
-                key: concat!($key, "_max_us"),
-                text: concat!($text, ", max"),
-                unit: "us",
-            },
-        ]
+        percentiles!($key, $text: "p50" "p50", "p90" "p90", "p99" "p99", "p999" "p99.9", "max" "max")
+    };
+    ($key:literal, $text:literal: $($of:literal $told:literal),*) => {
+        [$(Name {
+            key: concat!($key, "_", $of, "_us"),
+            text: concat!($text, ", ", $told),
+            unit: "us",
+        }),*]
     };
 }
 
