@@ -90,10 +90,9 @@ def stamps(
     file, csv = folder / "stamped.toml", folder / "stamped.csv"
     file.write_text(_STAMPED)
     command = [program, "run", str(file), "--csv", str(csv), "--json"]
-    at = f"127.0.0.1:{port}"
-    command += (
-        ["--broker", at] if ca is None else ["--broker", f"mqtts://{at}", "--ca-file", str(ca)]
-    )
+    scheme = "mqtt" if ca is None else "mqtts"
+    command += ["--broker", f"{scheme}://127.0.0.1:{port}"]
+    command += ["--ca-file", str(ca)] if ca else []
     sniffers = Sniffer(outgoing=True), Sniffer()
     packets: tuple[list[Received], list[Received]] = [], []
     with subprocess.Popen(command, stdout=subprocess.PIPE) as load:
