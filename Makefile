@@ -163,7 +163,8 @@ bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _
 .PHONY: broker-programs broker-package test-broker-package accelerate test-accelerate test-accelerate-kernels
 ACCELERATE_OBJECT := $(CURDIR)/build/bpf/accelerate.o
 # Without the multiarch folder, the kernel's headers lack asm/.
-BPF_FLAGS = -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/$(shell $(CC) -print-multiarch)
+BPF_FLAGS = -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/$(shell $(CC) -print-multiarch) \
+  -fdebug-compilation-dir=/mqtick
 $(ACCELERATE_OBJECT): $(wildcard broker/bpf/*.[ch]) | setup-accelerate
 	@mkdir -p $(@D)
 	$(or $(shell command -v clang),clang-14) $(BPF_FLAGS) -c broker/bpf/accelerate.bpf.c -o $@
@@ -184,7 +185,7 @@ test-accelerate-kernels: broker-programs accelerate ## the same programs on the 
 	scripts/accelerate-kernels.sh
 broker-programs: setup-broker ## mqtick-broker, mqtick-join and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release -p mqtick-broker -p mqtick-join -p mqtick-load
-broker-package: ## a Debian package of the two, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)
+broker-package: ## a Debian package of these and mqtick-accelerate, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)
 	@scripts/broker-package.sh $(ARCH)
 test-broker-package: ## the same twice, in two folders: whether both are equal octet by octet
 	@scripts/broker-package-twice.sh $(ARCH)
