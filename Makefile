@@ -195,6 +195,11 @@ build/clients/node_modules: tests/clients/package.json
 	cd build/clients && npm install --no-audit --no-fund --ignore-scripts --loglevel=error \
 	  || echo 'npm could not install MQTT.js: the tests with it are left out'
 	if [ -d $@ ]; then touch $@; fi
+# An MQTT-SN gateway of other authors, if there is a Go that is new enough: go.mod says which.
+build/bisquitt: tests/gateway/go.mod
+	rm -rf build/gateway && mkdir -p build/gateway && cp $< build/gateway/
+	cd build/gateway && GOFLAGS=-mod=mod go build -o $(CURDIR)/$@ github.com/energostack/bisquitt/cmd/bisquitt \
+	  || echo 'go could not build Bisquitt: the tests with it are left out'
 test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's statements one by one, others' clients, hostile ones
 	cd broker/server && cargo fmt --check && cargo clippy --locked -- -D warnings
 	cd broker/server && cargo test --locked --quiet
@@ -203,6 +208,8 @@ test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's st
 	cd broker/server && cargo build --locked -p mqtick-clients
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory build/clients/node_modules; \
 	  else echo 'not run: the tests with MQTT.js, since npm is not installed'; fi
+	@if command -v go >/dev/null; then $(MAKE) --no-print-directory build/bisquitt; \
+	  else echo 'not run: the tests with Bisquitt, since go is not installed'; fi
 	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker \
 	  --udp mqtick=broker/server/target/debug/mqtick-broker
 	$(PYTEST) -q -n 4 --dist load $(addprefix broker/conformance/tests/test_,qos.py session.py) \
