@@ -160,7 +160,7 @@ def test_without_a_command_line_the_unit_fails_once_and_says_what_is_missing(hos
     wait_until(lambda: unit(host, "ActiveState") == "failed", "it has failed", 30)
     assert (unit(host, "ExecMainStatus"), unit(host, "NRestarts")) == ("2", "0")
     said = host.run(f"journalctl -u {UNIT} -o cat")
-    assert "--interface" in said, said
+    assert "--broker HOST[:PORT] is missing" in said
     host.run(f"systemctl reset-failed {UNIT}")
 
 
@@ -197,4 +197,15 @@ def test_nothing_is_left_in_the_kernel_and_no_message_is_lost(
         traffic.until_copied()
 
 
-Case = Callable[[Host], bool]
+@pytest.mark.parametrize("right", RIGHTS)
+def test_explore(host: Host, traffic: Traffic, right: str) -> None:
+    others = " ".join(set(RIGHTS) - {right})
+    folder = f"/run/systemd/system/{UNIT}.service.d"
+    host.run(f"mkdir -p {folder}")
+    lines = f"[Service]\nCapabilityBoundingSet=\nCapabilityBoundingSet={others}\n"
+    put(host, f"{folder}/less.conf", lines.encode())
+    host.run(f"systemctl daemon-reload; systemctl stop {UNIT}; systemctl reset-failed {UNIT}; journalctl --rotate; journalctl --vacuum-time=1s; systemctl restart {UNIT}", check=False)
+    import time; time.sleep(4)
+    for _ in range(5): traffic.send()
+    print(right, host.run(f"systemctl status {UNIT}", check=False), host.run(f"journalctl -u {UNIT} -o cat | tail -20"), host.run(f"{UNIT} status", check=False))
+    assert 0
