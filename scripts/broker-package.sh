@@ -140,6 +140,7 @@ Architecture: $architecture
 Maintainer: The mqtick authors <$contact>
 Installed-Size: $(du -k --apparent-size --summarize "$folder" | cut -f1)
 Depends: systemd
+Recommends: iproute2
 Section: net
 Priority: optional
 Description: MQTT broker that delivers to many subscribers at once

@@ -536,8 +536,14 @@ def test_the_broker_answers_are_seen_and_one_pingresp_is_kept_back(world: World)
     wire.close()
 
 
+def children(pid: int) -> list[int]:
+    """Of all its threads."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for file in files for child in file.read_text().split()]
+
+
 @pytest.mark.parametrize("words", [(), ("--clsact",)], ids=["tcx", "clsact"])
-@pytest.mark.parametrize("end", ["stop", "kill", "crash"])
+@pytest.mark.parametrize("end", ["stop", "kill", "crash", "service"])
 def test_nothing_is_left_behind(world: World, words: tuple[str, ...], end: str) -> None:
     assert world.attached() == []
     rules, wire = accelerated(world, *words), Wire(world.clients)
@@ -545,7 +551,10 @@ def test_nothing_is_left_behind(world: World, words: tuple[str, ...], end: str) 
     if end == "stop":
         rules.stop()
     else:
-        rules.process.send_signal(signal.SIGKILL if end == "kill" else signal.SIGABRT)
+        if end == "service":  # systemd tells all processes of a service to end
+            for child in children(rules.process.pid):
+                os.kill(child, signal.SIGTERM)
+        rules.process.send_signal(signal.SIGABRT if end == "crash" else signal.SIGKILL)
         rules.process.wait(20)
     until = time.monotonic() + 20
     while world.attached() and time.monotonic() < until:
