@@ -310,12 +310,11 @@ impl Session {
         };
         self.repeats = self.repeats.saturating_add(count - 1);
         self.state = State::Active;
-        // Of different ones it is not known which the broker took last.
-        if let Some(lease) = self.lease.as_mut().filter(|_| is_same) {
+        if let Some(lease) = &mut self.lease {
             lease.lengths = BTreeSet::from([length_ns(&new, own_ns)]);
         }
         self.as_said = new;
-        true
+        is_same
     }
 
     /// Whether a CONNECT is to be waited for no longer, which was not said before: it, or its answer, was lost.

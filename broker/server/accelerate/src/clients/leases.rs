@@ -21,7 +21,7 @@ impl Clients {
             }
             Some(Asked::Proof) => return self.proves(now_ns, client),
             Some(Asked::Nothing) => return,
-            _ => {}
+            _ => self.is_heard(now_ns, client),
         }
         if matches!(
             asked,
@@ -79,6 +79,13 @@ impl Clients {
             }
             None => self.is_in_doubt(now_ns, client),
             _ => {}
+        }
+    }
+
+    /// Whoever is a stranger may have had his lease renewed.
+    fn is_heard(&mut self, now_ns: u64, client: SocketAddr) {
+        if let Some(stranger) = self.strangers.get_mut(&client) {
+            stranger.heard_ns = now_ns;
         }
     }
 
@@ -154,6 +161,7 @@ impl Clients {
     /// Something of a client cannot be read. A broker that can may have subscribed who has a lease, and its
     /// answer may be lost.
     pub fn is_unread(&mut self, now_ns: u64, client: SocketAddr) {
+        self.is_heard(now_ns, client);
         let session = self.sessions.get_mut(&client);
         match session.and_then(|session| session.lease.as_mut()) {
             Some(lease) if lease.stage == Stage::Held => return self.estrange(now_ns, client),
@@ -329,6 +337,7 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
         };
+        // What differs, the broker may have taken in another order than we think.
         if !session.accepted_by_udp(self.settings.lease_ns) {
             return self.estrange(now_ns, client);
         }
