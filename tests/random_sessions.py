@@ -1,7 +1,7 @@
-"""Random sessions of MQTT clients: made, played at any brokers, compared, and made as small as can be.
+"""Random sessions of MQTT clients: made, played at any brokers, compared, and made small.
 
-A session is a list of steps. Steps can be taken out at will: one that has no sense any more, such as
-what a client does that is not connected, is left out when it is played.
+A session is a list of steps. Steps can be taken out at will: one that has no sense any more, such
+as what a client does that is not connected, is left out when it is played.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Habits:
         qos: Whether the QoS is compared with which its clients get something.
         wills: Whether its clients have wills.
         kept: Whether its clients have kept sessions.
+        unknown: Whether its clients unsubscribe from what they are not subscribed to.
         retained: Whether what its clients are sent upon a SUBSCRIBE is compared.
     """
 
@@ -56,6 +57,7 @@ class Habits:
     qos: bool = True
     wills: bool = True
     kept: bool = True
+    unknown: bool = True
     retained: bool = True
 
 
@@ -229,6 +231,9 @@ class Play:
             client.subscribe((self._filter(step.topic), step.qos | step.options))
             self.filters[step.client].add(step.topic)
         elif step.what == "unsubscribe":
+            own = self.habits[step.client % len(self.habits)]
+            if not own.unknown and step.topic not in self.filters[step.client]:
+                return
             client.unsubscribe(self._filter(step.topic))
             self.filters[step.client].discard(step.topic)
         else:
@@ -247,43 +252,46 @@ class Play:
         return plain if plain == "#" else f"{self.name}/{plain}"
 
     def _connected(self, step: Step) -> Player:
-        client = Player(
-            self.ports[step.client],
-            version(step.client, self.habits),
-            f"{self.name}c{step.client}",
-        )
-        if step.clean or not self.is_kept.get(step.client):
-            self.filters[step.client] = set()
-        self.is_kept[step.client] = not step.clean
         will = None
         if step.topic:
             will = Will(f"{self.name}/{step.topic}", step.payload, step.qos, step.retain)
-        expiry = [("session_expiry", FOREVER)] if client.version == V5 and not step.clean else []
-        answer = client.connect(
-            clean=step.clean, keep_alive=KEEP_ALIVE_S, will=will, properties=expiry
-        )
+        name, mqtt = f"{self.name}c{step.client}", version(step.client, self.habits)
+        end = time.monotonic() + self.patience_s
+        while True:
+            client = Player(self.ports[step.client], mqtt, name)
+            expiry = [("session_expiry", FOREVER)] if mqtt == V5 and not step.clean else []
+            answer = client.connect(
+                clean=step.clean, keep_alive=KEEP_ALIVE_S, will=will, properties=expiry
+            )
+            if answer.reason == 0 or time.monotonic() > end:
+                break
+            # NATS turns away for a second whose former connection it has not ended yet.
+            client.ended()
+            time.sleep(0.1)
         assert answer.reason == 0, answer
+        if step.clean or not self.is_kept.get(step.client):
+            self.filters[step.client] = set()
+        self.is_kept[step.client] = not step.clean
         return client
 
     def _collect(self, step: Step, expected: Got | None) -> None:
         self.rest()
         end = time.monotonic() + self.patience_s
-        while True:
-            fresh = [self._take(step, one) for one in self.clients]
-            if any(fresh):
-                continue
-            is_there = expected is None or all(
-                len(self.got.get((step.number, one), [])) >= len(expected.get((step.number, one), []))
-                for one in self.clients
-            )
-            if (is_there and not any(one.unreleased for one in self.clients.values())) or (
-                time.monotonic() > end
-            ):
-                break
+        while not self._is_there(step, expected) and time.monotonic() < end:
             time.sleep(0.005)
         self.rest()
-        while any([self._take(step, one) for one in self.clients]):
+        while not self._is_there(step, None):
             pass
+
+    def _is_there(self, step: Step, expected: Got | None) -> bool:
+        """Whether nothing comes any more, and as much as is expected has come."""
+        fresh = [self._take(step, client) for client in self.clients]
+        if any(fresh) or any(one.unreleased for one in self.clients.values()):
+            return False
+        places = [(step.number, client) for client in self.clients]
+        return expected is None or all(
+            len(self.got[place]) >= len(expected.get(place, [])) for place in places
+        )
 
     def _take(self, step: Step, client: int) -> bool:
         copies = self.got.setdefault((step.number, client), [])
