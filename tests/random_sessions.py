@@ -48,6 +48,7 @@ class Habits:
         wills: Whether its clients have wills.
         kept: Whether its clients have kept sessions.
         unknown: Whether its clients unsubscribe from what they are not subscribed to.
+        stays: Its clients unsubscribe from no filter with that end.
         retained: Whether what its clients are sent upon a SUBSCRIBE is compared.
     """
 
@@ -58,6 +59,7 @@ class Habits:
     wills: bool = True
     kept: bool = True
     unknown: bool = True
+    stays: str | None = None
     retained: bool = True
 
 
@@ -232,7 +234,8 @@ class Play:
             self.filters[step.client].add(step.topic)
         elif step.what == "unsubscribe":
             own = self.habits[step.client % len(self.habits)]
-            if not own.unknown and step.topic not in self.filters[step.client]:
+            is_known = own.unknown or step.topic in self.filters[step.client]
+            if not is_known or (own.stays and step.topic.endswith(own.stays)):
                 return
             client.unsubscribe(self._filter(step.topic))
             self.filters[step.client].discard(step.topic)
@@ -280,7 +283,7 @@ class Play:
         while not self._is_there(step, expected) and time.monotonic() < end:
             time.sleep(0.005)
         self.rest()
-        while not self._is_there(step, None):
+        while not self._is_there(step, None) and time.monotonic() < end + self.patience_s:
             pass
 
     def _is_there(self, step: Step, expected: Got | None) -> bool:

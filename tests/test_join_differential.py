@@ -38,7 +38,8 @@ HABITS: dict[type[Mosquitto], Habits] = {
     # A copy for each filter is lawful: see Habits.
     DebugBroker: Habits(each=True),
     # nats-server speaks MQTT 3.1.1 only, and before 2.10 ends a connection at QoS 2.
-    Nats: Habits(versions=(V3,), most_qos=1, each=True),
+    # A fault of 2.9: who has unsubscribed from `a/#` goes on to get messages of QoS 0 on `a`.
+    Nats: Habits(versions=(V3,), most_qos=1, each=True, stays="/#"),
     # Faults of rumqttd 0.20: copies have the QoS of the subscription, also above the message's;
     # there is no answer to an UNSUBSCRIBE of what was not subscribed; who subscribes again is not
     # sent what is retained; the will of a client that says good-bye and is back at once is

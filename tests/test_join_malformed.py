@@ -168,8 +168,8 @@ class Middle(Mosquitto):
     """Between a node and Mosquitto: what that says goes on, until it is told to change something.
 
     Attributes:
-        change: Given the client identifier of a connection, and what the broker says there: what goes
-            on instead.
+        change: Given the client identifier of a connection and what the broker says there, what
+            goes on instead.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -229,7 +229,7 @@ def behind(tmp_path: Path) -> Iterator[tuple[Middle, list[Site]]]:
 
 
 @pytest.mark.slow
-def test_a_broker_whose_packets_are_damaged_anywhere_ends_the_connection_of_that_client_only(
+def test_a_broker_whose_packets_are_damaged_ends_the_connection_of_that_client_only(
     behind: tuple[Middle, list[Site]],
 ) -> None:
     broker, (here, there) = behind
