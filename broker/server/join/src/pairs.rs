@@ -253,7 +253,7 @@ impl Manager {
         let Some((lane, _)) = self.lanes.get_mut(number) else {
             return Ok(input.len());
         };
-        let was_up = lane.is_up();
+        let (was_up, most_qos) = (lane.is_up(), lane.most_qos);
         let mut at = 0;
         while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
             let found = frame(rest, self.settings.limits.packet);
@@ -266,6 +266,14 @@ impl Manager {
         if lane.is_up() && !was_up && number == 0 {
             self.broker_said.clear();
             log::notice(&format!("broker {}: connected", self.broker));
+        }
+        if lane.most_qos < most_qos {
+            log::warning(&format!(
+                "broker {}: it ends the connection at a message of QoS 2: it gets those of other sites \
+                 with QoS 1 from now on",
+                self.broker
+            ));
+            self.lanes.iter_mut().for_each(|(lane, _)| lane.lower());
         }
         self.write_lane(number);
         Ok(at)
