@@ -353,7 +353,7 @@ def test_neighbours_come_and_go_while_nodes_run(tmp_path: Path) -> None:
         reader = there.client("reader")
         reader.subscribe("t")
         said = here.ask("add", f"127.0.0.1:{there.port}")
-        assert (said.stdout, said.returncode) == ("done\n", 0)
+        assert (said.stdout, said.returncode) == ("connecting; see status\n", 0)
         assert here.ask("add", f"127.0.0.1:{there.port}").returncode == 1
         settled(here, there)
         writer = here.client("writer")

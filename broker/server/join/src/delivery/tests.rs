@@ -63,7 +63,7 @@ fn a_message_of_qos_2_goes_on_where_it_was_when_the_connection_broke() {
     lane.publish(key(1), message(Qos::ExactlyOnce), false);
     up(&mut lane, false);
     assert_eq!(sent(&mut lane), [(0x34, 1)]);
-    lane.closed();
+    lane.closed(true);
     lane.open(None, None);
     up(&mut lane, true);
     assert_eq!(sent(&mut lane), [(0x3C, 1)], "sent again, and said so");
@@ -72,7 +72,7 @@ fn a_message_of_qos_2_goes_on_where_it_was_when_the_connection_broke() {
     });
     assert_eq!(done, [key(1)], "the broker has it");
     assert_eq!(sent(&mut lane), [(0x62, 1)]);
-    lane.closed();
+    lane.closed(true);
     lane.open(None, None);
     assert!(up(&mut lane, true).is_empty());
     assert_eq!(sent(&mut lane), [(0x62, 1)]);
@@ -90,7 +90,7 @@ fn a_message_that_ends_the_connection_each_time_is_given_up_and_those_behind_it_
     for _ in 0..MOST_TRIES {
         assert!(up(&mut lane, true).is_empty());
         assert_eq!(lane.waiting(), 2);
-        lane.closed();
+        lane.closed(true);
         lane.open(None, None);
     }
     assert_eq!(up(&mut lane, true), [key(1)]);
@@ -150,7 +150,7 @@ fn a_broker_that_forgot_the_session_and_takes_less_at_once_is_sent_less_at_once(
         lane.publish(key(number), message(Qos::AtLeastOnce), false);
     }
     assert_eq!(sent(&mut lane).len(), 3);
-    lane.closed();
+    lane.closed(true);
     lane.open(None, None);
     up(&mut lane, false);
     assert_eq!(sent(&mut lane), [(0x32, 1)]);
@@ -185,4 +185,15 @@ fn a_message_whose_time_is_over_is_not_published_any_more() {
         }
         other => unreachable!("{other:?}"),
     }
+}
+
+#[test]
+fn only_a_broker_that_was_there_is_asked_in_the_older_version() {
+    let mut lane = lane();
+    lane.closed(false);
+    assert_eq!(lane.version(), Version::V5);
+    lane.closed(true);
+    assert_eq!(lane.version(), Version::V3);
+    lane.closed(false);
+    assert_eq!(lane.version(), Version::V5, "another one may come back");
 }
