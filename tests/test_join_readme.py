@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
     pytest.mark.skipif(program("mosquitto_sub") is None, reason="mosquitto-clients is missing"),
     pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="the ports that it names need a network of theirs"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: networks of its own"),
     pytest.mark.skipif(shutil.which("ip") is None, reason="iproute2 is not installed"),
 ]
 README = JOIN.parents[2] / "join/README.md"
