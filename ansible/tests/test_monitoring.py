@@ -71,7 +71,8 @@ def promtool(folder: Path, *words: str) -> str:
 
 COMMANDS = (
     r"\b(mqtick-(client|timeserver|join|{{ \$labels\.program }}) (status|doctor|topology)"
-    r"|chronyc \w+|run site|(systemctl status|journalctl -u) \S+|ansible-playbook mqtick\.fleet\.\w+)"
+    r"|chronyc \w+|run site|(systemctl status|journalctl -u) \S+"
+    r"|ansible-playbook mqtick\.fleet\.\w+)"
 )
 
 
