@@ -276,7 +276,7 @@ def same(got: bytes, expected: bytes) -> bool:
     )
 
 
-def checksum(name: str) -> str:
+def verdict(name: str) -> str:
     """What is said of the UDP checksum of the copies in a vector of this name."""
     is_left = "card is to finish" in name
     return (
@@ -322,7 +322,7 @@ def test_the_kernel_does_what_the_vectors_say(world: World, tmp_path: Path) -> N
             assert all(map(same, copies, wanted)), (name, [copy.hex() for copy in copies])
             slow = [rules.say(f"counts {rules.key(rule)}").split()[0] for rule in vector["rules"]]
             assert [n for n, count in enumerate(slow) if count != "0"] == expect.get("closed", [])
-            copied += [(frame, checksum(name)) for frame in copies]
+            copied += [(frame, verdict(name)) for frame in copies]
         rules.stop()
     wire.close()
     assert len(copied) > 100

@@ -115,6 +115,15 @@ impl Connection {
         self.input.is_empty() && self.out.is_empty() && !is_ours
     }
 
+    /// Whether the other end was there, so that what we said first could be written.
+    #[must_use]
+    pub fn has_met(&self) -> bool {
+        match &self.carrier {
+            Carrier::Made(Wire::Tls(tls)) => !tls.conn.is_handshaking(),
+            _ => self.out.is_empty(),
+        }
+    }
+
     /// The name in the certificate that the other end showed, if any.
     #[must_use]
     pub fn common_name(&self) -> Option<String> {

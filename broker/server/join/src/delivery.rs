@@ -130,15 +130,15 @@ impl Lane {
         connect(&mut self.out, self.version, &with);
     }
 
-    /// It ended: whether the broker had taken it.
-    pub fn closed(&mut self) -> bool {
+    /// It ended: whether the broker had taken it. `has_met`: the broker was there.
+    pub fn closed(&mut self, has_met: bool) -> bool {
         self.out.clear();
         let was_up = std::mem::take(&mut self.is_up);
         if !was_up {
-            // It may not speak this version.
+            // It may not speak this version; one that is not there says nothing about that.
             self.version = match self.version {
-                Version::V5 => Version::V3,
-                Version::V3 => Version::V5,
+                Version::V5 if has_met => Version::V3,
+                _ => Version::V5,
             };
         }
         was_up

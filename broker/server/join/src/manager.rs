@@ -27,7 +27,7 @@ use mqtick_broker::settings::Address;
 use mqtick_packet::Version;
 use nix::sys::epoll::EpollFlags;
 use rustls::ClientConfig;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -117,21 +117,28 @@ pub struct Secrets {
     pub neighbour_tls: Option<Arc<ClientConfig>>,
 }
 
-/// Where something is: looked up again each time that it is away.
+/// Where something is: looked up again each time that it is away. Of several addresses the one that
+/// answered counts; not every program listens on all that its host's name stands for.
 #[derive(Default)]
 pub(crate) struct Place {
     pub found: Vec<SocketAddr>,
     pub is_asking: bool,
     pub tries: usize,
+    at: usize,
 }
 
 impl Place {
-    /// The next address to try.
+    /// Where to connect.
     pub fn next(&mut self) -> Option<SocketAddr> {
         self.tries += 1;
-        self.found
-            .get(self.tries % self.found.len().max(1))
-            .copied()
+        self.found.get(self.at % self.found.len().max(1)).copied()
+    }
+
+    /// It is to be looked up again; `has_met`: somebody was there.
+    pub fn away(&mut self, has_met: bool) {
+        // Not twice, where several connections fail at once.
+        self.at += usize::from(!has_met && !self.found.is_empty());
+        self.found.clear();
     }
 }
 
@@ -174,7 +181,7 @@ pub struct Manager {
     pub(crate) greeted: HashMap<(NodeId, LinkKey), Link>,
     pub(crate) next_link: Link,
     pub(crate) dials: Vec<Dial>,
-    pub(crate) removed: HashSet<String>,
+    pub(crate) removed: BTreeSet<String>,
     pub(crate) stranger_said: Rarely,
     pub(crate) length_said: Rarely,
     pub(crate) lanes: Vec<(Lane, Option<u64>)>,
@@ -260,7 +267,7 @@ impl Manager {
             greeted: HashMap::new(),
             next_link: 1,
             dials,
-            removed: HashSet::new(),
+            removed: BTreeSet::new(),
             stranger_said: Rarely::default(),
             length_said: Rarely::default(),
             lanes,

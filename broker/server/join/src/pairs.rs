@@ -170,12 +170,9 @@ impl Manager {
         self.blocked.remove(&broker);
         let other = if ended == client { broker } else { client };
         if other == client && !paired.is_up() {
-            let silent = self
-                .slots
-                .get(&broker)
-                .is_some_and(|slot| !slot.was_answered);
-            if silent {
-                self.broker_place.found.clear();
+            let slot = self.slots.get(&broker);
+            if let Some(slot) = slot.filter(|slot| !slot.was_answered) {
+                self.broker_place.away(slot.connection.has_met());
                 self.send(client, &refusal(paired.version(), UNAVAILABLE));
             }
         }
@@ -279,13 +276,14 @@ impl Manager {
         Ok(at)
     }
 
-    pub(crate) fn lane_ended(&mut self, number: usize, why: &str) {
+    /// `has_met`: the broker was there.
+    pub(crate) fn lane_ended(&mut self, number: usize, why: &str, has_met: bool) {
         let Some((lane, token)) = self.lanes.get_mut(number) else {
             return;
         };
         *token = None;
-        let was_up = lane.closed();
-        self.broker_place.found.clear();
+        let was_up = lane.closed(has_met);
+        self.broker_place.away(has_met);
         if number == 0 && self.broker_said != why {
             self.broker_said = why.into();
             // A broker of MQTT 3.1.1 closes the first connection.
@@ -323,7 +321,7 @@ impl Manager {
                     }
                     self.write_lane(number);
                 }
-                Err(why) => self.lane_ended(number, &why),
+                Err(why) => self.lane_ended(number, &why, false),
             }
         }
     }

@@ -334,8 +334,10 @@ impl Manager {
             Some(Role::Client) => self.end_pair(token, token),
             Some(Role::Paired(client)) => self.end_pair(client, token),
             Some(Role::Lane(number)) => {
+                let slot = self.slots.get(&token);
+                let has_met = slot.is_some_and(|slot| slot.connection.has_met());
                 self.drop(token);
-                self.lane_ended(number, why);
+                self.lane_ended(number, why, has_met);
             }
             Some(Role::Reader) => {
                 self.drop(token);
