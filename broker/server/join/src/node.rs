@@ -6,9 +6,11 @@
 //! A message has a key: the node where it began, a lane (its publisher and topic hash to it; a lane
 //! keeps its order on each link) and a number. At QoS 0 a number that is not higher than the last
 //! one of its lane is one that came twice or too late. Above, a node confirms a message to the
-//! neighbour that it came from once its broker and all neighbours that it went to have confirmed it.
-//! If one of them goes before that, it says so, and the node where the message began sends it again,
-//! through the whole tree as it is then, until it is confirmed.
+//! neighbour that it came from first once its broker and all neighbours that it went to have confirmed
+//! it. If one of them goes before that, it says so, and the node where the message began sends it
+//! again, through the whole tree as it is then, until it is confirmed. Such attempts are numbered: a
+//! node that still waits for what belongs to an earlier one starts anew with the later one, as the
+//! tree is another one now, and an answer counts for its own attempt only.
 
 mod messages;
 mod window;
@@ -92,14 +94,14 @@ pub enum Action {
     State(Link, State),
     /// Tell it what we want, or no longer.
     Say(Say),
-    /// Pass a message on; `again`: not for the first time.
+    /// Pass a message on.
     Send {
         /// To whom.
         link: Link,
         /// Which.
         key: Key,
-        /// Whether it was sent before, and goes to all.
-        again: bool,
+        /// 0 for the first one, which goes where it is wanted; later ones go to all.
+        attempt: u32,
         /// What.
         message: Rc<Message>,
     },
@@ -109,6 +111,8 @@ pub enum Action {
         link: Link,
         /// Which.
         key: Key,
+        /// Which of its attempts.
+        attempt: u32,
         /// Whether it is.
         done: bool,
     },
@@ -163,6 +167,7 @@ struct Away {
 
 struct Pending {
     message: Rc<Message>,
+    attempt: u32,
     from: Option<Link>,
     waits: Vec<Link>,
     at_broker: bool,
@@ -353,9 +358,9 @@ impl Node {
             .pending
             .iter()
             .filter(|(_, one)| one.waits.contains(&link));
-        let keys: Vec<Key> = waiting.map(|(key, _)| *key).collect();
-        for key in keys {
-            self.confirmed(link, key, false);
+        let failed: Vec<_> = waiting.map(|(key, one)| (*key, one.attempt)).collect();
+        for (key, attempt) in failed {
+            self.confirmed(link, key, attempt, false);
         }
     }
 

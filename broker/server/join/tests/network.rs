@@ -18,8 +18,8 @@ use std::sync::Arc;
 enum Word {
     State(State),
     Say(bool, Arc<str>),
-    Message(Key, bool, Rc<Message>),
-    Confirm(Key, bool),
+    Message(Key, u32, Rc<Message>),
+    Confirm(Key, u32, bool),
     Ask,
 }
 
@@ -207,17 +207,22 @@ impl Network {
                 Action::Send {
                     link,
                     key,
-                    again,
+                    attempt,
                     message,
                 } => (
                     link,
                     1 + usize::from(key.lane % 2),
-                    Word::Message(key, again, message),
+                    Word::Message(key, attempt, message),
                 ),
-                Action::Confirm { link, key, done } => (
+                Action::Confirm {
+                    link,
+                    key,
+                    attempt,
+                    done,
+                } => (
                     link,
                     1 + usize::from(key.lane % 2),
-                    Word::Confirm(key, done),
+                    Word::Confirm(key, attempt, done),
                 ),
                 Action::Ask(link) => (link, 0, Word::Ask),
                 Action::Deliver(key, message) => {
@@ -276,10 +281,10 @@ impl Network {
             }
             Word::Say(true, filter) => node.subscribed(by, &[filter]),
             Word::Say(false, filter) => node.unsubscribed(by, &[filter]),
-            Word::Message(key, again, message) => {
-                node.arrived(link, key, again, (*message).clone())
+            Word::Message(key, attempt, message) => {
+                node.arrived(link, key, attempt, (*message).clone())
             }
-            Word::Confirm(key, done) => node.confirmed(link, key, done),
+            Word::Confirm(key, attempt, done) => node.confirmed(link, key, attempt, done),
             Word::Ask => self.sites[site].asked.push(link),
         }
         self.read(site);

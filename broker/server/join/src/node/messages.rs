@@ -55,7 +55,7 @@ impl Node {
         let key = goes.then(|| {
             self.counters.began += 1;
             let key = self.key(topic, client, qos);
-            self.pass(key, false, &to, Rc::new(make()), None, None);
+            self.pass(key, 0, &to, Rc::new(make()), None, false);
             key
         });
         self.room = to;
@@ -84,11 +84,11 @@ impl Node {
     fn pass(
         &mut self,
         key: Key,
-        again: bool,
+        attempt: u32,
         to: &[Link],
         message: Rc<Message>,
         from: Option<Link>,
-        at_broker: Option<Rc<Message>>,
+        at_broker: bool,
     ) {
         let sure = message.qos != Qos::AtMostOnce;
         let mut waits = Vec::new();
@@ -101,7 +101,7 @@ impl Node {
                 self.actions.push_back(Action::Send {
                     link: *link,
                     key,
-                    again,
+                    attempt,
                     message: Rc::clone(&message),
                 });
             } else if !sure {
@@ -112,17 +112,12 @@ impl Node {
                 waits.push(*link);
             }
         }
-        let is_for_broker = at_broker.is_some();
-        if let Some(message) = at_broker {
-            self.counters.delivered += 1;
-            self.actions.push_back(Action::Deliver(key, message));
-        }
         if !sure {
             return;
         }
-        if waits.is_empty() && !is_for_broker {
+        if waits.is_empty() && !at_broker {
             match from {
-                Some(link) => self.confirm(link, key, true),
+                Some(link) => self.confirm(link, key, attempt, true),
                 None => self.actions.push_back(Action::Release(key)),
             }
             return;
@@ -135,41 +130,53 @@ impl Node {
         }
         let pending = Pending {
             message,
+            attempt,
             from,
             waits,
-            at_broker: is_for_broker,
+            at_broker,
             failed: false,
         };
         self.pending.insert(key, pending);
     }
 
-    fn confirm(&mut self, link: Link, key: Key, done: bool) {
+    fn confirm(&mut self, link: Link, key: Key, attempt: u32, done: bool) {
         if self.links.get(&link).is_some_and(|one| one.away.is_none()) {
-            self.actions.push_back(Action::Confirm { link, key, done });
+            self.actions.push_back(Action::Confirm {
+                link,
+                key,
+                attempt,
+                done,
+            });
         }
     }
 
     /// A message came from a neighbour.
-    pub fn arrived(&mut self, link: Link, key: Key, again: bool, message: Message) {
+    pub fn arrived(&mut self, link: Link, key: Key, attempt: u32, message: Message) {
         self.counters.arrived += 1;
         let sure = message.qos != Qos::AtMostOnce;
         if key.origin == self.own {
             self.counters.repeated += 1;
             if sure {
-                self.confirm(link, key, true);
+                self.confirm(link, key, attempt, true);
             }
             return;
         }
-        if let Some(pending) = self.pending.get_mut(&key).filter(|_| sure) {
-            self.counters.repeated += 1;
-            match pending.from {
-                Some(from) if from == link => {}
-                Some(from) if self.links.get(&from).is_none_or(|one| one.away.is_some()) => {
-                    pending.from = Some(link);
+        let mut at_broker = false;
+        if let Some(pending) = self.pending.get(&key).filter(|_| sure) {
+            let (from, current) = (pending.from, pending.attempt);
+            if attempt <= current {
+                self.counters.repeated += 1;
+                // Whoever sent this attempt first is told how it ends.
+                if (from, current) != (Some(link), attempt) {
+                    self.confirm(link, key, attempt, true);
                 }
-                _ => self.confirm(link, key, true), // who sent it first is told
+                return;
             }
-            return;
+            at_broker = pending.at_broker;
+            self.pending.remove(&key);
+            if let Some(from) = from {
+                self.confirm(from, key, current, false);
+            }
         }
         if self.seen.len() >= MOST_SEEN && !self.seen.contains_key(&(key.origin, key.lane)) {
             self.seen.clear(); // that many nodes there are not: somebody makes them up
@@ -185,9 +192,9 @@ impl Node {
         };
         if !is_new {
             self.counters.repeated += 1;
-            if !again {
+            if attempt == 0 {
                 if sure {
-                    self.confirm(link, key, true);
+                    self.confirm(link, key, attempt, true);
                 }
                 return;
             }
@@ -198,19 +205,19 @@ impl Node {
         let here = self
             .algorithm
             .route(&message.topic, message.retain, from, &mut to);
-        if again {
+        if attempt > 0 {
             self.everywhere(Some(link), &mut to);
         }
         let message = Rc::new(message);
-        let mut at_broker = (here && is_new).then(|| Rc::clone(&message));
+        let mut for_broker = (here && is_new).then(|| Rc::clone(&message));
         if message.retain && is_new {
             match self.retained.came(&message) {
                 Came::Newer => {}
-                Came::Same => at_broker = None,
+                Came::Same => for_broker = None,
                 // Nobody behind needs it either.
                 Came::Older if message.kept => {
                     self.counters.outdated += 1;
-                    at_broker = None;
+                    for_broker = None;
                     to.clear();
                 }
                 // It is news, but not what is to be kept.
@@ -218,12 +225,17 @@ impl Node {
                     self.counters.outdated += 1;
                     let mut plain = Message::clone(&message);
                     plain.retain = false;
-                    at_broker = Some(Rc::new(plain));
+                    for_broker = Some(Rc::new(plain));
                 }
             }
         }
-        self.pass(key, again, &to, message, Some(link), at_broker);
+        at_broker |= for_broker.is_some();
+        self.pass(key, attempt, &to, message, Some(link), at_broker);
         self.room = to;
+        if let Some(message) = for_broker {
+            self.counters.delivered += 1;
+            self.actions.push_back(Action::Deliver(key, message));
+        }
     }
 
     /// All links of the tree, and those to neighbours that are away.
@@ -236,9 +248,10 @@ impl Node {
         }
     }
 
-    /// A neighbour has a message, or does not.
-    pub fn confirmed(&mut self, link: Link, key: Key, done: bool) {
-        if let Some(pending) = self.pending.get_mut(&key) {
+    /// A neighbour has a message, or does not, as it came to it with this attempt.
+    pub fn confirmed(&mut self, link: Link, key: Key, attempt: u32, done: bool) {
+        let pending = self.pending.get_mut(&key);
+        if let Some(pending) = pending.filter(|one| one.attempt == attempt) {
             pending.waits.retain(|one| *one != link);
             pending.failed |= !done;
             self.settle(key);
@@ -260,7 +273,7 @@ impl Node {
         if pending.at_broker || !pending.waits.is_empty() {
             return;
         }
-        let (from, failed) = (pending.from, pending.failed);
+        let (from, attempt, failed) = (pending.from, pending.attempt, pending.failed);
         match from {
             // A neighbour that is back asks for all that was kept.
             None if failed && !pending.message.kept => {
@@ -272,7 +285,7 @@ impl Node {
             }
             Some(link) => {
                 self.pending.remove(&key);
-                self.confirm(link, key, !failed);
+                self.confirm(link, key, attempt, !failed);
             }
         }
     }
@@ -298,7 +311,7 @@ impl Node {
             let (topic, retain) = (&pending.message.topic, pending.message.retain);
             self.algorithm.route(topic, retain, Source::Local, &mut to);
             self.everywhere(None, &mut to);
-            self.pass(key, true, &to, pending.message, None, None);
+            self.pass(key, pending.attempt + 1, &to, pending.message, None, false);
         }
     }
 
@@ -349,6 +362,6 @@ impl Node {
         };
         self.counters.handed += 1;
         let key = self.key(&message.topic, "", message.qos);
-        self.pass(key, false, links, Rc::new(message), None, None);
+        self.pass(key, 0, links, Rc::new(message), None, false);
     }
 }
