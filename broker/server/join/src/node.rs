@@ -20,7 +20,7 @@ use crate::retained::Retained;
 use crate::topology::{LinkKey, NodeId, State, Topology, Tree};
 use mqtick_broker::residence::Arrived;
 use mqtick_packet::Qos;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use window::Window;
@@ -159,10 +159,25 @@ struct Neighbour {
 
 /// A neighbour is gone, and may come back: messages above QoS 0 wait for it.
 struct Away {
-    /// The nodes that only it led to, itself included.
-    missing: BTreeSet<String>,
-    from_s: u64,
+    /// The names of nodes that it led to, itself included, each with since when another way does.
+    missing: BTreeMap<String, Option<u64>>,
     until_s: u64,
+}
+
+impl Away {
+    /// Who is there by another way, and has had the time to say what it wants, is missing no longer;
+    /// whether there was one.
+    fn welcome(&mut self, here: &HashSet<&str>, now_s: u64) -> bool {
+        let before = self.missing.len();
+        self.missing.retain(|name, since_s| {
+            let since = here
+                .contains(name.as_str())
+                .then(|| since_s.unwrap_or(now_s));
+            *since_s = since;
+            since.is_none_or(|since| now_s < since + SETTLING)
+        });
+        self.missing.len() < before
+    }
 }
 
 struct Pending {
@@ -321,26 +336,21 @@ impl Node {
         let Some(neighbour) = self.links.get_mut(&link) else {
             return;
         };
-        let (was_used, name) = (neighbour.is_used, neighbour.name.clone());
+        let (was_used, peer, key) = (neighbour.is_used, neighbour.peer, neighbour.key);
+        let wait_s = if for_good { 0 } else { self.absence_s };
+        let behind = self.tree.behind(self.own, peer, key);
+        let behind = self
+            .topology
+            .states()
+            .filter(|state| behind.contains(&state.node));
         neighbour.away = Some(Away {
-            missing: BTreeSet::from([name]),
-            from_s: self.now_s,
-            until_s: self.now_s + SETTLING,
+            missing: behind.map(|state| (state.name.clone(), None)).collect(),
+            until_s: self.now_s + wait_s.max(SETTLING),
         });
         if !was_used {
             self.forget(link);
         }
         self.announce();
-        let left = self.topology.tree().nodes;
-        let is_lost =
-            |state: &&State| self.tree.nodes.contains(&state.node) && !left.contains(&state.node);
-        let missing = self.topology.states().filter(is_lost);
-        let missing: Vec<String> = missing.map(|state| state.name.clone()).collect();
-        let away = self.links.get_mut(&link).and_then(|one| one.away.as_mut());
-        if let Some(away) = away.filter(|_| !for_good && !missing.is_empty()) {
-            away.missing.extend(missing);
-            away.until_s = self.now_s + self.absence_s.max(SETTLING);
-        }
         self.refresh();
     }
 
@@ -405,17 +415,17 @@ impl Node {
         }
         let mut say = Vec::new();
         let (mut cut, mut over) = (Vec::new(), Vec::new());
-        let mut new = Vec::new();
+        let (mut new, mut back) = (Vec::new(), Vec::new());
+        let here = self.topology.states();
+        let here = here.filter(|state| self.tree.nodes.contains(&state.node));
+        let here: HashSet<&str> = here.map(|state| state.name.as_str()).collect();
         for (link, one) in &mut self.links {
-            if let Some(away) = &one.away {
-                let there = |name: &String| {
-                    let mut known = self.topology.states();
-                    known.any(|state| state.name == *name && self.tree.nodes.contains(&state.node))
-                };
-                let is_back =
-                    away.from_s + SETTLING <= self.now_s && away.missing.iter().all(there);
-                if is_back || away.until_s <= self.now_s {
+            if let Some(away) = &mut one.away {
+                let is_one_back = away.welcome(&here, self.now_s);
+                if away.until_s <= self.now_s || is_one_back && away.missing.is_empty() {
                     over.push(*link);
+                } else if is_one_back {
+                    back.push(*link);
                 }
             } else if self.tree.uses(self.own, one.peer, one.key) {
                 one.unneeded_s = None;
@@ -439,6 +449,8 @@ impl Node {
         if self.retained.is_known {
             self.actions.extend(new.into_iter().map(Action::Ask));
         }
+        // Where some are back and others not, what waited goes out again, and waits on.
+        cut.extend(back);
         cut.into_iter().for_each(|link| self.fail(link));
         over.into_iter().for_each(|link| self.forget(link));
     }
