@@ -729,6 +729,29 @@ fn a_message_that_is_sent_again_goes_where_the_first_attempt_did_not_have_to_go(
 }
 
 #[test]
+fn who_is_back_after_a_while_gets_what_came_before_it_said_again_what_it_wants() {
+    let mut network = Network::new(Kind::Subscriptions, 2, 30);
+    network.join(0, 1);
+    network.subscribe(1, "a");
+    network.settle();
+    network.cut(1);
+    for _ in 0..10 {
+        network.rest();
+        network.tick();
+    }
+    network.join(0, 1);
+    for number in 0..20 {
+        network.step();
+        network.publish(0, "a", vec![number], Qos::AtLeastOnce);
+    }
+    network.settle();
+    let got: Vec<_> = (0..20)
+        .map(|one| network.sites[1].got.get([one].as_slice()))
+        .collect();
+    assert_eq!(got, [Some(&1); 20]);
+}
+
+#[test]
 fn a_filter_that_only_two_neighbours_in_a_loop_told_each_other_is_not_kept_alive() {
     let mut network = Network::new(Kind::Subscriptions, 3, 30);
     network.subscribe(0, "a");
