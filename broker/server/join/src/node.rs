@@ -76,6 +76,8 @@ pub struct Message {
     pub stamp: u64,
     /// Whether it was kept before the neighbour came: it is for brokers that have an older one.
     pub kept: bool,
+    /// Whether this site's access list keeps it from its broker: others may get it.
+    pub is_denied: bool,
 }
 
 impl Message {

@@ -340,6 +340,7 @@ mod tests {
             arrived: None,
             stamp: 0x1_0000_0000,
             kept: true,
+            is_denied: false,
         };
         let key = Key {
             origin: u64::MAX,

@@ -115,6 +115,8 @@ impl Manager {
                     mut message,
                 } = words::parse_message(publish)?;
                 message.came_s = self.site.now_s;
+                let (user, client) = (&message.user, &message.client);
+                message.is_denied = !self.site.allows(user, client, &message.topic);
                 let slot = self.slots.get_mut(&token).filter(|_| attempt == 0);
                 let arrived = stated.zip(slot).and_then(|(stated, slot)| {
                     residence::passed(chained(stated), slot.connection.came())

@@ -204,13 +204,14 @@ impl Node {
         to.clear();
         let here = self
             .algorithm
-            .route(&message.topic, message.retain, from, &mut to);
+            .route(&message.topic, message.retain, from, &mut to)
+            && !message.is_denied;
         if attempt > 0 {
             self.everywhere(Some(link), &mut to);
         }
         let message = Rc::new(message);
         let mut for_broker = (here && is_new).then(|| Rc::clone(&message));
-        if message.retain && is_new {
+        if message.retain && is_new && !message.is_denied {
             match self.retained.came(&message) {
                 Came::Newer => {}
                 Came::Same => for_broker = None,
