@@ -10,7 +10,8 @@
 //! it. If one of them goes before that, it says so, and the node where the message began sends it
 //! again, through the whole tree as it is then, until it is confirmed. Such attempts are numbered: a
 //! node that still waits for what belongs to an earlier one starts anew with the later one, as the
-//! tree is another one now, and an answer counts for its own attempt only.
+//! tree is another one now; an answer counts for its own attempt only; and a node passes an attempt on
+//! once, so that it ends also where links make a loop for a moment.
 
 mod messages;
 mod window;
@@ -33,6 +34,7 @@ pub const LANES: u8 = 16;
 const MOST_PENDING: usize = 4096; // messages that began here and are not confirmed
 const MOST_OCTETS: usize = 64 << 20; // of their payloads
 const MOST_SEEN: usize = 1024 * LANES as usize;
+const MOST_TRIED: usize = 1 << 16;
 const RENEWAL: u64 = 30; // ticks from one state of ours to the next
 // Ticks for which a link that is no longer used still counts: until all nodes know the new tree, what
 // was sent by the old one finds its way, or is sent again, instead of being taken for unwanted.
@@ -215,6 +217,8 @@ pub struct Node {
     own_octets: usize,
     retry: BTreeSet<Key>,
     seen: HashMap<(NodeId, u8), Seen>,
+    /// The last attempts, above 0, of messages that came lately, and of those before.
+    tried: [HashMap<Key, u32>; 2],
     last: [[u64; 2]; LANES as usize],
     absence_s: u64,
     now_s: u64,
@@ -240,6 +244,7 @@ impl Node {
             own_octets: 0,
             retry: BTreeSet::new(),
             seen: HashMap::new(),
+            tried: Default::default(),
             last: Default::default(),
             absence_s,
             now_s: 0,
@@ -473,6 +478,7 @@ impl Node {
         if now_s.is_multiple_of(RENEWAL) {
             let known: BTreeSet<NodeId> = self.topology.states().map(|one| one.node).collect();
             self.seen.retain(|(node, _), _| known.contains(node));
+            self.forget_attempts();
         }
         if now_s.is_multiple_of(RENEWAL)
             && let Some(state) = self.topology.renew(None).cloned()

@@ -729,6 +729,42 @@ fn a_message_that_is_sent_again_goes_where_the_first_attempt_did_not_have_to_go(
 }
 
 #[test]
+fn an_attempt_is_passed_on_once_whichever_way_it_comes() {
+    let mut network = Network::new(Kind::Subscriptions, 4, 30);
+    (1..4).for_each(|other| network.join(0, other));
+    network.settle();
+    let key = Key {
+        origin: network.sites[1].node.id(),
+        lane: 0,
+        sequence: 1,
+    };
+    for (attempt, passed_on) in [(0, 0), (1, 2), (1, 0), (0, 0), (2, 2)] {
+        for link in [2, 4] {
+            let node = &mut network.sites[0].node;
+            node.arrived(link, key, attempt, message("a", vec![], Qos::AtLeastOnce));
+            let said: Vec<Action> = std::iter::from_fn(|| node.next_action()).collect();
+            let sends: Vec<Link> = said
+                .iter()
+                .filter_map(|one| match one {
+                    Action::Send { link, .. } => Some(*link),
+                    _ => None,
+                })
+                .collect();
+            let expected = if link == 2 { passed_on } else { 0 };
+            assert_eq!(
+                sends.len(),
+                expected,
+                "attempt {attempt} from {link}: {said:?}"
+            );
+            for to in sends {
+                node.confirmed(to, key, attempt, true);
+            }
+            while node.next_action().is_some() {}
+        }
+    }
+}
+
+#[test]
 fn who_is_back_after_a_while_gets_what_came_before_it_said_again_what_it_wants() {
     let mut network = Network::new(Kind::Subscriptions, 2, 30);
     network.join(0, 1);

@@ -2,7 +2,8 @@
 
 use super::window::{WINDOW, Window};
 use super::{
-    Action, Key, LANES, Link, MOST_OCTETS, MOST_PENDING, MOST_SEEN, Message, Node, Pending,
+    Action, Key, LANES, Link, MOST_OCTETS, MOST_PENDING, MOST_SEEN, MOST_TRIED, Message, Node,
+    Pending,
 };
 use crate::cooperation::Source;
 use crate::retained::Came;
@@ -190,9 +191,10 @@ impl Node {
             seen.plain = seen.plain.max(key.sequence);
             is_new
         };
+        let is_later = sure && self.is_later(key, attempt);
         if !is_new {
             self.counters.repeated += 1;
-            if attempt == 0 {
+            if !is_later {
                 if sure {
                     self.confirm(link, key, attempt, true);
                 }
@@ -237,6 +239,26 @@ impl Node {
             self.counters.delivered += 1;
             self.actions.push_back(Action::Deliver(key, message));
         }
+    }
+
+    /// Whether no attempt so late came before; the first one, 0, is not remembered.
+    fn is_later(&mut self, key: Key, attempt: u32) -> bool {
+        let last = self.tried.iter().filter_map(|tried| tried.get(&key)).max();
+        let is_later = attempt > last.copied().unwrap_or(0);
+        if is_later {
+            let [tried, _] = &mut self.tried;
+            tried.insert(key, attempt);
+            if tried.len() > MOST_TRIED {
+                self.forget_attempts();
+            }
+        }
+        is_later
+    }
+
+    /// Forget those before the last ones.
+    pub(super) fn forget_attempts(&mut self) {
+        let [tried, before] = &mut self.tried;
+        *before = std::mem::take(tried);
     }
 
     /// All links of the tree, and those to neighbours that are away.
