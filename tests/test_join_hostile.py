@@ -46,7 +46,7 @@ def works(here: Site, there: Site) -> None:
     reader.disconnect()
 
 
-def hello(node: str = "abc", *, version: int = 2, index: str = "0/1", rest: str = "x") -> str:
+def hello(node: str = "abc", *, version: int = 3, index: str = "0/1", rest: str = "x") -> str:
     """The client identifier of a node."""
     return f"mqtick-join/{version}/{node}/5/{index}/{rest}"
 
@@ -86,7 +86,7 @@ def test_octets_that_are_no_mqtt_end_their_connection_and_nothing_else(pair: lis
         (hello(rest="publications/bad"), 0x87, "algorithm"),
         (hello(node="xyz"), 0x84, "malformed"),
         (hello(index="3/2", rest="subscriptions/bad"), 0x84, "malformed"),
-        ("mqtick-join/2", 0x84, "malformed"),
+        ("mqtick-join/3", 0x84, "malformed"),
     ],
 )
 def test_a_neighbour_that_cannot_be_one_is_told_why(

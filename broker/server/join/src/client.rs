@@ -294,6 +294,7 @@ impl Paired {
                 arrived: None,
                 stamp,
                 kept: false,
+                is_denied: false,
             };
             residence::set_aside(&mut message, times, arrived);
             message

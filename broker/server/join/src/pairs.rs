@@ -5,7 +5,7 @@ use crate::manager::{Manager, Pair, Role, UNAVAILABLE, refusal};
 use crate::node::{Key, LANES, Message};
 use mqtick_broker::log;
 use mqtick_broker::residence::{Arrived, NOT_STATED, has_trailer};
-use mqtick_packet::{Qos, frame};
+use mqtick_packet::frame;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -203,16 +203,6 @@ impl Manager {
 
     /// Publish a message at the broker.
     pub(crate) fn deliver(&mut self, key: Key, message: Rc<Message>) {
-        let sure = message.qos != Qos::AtMostOnce;
-        if !self
-            .site
-            .allows(&message.user, &message.client, &message.topic)
-        {
-            if sure {
-                self.site.node.delivered(key);
-            }
-            return;
-        }
         if has_trailer(&message.payload) && self.site.residence.is_timed(&message.topic) {
             self.site.residence.note(&message.payload, message.arrived);
         }
