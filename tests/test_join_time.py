@@ -204,6 +204,8 @@ def test_whatever_happens_on_two_ways_and_beside_them_the_interval_holds_the_tru
             site.stop()
         for wire in wires:
             wire.close()
+
+
 FAR, NEAR = 0, 1
 # What holds the time alone grows fast, so that the other server is better soon.
 POOR_CRYSTAL = "frequency_bound_ppm = 100.0"
