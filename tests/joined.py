@@ -69,9 +69,7 @@ class Site:
         """Start the node, which listens then."""
         with self.log.open("ab") as log:
             command = [str(JOIN), "--config", str(self.config)]
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=self.environment
-            )
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
         if listens:
             wait_for_port(self.port, self.process)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from joined import JOIN, Site, settled, wanted
+from stepped_clock import slew, stepped_clock
 from test_broker_residence import APART_S, OTHER, TIMED, Rounds
 from test_join_time import LINK_S, LongWire
-from stepped_clock import slew, stepped_clock
 from test_residence_end_to_end import NOT_STATED, UNKNOWN, Node, OurBroker, trailer_of
 
 from broker.conformance.client import V3, V5, Client
