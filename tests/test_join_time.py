@@ -1,4 +1,4 @@
-"""Time through nodes: whatever is left out or late on the way, the interval holds the truth."""
+"""Time through nodes: whatever is left out, lost or late, the interval holds the truth."""
 
 from __future__ import annotations
 

@@ -231,10 +231,13 @@ impl Kernel {
             shell(&clean(false), interface).status()?;
             self.watchdogs.push(
                 // systemd tells all processes of a service to end, this one too.
-                shell(&format!("trap '' TERM; read _; {}", clean(added)), interface)
-                    .stdin(Stdio::piped())
-                    .process_group(0)
-                    .spawn()?,
+                shell(
+                    &format!("trap '' TERM; read _; {}", clean(added)),
+                    interface,
+                )
+                .stdin(Stdio::piped())
+                .process_group(0)
+                .spawn()?,
             );
         }
         for (name, direction) in DIRECTIONS {
