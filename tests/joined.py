@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,10 @@ class Site:
         tables: str = "",
         listener: str = "",
         url: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder, self.broker, self.port = folder, broker, free_port()
+        self.environment = {**os.environ, **(environment or {})}
         self.name = folder.name
         self.log = folder / "node.log"
         self.control = folder / "control"
@@ -65,7 +68,9 @@ class Site:
         """Start the node, which listens then."""
         with self.log.open("ab") as log:
             command = [str(JOIN), "--config", str(self.config)]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=self.environment
+            )
         if listens:
             wait_for_port(self.port, self.process)
 

@@ -1,9 +1,12 @@
-"""Time through nodes: whatever brokers and servers leave out, the interval holds the truth."""
+"""Time through nodes: whatever is left out, lost or late on the way, the interval holds the truth."""
 
 from __future__ import annotations
 
 import contextlib
+import random
+import signal
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -109,3 +112,67 @@ def test_across_sites_the_way_between_them_is_in_the_interval(
             assert not any(logged(log, "echo"))
         finally:
             far.stop()
+
+
+def troubled(sites: list[Site], wires: list[LongWire], is_over: threading.Event) -> None:
+    """Cut links, suspend nodes, and kill the one between the others."""
+    chance = random.Random(15)
+    while not is_over.wait(chance.random()):
+        match chance.randrange(6):
+            case 0 | 1:
+                chance.choice(wires).cut()
+            case 2 | 3 | 4:
+                process = chance.choice(sites).process
+                assert process is not None
+                process.send_signal(signal.SIGSTOP)
+                time.sleep(chance.random() / 10)
+                process.send_signal(signal.SIGCONT)
+            case _:
+                sites[1].kill()
+                sites[1].start()
+
+
+def test_whatever_happens_on_two_ways_and_beside_them_the_interval_holds_the_truth(
+    tmp_path: Path, rig: Rig
+) -> None:
+    """Three sites in a ring of long links; a bridge takes messages past the nodes."""
+    sites: list[Site] = []
+    wires: list[LongWire] = []
+    try:
+        for number in range(3):
+            folder = tmp_path / f"site-{number}"
+            folder.mkdir()
+            bridge = ""
+            if number == 2:  # a longer way than the nodes', unless one of them is gone
+                half = LongWire(sites[0].broker.port)
+                whole = LongWire(half.port)
+                rig.on_close(half.close)
+                rig.on_close(whole.close)
+                bridge = f"connection b\naddress 127.0.0.1:{whole.port}\ntopic mqtick/# both 0"
+            broker = Mosquitto(folder, bridge)
+            broker.start()
+            rig.on_close(broker.stop)
+            wires += [LongWire(site.port) for site in sites]
+            before = [wire.url for wire in wires[-number:]] if number else []
+            sites.append(Site(folder, broker, neighbours=before))
+            sites[-1].start()
+        client, log = programs(rig, sites[0].url, sites[2].url, *TRUSTING, "use_echo = false")
+        client.wait_synchronised(90.0)
+        is_over = threading.Event()
+        trouble = threading.Thread(target=troubled, args=(sites, wires, is_over))
+        trouble.start()
+        try:
+            stated = len(logged(log, "residence")[0])
+            client.wait_for(
+                lambda _: len(logged(log, "residence")[0]) > stated + 30, "some samples", 200.0
+            )
+        finally:
+            is_over.set()
+            trouble.join()
+        is_true_in_all(client, log, "two-way", "residence")
+        assert client.is_right(), client.look()
+    finally:
+        for site in sites:
+            site.stop()
+        for wire in wires:
+            wire.close()

@@ -7,6 +7,7 @@ use mqtick_broker::log;
 use mqtick_broker::residence::{Arrived, NOT_STATED, has_trailer};
 use mqtick_packet::{Qos, frame};
 use std::rc::Rc;
+use std::sync::Arc;
 
 const PING_S: u64 = 20;
 const SILENCE_S: u64 = 60;
@@ -178,9 +179,16 @@ impl Manager {
                 self.send(client, &refusal(paired.version(), UNAVAILABLE));
             }
         }
+        let name = paired.client();
         paired.end(ended == client, &mut self.site);
         self.drop(ended);
         self.over(other);
+        if other == broker
+            && let Some(slot) = self.slots.get_mut(&broker)
+        {
+            slot.leaves = Some(Arc::clone(&name));
+            self.leaving.entry(name).or_default().0 = broker;
+        }
     }
 
     /// All sites have a message that a client waits for.
