@@ -158,7 +158,7 @@ impl Connection {
             _ => None,
         })?;
         if code != 0 {
-            return Err(connection.refused("the connection", code));
+            return Err(connection.refused("refused the connection", code));
         }
         connection.receive_maximum = maximum;
         connection.kept = kept.then(|| (target.clone(), name.to_owned()));
@@ -182,8 +182,8 @@ impl Connection {
         if code == qos as u8 {
             return Ok(());
         }
-        let what = format!("the subscription to {filter} at QoS {}", qos as u8);
-        Err(self.refused(&what, code))
+        let did = format!("answered the subscription to {filter} at QoS {}", qos as u8);
+        Err(self.refused(&did, code))
     }
 
     /// Makes the socket one that never waits.
@@ -209,7 +209,7 @@ impl Connection {
                 // 0x10: nobody has subscribed. It will be counted as lost.
                 Packet::Ack(one) if one.kind == AckKind::Puback && one.reason < 0x80 => count += 1,
                 Packet::Ack(one) if one.kind == AckKind::Puback => {
-                    return Err(self.refused("a message", one.reason));
+                    return Err(self.refused("refused a message", one.reason));
                 }
                 other => return Err(self.unexpected(&other)),
             }

@@ -49,8 +49,8 @@ impl Run<'_> {
         let is_stamped = scenario.group.iter().any(|one| one.kind == Kind::Latency);
         if target.security.is_some() && is_stamped {
             let text = "stamps over TLS: those of the record that carries a message, when its last \
-                        octet left or came: how long the broker encrypts and decrypts is in the \
-                        latency, and how long mqtick-load does is not.";
+                        octet left or came. What the broker takes to decrypt and encrypt is in the \
+                        latency; what mqtick-load takes is not.";
             self.report.note(text.to_owned());
         }
     }

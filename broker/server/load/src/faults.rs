@@ -23,15 +23,13 @@ impl Connection {
     /// Makes the failure of a packet that nobody may send here.
     #[must_use]
     pub fn unexpected(&self, packet: &Packet<'_>) -> Failure {
-        Failure::Failed(match packet {
-            Packet::Disconnect(one) => format!(
-                "{}: the broker disconnected with reason {:#04x}{}.",
-                self.name,
-                one.reason,
-                meaning(one.reason)
-            ),
-            other => format!("{}: {other:?} came during the measurement.", self.name),
-        })
+        match packet {
+            Packet::Disconnect(one) => self.refused("disconnected", one.reason),
+            other => Failure::Failed(format!(
+                "{}: {other:?} came during the measurement.",
+                self.name
+            )),
+        }
     }
 
     /// Makes the failure of a message that we did not send.
@@ -46,11 +44,11 @@ impl Connection {
         Failure::Failed(text)
     }
 
-    /// Makes the failure of what the broker does not take.
+    /// Makes the failure of what the broker did, with a reason.
     #[must_use]
-    pub fn refused(&self, what: &str, reason: u8) -> Failure {
+    pub fn refused(&self, did: &str, reason: u8) -> Failure {
         Failure::Failed(format!(
-            "{}: the broker refused {what} with reason {reason:#04x}{}.",
+            "{}: the broker {did} with reason {reason:#04x}{}.",
             self.name,
             meaning(reason)
         ))

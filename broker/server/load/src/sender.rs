@@ -332,7 +332,9 @@ impl Sender {
                 return Err(connection.unexpected(&packet));
             };
             match one.kind {
-                _ if one.reason >= 0x80 => return Err(connection.refused("a message", one.reason)),
+                _ if one.reason >= 0x80 => {
+                    return Err(connection.refused("refused a message", one.reason));
+                }
                 AckKind::Pubrec => {
                     let (version, id) = (connection.version, one.id);
                     self.unsent

@@ -52,7 +52,13 @@ impl Pem {
         let wrong = |option: &str, why: String| Failure::Use(format!("--{option}: {why}."));
         let (ca, from) = match &self.ca {
             Some(given) => (given.clone(), String::new()),
-            None => (read(SYSTEM)?, format!("{SYSTEM}: ")),
+            None => match read(SYSTEM) {
+                Ok(found) => (found, format!("{SYSTEM}: ")),
+                Err(error) => {
+                    let why = format!("give one, as the system has none ({error})");
+                    return Err(wrong("ca-file", why));
+                }
+            },
         };
         let mut roots = RootCertStore::empty();
         // A system's list may have old ones that cannot be used.

@@ -115,7 +115,7 @@ fn a_broker_that_invents_closes_or_talks_nonsense_is_told() {
             Trick::Close,
             "closed the connection instead of sending CONNACK",
         ),
-        (Trick::NoSubscription, "refused the subscription"),
+        (Trick::NoSubscription, "answered the subscription"),
         (Trick::Swallow, "no copy of 200 messages came"),
     ] {
         let peer = start(trick);
