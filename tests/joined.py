@@ -28,6 +28,13 @@ def until(holds: Callable[[], Any], what: str) -> None:
         time.sleep(0.02)
 
 
+def hello(
+    node: str = "abc", *, version: int = 3, key: int = 5, index: str = "0/1", rest: str = "x"
+) -> str:
+    """The client identifier of a node."""
+    return f"mqtick-join/{version}/{node}/{key:x}/{index}/{rest}"
+
+
 class Site:
     """A node and the broker behind it."""
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, joined, settled, until, wanted
+from joined import JOIN, Site, hello, joined, settled, until, wanted
 from rig import Authority, needs_openssl
 
 from broker.conformance.client import PUBACK, PUBLISH, V3, V5, Client, Encoder, Will
@@ -44,11 +44,6 @@ def works(here: Site, there: Site) -> None:
     assert reader.message().payload == b"works"
     writer.disconnect()
     reader.disconnect()
-
-
-def hello(node: str = "abc", *, version: int = 3, index: str = "0/1", rest: str = "x") -> str:
-    """The client identifier of a node."""
-    return f"mqtick-join/{version}/{node}/5/{index}/{rest}"
 
 
 def test_a_client_does_not_get_the_sessions_of_the_node_at_its_broker(pair: list[Site]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, joined, settled, until
+from joined import JOIN, Site, hello, joined, settled, until
 
 from broker.conformance.client import PUBREL, V3, V5, Client, Encoder, one_property, packet, text
 from demo.local_broker import Mosquitto, free_port, program
@@ -318,7 +318,7 @@ def test_a_broker_that_talks_nonsense_to_the_node_is_named_and_loses_nothing(
 
 def stranger(site: Site, number: int = 0) -> Client:
     """A neighbour with one connection, which the node has greeted."""
-    name = f"mqtick-join/2/{number + 0xABC:x}/{number + 5:x}/0/1/subscriptions/bad{number}"
+    name = hello(f"{number + 0xABC:x}", key=number + 5, rest=f"subscriptions/bad{number}")
     one = Client(("127.0.0.1", site.port), V5, name)
     assert one.connect().reason == 0
     return one
