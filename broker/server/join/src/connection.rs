@@ -94,10 +94,7 @@ impl Connection {
             Carrier::Made(wire) => matches!(wire, Wire::Plain(_)),
         };
         self.stamp = stamp_ns.filter(|_| has_stamps);
-        self.came = (!has_stamps).then(|| {
-            let now = Clock::read();
-            (now.now_ns, now)
-        });
+        self.came = (!has_stamps).then(|| Clock::read().raw_ns);
         if has_stamps && self.arrivals.is_new() {
             let out_of_order = self.out_of_order();
             self.arrivals.take(None, out_of_order);

@@ -95,6 +95,8 @@ pub(crate) struct Slot {
     pub was_answered: bool,
     /// A client that left before all that it sent could be looked at.
     pub has_left: bool,
+    /// To the broker, for this client that has left.
+    pub leaves: Option<Arc<str>>,
 }
 
 pub(crate) struct Pair {
@@ -193,6 +195,9 @@ pub struct Manager {
     flushed: Vec<u64>, // of no use but for its room
     /// Clients whose next packet has to wait.
     pub(crate) blocked: HashSet<u64>,
+    /// Clients that have left, while the broker still reads what they sent: on which connection, and
+    /// who has come under the same name, and waits until the broker has it.
+    pub(crate) leaving: HashMap<Arc<str>, (u64, Vec<u64>)>,
     /// What is counted.
     pub counts: Counts,
     /// The program ends: nothing more is taken from clients.
@@ -275,6 +280,7 @@ impl Manager {
             dirty: Vec::new(),
             flushed: Vec::new(),
             blocked: HashSet::new(),
+            leaving: HashMap::new(),
             counts: Counts::default(),
             is_ending: false,
             full_said: Rarely::default(),

@@ -7,6 +7,7 @@ use mqtick_broker::log;
 use mqtick_broker::residence::{Arrived, NOT_STATED, has_trailer};
 use mqtick_packet::{Qos, frame};
 use std::rc::Rc;
+use std::sync::Arc;
 
 const PING_S: u64 = 20;
 const SILENCE_S: u64 = 60;
@@ -175,9 +176,16 @@ impl Manager {
                 self.send(client, &refusal(paired.version(), UNAVAILABLE));
             }
         }
+        let name = paired.client();
         paired.end(ended == client, &mut self.site);
         self.drop(ended);
         self.over(other);
+        if other == broker
+            && let Some(slot) = self.slots.get_mut(&broker)
+        {
+            slot.leaves = Some(Arc::clone(&name));
+            self.leaving.entry(name).or_default().0 = broker;
+        }
     }
 
     /// All sites have a message that a client waits for.
@@ -242,7 +250,7 @@ impl Manager {
         let Some((lane, _)) = self.lanes.get_mut(number) else {
             return Ok(input.len());
         };
-        let was_up = lane.is_up();
+        let (was_up, most_qos) = (lane.is_up(), lane.most_qos);
         let mut at = 0;
         while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
             let found = frame(rest, self.settings.limits.packet);
@@ -255,6 +263,14 @@ impl Manager {
         if lane.is_up() && !was_up && number == 0 {
             self.broker_said.clear();
             log::notice(&format!("broker {}: connected", self.broker));
+        }
+        if lane.most_qos < most_qos {
+            log::warning(&format!(
+                "broker {}: it ends the connection at a message of QoS 2: it gets those of other sites \
+                 with QoS 1 from now on",
+                self.broker
+            ));
+            self.lanes.iter_mut().for_each(|(lane, _)| lane.lower());
         }
         self.write_lane(number);
         Ok(at)

@@ -314,6 +314,7 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
+    let mut control = control(&settings.control)?; // whoever can connect can ask
     let (mut listeners, mut certificates) = (Vec::new(), Vec::new());
     for one in &settings.listeners {
         let certificate = one.tls.as_ref().map(Certificate::load).transpose()?;
@@ -323,7 +324,6 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
         certificates.extend(certificate);
     }
     passed.finish()?;
-    let mut control = control(&settings.control)?;
     let page = Arc::new(Mutex::new(String::new()));
     if let Some(address) = settings.metrics.address {
         serve_metrics(address, Arc::clone(&page))?;
