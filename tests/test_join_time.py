@@ -8,13 +8,11 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from joined import JOIN, Site, joined
-from rig import FLEET, Client, Rig, Server, Wire, client_lines, fleet_lines
+from rig import FLEET, Client, Rig, Wire, client_lines, fleet_lines
 from test_residence_end_to_end import OurBroker, logged, uses
 
 from demo.local_broker import Mosquitto, program
@@ -42,23 +40,6 @@ class LongWire(Wire):
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-
-
-class BreakableWire(Wire):
-    """One that can break: nothing comes through, and nobody is told."""
-
-    is_broken = False
-
-    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while octets := source.recv(65536):
-                if not self.is_broken:
-                    sink.sendall(octets)
-
-    def mend(self) -> None:
-        """Let connections through that are made from now on."""
-        self.is_broken = False
-        self.cut()
 
 
 class ElsewhereBroker(OurBroker):
@@ -204,68 +185,3 @@ def test_whatever_happens_on_two_ways_and_beside_them_the_interval_holds_the_tru
             site.stop()
         for wire in wires:
             wire.close()
-
-
-FAR, NEAR = 0, 1
-# What holds the time alone grows fast, so that the other server is better soon.
-POOR_CRYSTAL = "frequency_bound_ppm = 100.0"
-
-
-def takes_over(
-    tmp_path: Path, rig: Rig, worse: int
-) -> Iterator[tuple[BreakableWire, dict[int, Server], Callable[[int], None]]]:
-    """Two sites with a time server each, of which one is worse by its root distance, and a client.
-
-    The third: wait until the client goes by that server; at each look its interval holds the truth.
-    """
-    with joined(tmp_path, [Mosquitto]) as (there,):
-        wire = BreakableWire(there.port)
-        rig.on_close(wire.close)
-        (tmp_path / "here").mkdir()
-        broker = rig.broker()
-        here = Site(tmp_path / "here", broker, neighbours=[wire.url])
-        here.start()
-        rig.on_close(here.stop)
-        keys = rig.keys(*fleet_lines(FLEET)), rig.keys(*client_lines("c1", FLEET))
-        servers = {}
-        for number, site in ((FAR, there), (NEAR, here)):
-            config = rig.new_folder("settings") / "server.toml"
-            config.write_text(f"trusted_root_distance_us = {3_000.0 if number == worse else 0.0}\n")
-            more = ("--config", str(config), "--keys-file", keys[0])
-            servers[number] = rig.server(site.url, *more, number=number)
-            servers[number].wait_ready()
-        settings = rig.new_folder("settings") / "client.toml"
-        settings.write_text(f"[estimator]\n{POOR_CRYSTAL}\n")
-        client = rig.client(here.url, "c1", "--config", str(settings), "--keys-file", keys[1])
-
-        def goes_by(number: int) -> None:
-            def look(values: dict[str, Any]) -> bool:
-                if values["state"] != "unsynchronised":
-                    error_ns, bound_ns = client.look()
-                    assert abs(error_ns) <= bound_ns, (error_ns, bound_ns, values)
-                chosen = values["chosen"]
-                return chosen is not None and values["servers"][chosen]["server"] == number
-
-            client.wait_for(look, f"it goes by server {number}", 120.0)
-
-        yield wire, servers, goes_by
-
-
-@pytest.mark.parametrize("worse", [NEAR, FAR], ids=["the far one is better", "the near one is"])
-def test_the_other_sites_time_server_takes_over_inside_the_bound_and_gives_way_again(
-    worse: int, tmp_path: Path, rig: Rig
-) -> None:
-    for wire, servers, goes_by in takes_over(tmp_path, rig, worse):
-        better = FAR if worse == NEAR else NEAR
-        goes_by(better)
-        for _ in range(2):
-            if better == FAR:
-                wire.is_broken = True
-            else:
-                servers[NEAR].stop(signal.SIGKILL)
-            goes_by(worse)
-            if better == FAR:
-                wire.mend()
-            else:
-                servers[NEAR].start()
-            goes_by(better)

@@ -1,0 +1,105 @@
+"""Two sites, each with a time server: when one is silent or cut off, the other takes over."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joined import JOIN, Site, joined
+from rig import FLEET, Rig, Server, Wire, client_lines, fleet_lines
+
+from demo.local_broker import Mosquitto, program
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
+    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
+]
+FAR, NEAR = 0, 1
+# What holds the time alone grows fast, so that the other server is better soon.
+POOR_CRYSTAL = "frequency_bound_ppm = 100.0"
+
+
+class BreakableWire(Wire):
+    """One that can break: nothing comes through, and nobody is told."""
+
+    is_broken = False
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while octets := source.recv(65536):
+                if not self.is_broken:
+                    sink.sendall(octets)
+
+    def mend(self) -> None:
+        """Let connections through that are made from now on."""
+        self.is_broken = False
+        self.cut()
+
+
+@contextlib.contextmanager
+def two_servers(
+    tmp_path: Path, rig: Rig, worse: int
+) -> Iterator[tuple[BreakableWire, dict[int, Server], Callable[[int], None]]]:
+    """Two sites with a time server each, of which one is worse by its root distance, and a client.
+
+    The third: wait until the client goes by that server; at each look its interval holds the truth.
+    """
+    with joined(tmp_path, [Mosquitto]) as (there,):
+        wire = BreakableWire(there.port)
+        rig.on_close(wire.close)
+        (tmp_path / "here").mkdir()
+        broker = rig.broker()
+        here = Site(tmp_path / "here", broker, neighbours=[wire.url])
+        here.start()
+        rig.on_close(here.stop)
+        keys = rig.keys(*fleet_lines(FLEET)), rig.keys(*client_lines("c1", FLEET))
+        servers = {}
+        for number, site in ((FAR, there), (NEAR, here)):
+            config = rig.new_folder("settings") / "server.toml"
+            config.write_text(f"trusted_root_distance_us = {3_000.0 if number == worse else 0.0}\n")
+            more = ("--config", str(config), "--keys-file", keys[0])
+            servers[number] = rig.server(site.url, *more, number=number)
+            servers[number].wait_ready()
+        settings = rig.new_folder("settings") / "client.toml"
+        settings.write_text(f"[estimator]\n{POOR_CRYSTAL}\n")
+        client = rig.client(here.url, "c1", "--config", str(settings), "--keys-file", keys[1])
+
+        def goes_by(number: int) -> None:
+            def look(values: dict[str, Any]) -> bool:
+                if values["state"] != "unsynchronised":
+                    error_ns, bound_ns = client.look()
+                    assert abs(error_ns) <= bound_ns, (error_ns, bound_ns, values)
+                chosen = values["chosen"]
+                return chosen is not None and values["servers"][chosen]["server"] == number
+
+            client.wait_for(look, f"it goes by server {number}", 120.0)
+
+        yield wire, servers, goes_by
+
+
+@pytest.mark.parametrize("worse", [NEAR, FAR], ids=["the far one is better", "the near one is"])
+def test_the_other_sites_time_server_takes_over_inside_the_bound_and_gives_way_again(
+    worse: int, tmp_path: Path, rig: Rig
+) -> None:
+    with two_servers(tmp_path, rig, worse) as (wire, servers, goes_by):
+        better = FAR if worse == NEAR else NEAR
+        goes_by(better)
+        for _ in range(2):
+            if better == FAR:
+                wire.is_broken = True
+            else:
+                servers[NEAR].stop(signal.SIGKILL)
+            goes_by(worse)
+            if better == FAR:
+                wire.mend()
+            else:
+                servers[NEAR].start()
+            goes_by(better)
