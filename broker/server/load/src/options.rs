@@ -315,9 +315,9 @@ impl Options {
             ));
         }
         let plain = self.qos == Qos::AtMostOnce && self.version == Version::V3;
-        if self.udp && (!plain || self.rate.is_some() || self.username.is_some()) {
+        if self.udp && (!plain || self.username.is_some()) {
             return Err(Failure::Use(
-                "--udp: MQTT 3.1.1, QoS 0, no accounts, one message at a time.".to_owned(),
+                "--udp: MQTT 3.1.1, QoS 0, no accounts.".to_owned(),
             ));
         }
         if self.sn && (self.udp || !plain || self.username.is_some()) {
@@ -415,7 +415,7 @@ mod tests {
                 "100 million stamps",
             ),
             ("fanout --password-file x", "needs --username"),
-            ("fanout --udp --rate 3", "one message at a time"),
+            ("fanout --udp --qos 1", "MQTT 3.1.1, QoS 0"),
             ("fanout --udp --size 2000", "a datagram holds"),
             ("fanout --sn --qos 1", "--sn: without --udp, QoS 0"),
             ("fanout --burst 2 --rate 9", "exclude each other"),
