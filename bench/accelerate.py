@@ -115,10 +115,11 @@ class World:
         open_ones.callback(_pipe(floor.stdin).close)
         self.pids[FLOOR] = floor.pid
         self.places[FLOOR] = int(_pipe(floor.stdout).readline().rpartition(":")[2])
+        self.pids[CLONES], self.places[CLONES] = self.pids[FLOOR], self.places[FLOOR]
 
     def fan_out(self, who: str, *arguments: object, core: int | None = None) -> Found:
         """Run mqtick-load through one of them; RuntimeError with its sentence if it fails."""
-        kind = {FAST: ["--sn"], PLAIN: ["--sn"], FLOOR: ["--udp"]}.get(who, [])
+        kind = {PEER: [], FLOOR: ["--udp"], CLONES: ["--udp"]}.get(who, ["--sn"])
         where = ["--broker", f"{self.at[0]}:{self.places[who]}", "--broker-pid"]
         command = [_LOAD, "fanout", *kind, *where, str(self.pids[who]), "--repeats", "1", "--json"]
         command += map(str, arguments)
@@ -128,6 +129,8 @@ class World:
                 one = open_ones.enter_context(accelerated(self.folder, self.at))
                 pids.append(one.process.pid)
                 command.append("--until-eof")
+            if who == CLONES:
+                open_ones.enter_context(clone_floor.attached(self.folder))
             if core is not None:
                 command = ["taskset", "-c", str(core), *command]
                 for pid in pids:
@@ -244,7 +247,7 @@ class Bench:
         print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
         try:
             measure()
-        except (RuntimeError, AssertionError, OSError) as error:
+        except (RuntimeError, AssertionError, OSError, subprocess.CalledProcessError) as error:
             self.failed.append(f"{what}: {error}")
             print(f"  failed: {error}", file=sys.stderr, flush=True)
 
@@ -276,7 +279,7 @@ class Bench:
                 self.take(f"{what}: broker's processor a message", "ns", who, found["cost_ns"])
                 self._whole(what, who, found)
 
-            self.each(world, what, (FAST, PLAIN, PEER), measure)
+            self.each(world, what, (FAST, PLAIN, PEER, CLONES), measure)
 
     def _whole(self, what: str, who: str, found: Found) -> None:
         """Keep what did not come, came twice, came late or was not copied in the kernel."""
@@ -325,22 +328,7 @@ class Bench:
                 messages = max(20, self.scale.fan_messages * 100 // count)
                 self._fan(world, who, what, count, messages)
 
-            clones = functools.partial(self._clones, world, what, count)
-            self.attempt(f"{what}: {CLONES}", clones)
-            self.each(world, what, (FAST, PLAIN, PEER, FLOOR), measure)
-
-    def _clones(self, world: World, what: str, count: int) -> None:
-        """Measure what the kernel takes, with nothing of ours."""
-        try:
-            found = clone_floor.measure(world.folder, world.at[0], count, self.scale.fan_messages)
-        except subprocess.CalledProcessError as error:
-            raise RuntimeError(f"{error}") from None
-        for text, column in (("send() to first", 0), ("first to last", 1)):
-            values = sorted(one[column] for one in found)
-            for share, q in (("p50", 0.5), ("p99", 0.99)):
-                self.take(f"{what}: {text}, {share}", "us", CLONES, quantile(values, q))
-        skew = quantile(sorted(one[1] for one in found), 0.5)
-        self.take(f"{what}: slope a subscriber", "us", CLONES, skew / (count - 1))
+            self.each(world, what, (FAST, PLAIN, PEER, FLOOR, CLONES), measure)
 
     def _fan(self, world: World, who: str, what: str, count: int, messages: int) -> Found:
         flags = ("--subscribers", count, "--messages", messages, "--size", _SIZES[100])
@@ -459,7 +447,10 @@ class Bench:
                 what = f"{_latency(octets)}, {share}"
                 was = f" (published: {_PUBLISHED[octets]})" if share == "p50" else ""
                 ours, without = self.median(what, FAST), self.median(what, PLAIN)
+                clones = self.median(what, CLONES)
                 yield f"{what}: {with_and_without}{was}", ours, without, 0.2
+                yield f"{what}: {CLONES} / without", clones, without, None
+                yield f"{what}: {FAST} / {CLONES}", ours, clones, None
         yield f"{_HUNDRED}: packets at the broker / 5", self.median(_HUNDRED, FAST), 5, 1
         ours = self.median(_SKEW, FAST)
         yield f"{_SKEW}: {FAST} / {PEER}", ours, self.median(_SKEW, PEER), 0.06

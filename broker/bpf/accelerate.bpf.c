@@ -448,62 +448,45 @@ INLINE void served(const struct frame *frame)
 		client->served_ns = bpf_ktime_get_ns();
 }
 
-/* What the controller sends in a client's name is not heard as the client's. */
-#define INJECTED 0x6d717469
-
-SEC("classifier")
-int mqtick_ingress(struct __sk_buff *skb)
+/* The client is alive. No broker takes QoS -1 for a sign of life. */
+INLINE void heard(const struct frame *frame, enum verdict verdict)
 {
-	struct copying copying = {.skb = skb};
-	struct rule_counters *of_rule;
-	const volatile struct settings *settings;
-	const struct rule *rule;
-	struct client *client;
-	__u32 zero = 0, flags, first, number, count, vlan;
-	__u64 slow;
-	struct before before;
-	enum counter counter;
-	enum verdict verdict;
-	int is_publish;
-	struct who who;
+	struct client *client = bpf_map_lookup_elem(&clients, &frame->from);
+	int is_publish = verdict == PUBLISH || verdict == COUNT;
 
-	settings = bpf_map_lookup_elem(&all_settings, &zero);
-	copying.frame = bpf_map_lookup_elem(&frames, &zero);
-	if (!settings || !copying.frame || skb->mark == INJECTED)
-		return NEXT;
-	if (skb->pkt_type == 3 /* PACKET_OTHERHOST */ && !(settings->flags & IN_PATH))
-		return NEXT;
-	verdict = examine(skb, copying.frame, &who);
-	if (verdict == IGNORE)
-		return NEXT;
-	if (verdict == GONE) {
-		if (!who.from_broker)
-			add(copying.frame->counter, 1);
-		return NEXT;
-	}
-	is_publish = verdict == PUBLISH || verdict == COUNT;
-	/* No broker takes QoS -1 for a sign of life. */
-	client = bpf_map_lookup_elem(&clients, &copying.frame->from);
-	if (client && !(is_publish && is_unconnected(copying.frame)))
+	if (client && !(is_publish && is_unconnected(frame)))
 		client->heard_ns = bpf_ktime_get_ns();
+}
+
+/* Do with a frame what the verdict says. */
+INLINE int act(struct __sk_buff *skb, struct frame *frame, const struct who *who, enum verdict verdict,
+	       const volatile struct settings *settings)
+{
+	struct copying copying = {.skb = skb, .frame = frame};
+	struct rule_counters *of_rule;
+	const struct rule *rule;
+	enum counter counter = frame->counter;
+	__u32 flags, first, number, count, vlan;
+	struct before before;
+	__u64 slow;
+
 	if (verdict == REPORT)
-		return tell(skb, copying.frame, &who, 0);
-	if (who.from_broker) {
-		served(copying.frame);
+		return tell(skb, frame, who, 0);
+	if (who->from_broker) {
+		served(frame);
 		return NEXT;
 	}
-	counter = copying.frame->counter;
-	if (flags_of(copying.frame) & MARK_BIT) {
-		unmark(copying.frame);
-		write_back(skb, copying.frame);
+	if (flags_of(frame) & MARK_BIT) {
+		unmark(frame);
+		write_back(skb, frame);
 	}
-	copying.frame->key.broker = who.broker.number;
-	before = before_the_rule(copying.frame, settings);
-	rule = find_rule(copying.frame);
+	frame->key.broker = who->broker.number;
+	before = before_the_rule(frame, settings);
+	rule = find_rule(frame);
 	if (!rule) {
 		add(counter == COUNTERS ? NO_RULE : counter, 1);
-		return verdict == PUBLISH || is_acknowledged(copying.frame)
-			       ? tell_of_publish(skb, copying.frame, &who) : NEXT;
+		return verdict == PUBLISH || is_acknowledged(frame)
+			       ? tell_of_publish(skb, frame, who) : NEXT;
 	}
 	flags = rule->flags;
 	number = rule->number;
@@ -513,36 +496,68 @@ int mqtick_ingress(struct __sk_buff *skb)
 		return NEXT;
 	first = rule->first;
 	slow = of_rule->slow;
-	counter = hindrance(skb, copying.frame, rule, slow, before, settings);
+	counter = hindrance(skb, frame, rule, slow, before, settings);
 	if (counter != COUNTERS) {
 		add(counter, 1);
 		__sync_fetch_and_add(&of_rule->slow, 1);
-		return is_acknowledged(copying.frame)
-			       ? tell_of_publish(skb, copying.frame, &who) : NEXT;
+		return is_acknowledged(frame)
+			       ? tell_of_publish(skb, frame, who) : NEXT;
 	}
 	copying.first = first;
 	copying.arrival_ns = skb->tstamp;
 	copying.tai_minus_utc_ns = settings->tai_minus_utc_ns;
 	copying.utc_ahead_ns = settings->utc_ahead_ns;
-	copying.vlan = vlan = copying.frame->to.vlan;
+	copying.vlan = vlan = frame->to.vlan;
 	copying.priority = skb->vlan_present ? skb->vlan_tci & 0xf000 : 0;
-	begin_copies(copying.frame, flags);
+	begin_copies(frame, flags);
 	bpf_loop(count & MAX_SUBSCRIBERS, one_copy, &copying, 0);
 
 	add(HITS, 1);
-	add(COPIES, copying.frame->copies);
-	add(UNREACHABLE, copying.frame->unreachable);
-	add(REFUSED, copying.frame->refused);
+	add(COPIES, frame->copies);
+	add(UNREACHABLE, frame->unreachable);
+	add(REFUSED, frame->refused);
 	__sync_fetch_and_add(&of_rule->hits, 1);
-	__sync_fetch_and_add(&of_rule->copies, copying.frame->copies);
+	__sync_fetch_and_add(&of_rule->copies, frame->copies);
 	if (!(flags & TO_BROKER))
 		return TC_ACT_SHOT;
 	add(TO_BROKER_TOO, 1);
 	if (copying.vlan != vlan && !retag(skb, copying.vlan, vlan, copying.priority))
 		return TC_ACT_SHOT;
-	restore(copying.frame, flags);
-	write_back(skb, copying.frame);
+	restore(frame, flags);
+	write_back(skb, frame);
 	return NEXT;
+}
+
+/* What the controller sends in a client's name is not heard as the client's. */
+#define INJECTED 0x6d717469
+
+SEC("classifier")
+int mqtick_ingress(struct __sk_buff *skb)
+{
+	const volatile struct settings *settings;
+	enum verdict verdict;
+	struct frame *frame;
+	struct who who;
+	__u32 zero = 0;
+	int action;
+
+	settings = bpf_map_lookup_elem(&all_settings, &zero);
+	frame = bpf_map_lookup_elem(&frames, &zero);
+	if (!settings || !frame || skb->mark == INJECTED)
+		return NEXT;
+	if (skb->pkt_type == 3 /* PACKET_OTHERHOST */ && !(settings->flags & IN_PATH))
+		return NEXT;
+	verdict = examine(skb, frame, &who);
+	if (verdict == IGNORE)
+		return NEXT;
+	if (verdict == GONE) {
+		if (!who.from_broker)
+			add(frame->counter, 1);
+		return NEXT;
+	}
+	action = act(skb, frame, &who, verdict, settings);
+	heard(frame, verdict); /* last: no copy waits for it */
+	return action;
 }
 
 SEC("classifier")

@@ -46,9 +46,9 @@ impl Options {
             ));
         }
         let plain = self.qos == Qos::AtMostOnce && self.version == Version::V3;
-        if self.udp && (!plain || self.rate.is_some() || self.username.is_some()) {
+        if self.udp && (!plain || self.username.is_some()) {
             return Err(Failure::Use(
-                "--udp: MQTT 3.1.1, QoS 0, no accounts, one message at a time.".to_owned(),
+                "--udp: MQTT 3.1.1, QoS 0, no accounts.".to_owned(),
             ));
         }
         if self.sn && (self.udp || !plain || self.username.is_some()) {

@@ -61,7 +61,7 @@ fanout:
                          delays count from when each was due
   --burst N              messages at once, instead of one after the copies of another (1)
   --stamps kernel|clock  clock: read after each receive, where the kernel has no stamps (kernel)
-  --udp                  over UDP, the floor is one sendmmsg(); MQTT 3.1.1, QoS 0, no --rate
+  --udp                  over UDP, the floor is one sendmmsg(); MQTT 3.1.1, QoS 0
   --sn                   over MQTT-SN, QoS 0; the same floor
   --until-eof            warm up with a message each 20 ms until standard input ends
 idle:

@@ -370,7 +370,7 @@ mod tests {
                 "100 million stamps",
             ),
             ("fanout --password-file x", "needs --username"),
-            ("fanout --udp --rate 3", "one message at a time"),
+            ("fanout --udp --qos 1", "MQTT 3.1.1, QoS 0"),
             ("fanout --udp --size 2000", "a datagram holds"),
             ("fanout --sn --qos 1", "--sn: without --udp, QoS 0"),
             ("fanout --burst 2 --rate 9", "exclude each other"),

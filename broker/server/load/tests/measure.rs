@@ -99,24 +99,27 @@ fn a_fan_out_over_udp_is_measured_beside_one_system_call_for_all_copies() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
+    let mut place = String::new();
     BufReader::new(served.stdout.take().unwrap())
-        .read_line(&mut line)
+        .read_line(&mut place)
         .unwrap();
-    let line = format!(
-        "fanout --udp --subscribers 20 --messages 10 --repeats 2 --floor --json --broker {line}"
-    );
-    let output = program(&line).output().unwrap();
+    for (flags, key) in [("", "skew_p50_us"), ("--rate 1000", "sent_p50_us")] {
+        let line = format!(
+            "fanout --udp --subscribers 20 --messages 10 --repeats 2 --floor --json {flags} \
+             --broker {place}"
+        );
+        let output = program(&line).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        for who in ["broker", "floor"] {
+            assert_eq!(
+                counts(&output, who),
+                [vec![0.0; 2], vec![0.0; 2], vec![0.0; 2]]
+            );
+            assert!(row(&output, key, who).iter().all(|us| *us > 0.0));
+        }
+    }
     drop(served.stdin.take());
     served.wait().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
-    for who in ["broker", "floor"] {
-        assert_eq!(
-            counts(&output, who),
-            [vec![0.0; 2], vec![0.0; 2], vec![0.0; 2]]
-        );
-        assert!(row(&output, "skew_p50_us", who).iter().all(|us| *us > 0.0));
-    }
 }
 
 #[test]
