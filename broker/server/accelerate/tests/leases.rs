@@ -524,6 +524,23 @@ fn what_cannot_be_read_may_have_subscribed_a_client_for_as_long_as_it_has_its_le
 }
 
 #[test]
+fn a_stranger_who_still_says_something_may_still_have_his_lease() {
+    let mut settings = fresh();
+    settings.settle_ns = 50 * SECOND_NS;
+    let mut scene = Scene::ordinary(settings);
+    scene.connects(3, 40);
+    scene.says_unread(3);
+    scene.passes(40, &[2]);
+    scene.says(3, b"\xc0\0"); // its answer is lost before it comes here
+    scene.passes(40, &[2]);
+    scene.says(1, &publish("a/b"));
+    scene.passes(1, &[2]);
+    assert_eq!(scene.rule(), Err(Reason::Stranger(client(3))));
+    scene.passes(10, &[2]);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
 fn a_connect_that_is_lost_makes_a_lease_no_longer_than_it_may_be_and_costs_seconds() {
     for keep_alive_s in [20, 40, 60] {
         let mut scene = Scene::ordinary(fresh());
