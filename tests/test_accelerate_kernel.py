@@ -536,8 +536,8 @@ def test_two_processors_keep_back_no_more_answers_than_they_should(world: World)
         for _ in range(each):
             wire.send(answer)
 
-    processors = range(2)
-    senders = [multiprocessing.get_context("fork").Process(target=send, args=(n,)) for n in processors]
+    fork = multiprocessing.get_context("fork")
+    senders = [fork.Process(target=send, args=(processor,)) for processor in range(2)]
     for sender in senders:
         sender.start()
     for sender in senders:
