@@ -229,10 +229,14 @@ impl Kernel {
             // What an accelerator left that was killed together with its watchdog.
             shell(&clean(false), interface).status()?;
             self.watchdogs.push(
-                shell(&format!("read _; {}", clean(added)), interface)
-                    .stdin(Stdio::piped())
-                    .process_group(0)
-                    .spawn()?,
+                // systemd tells all processes of a service to end, this one too.
+                shell(
+                    &format!("trap '' TERM; read _; {}", clean(added)),
+                    interface,
+                )
+                .stdin(Stdio::piped())
+                .process_group(0)
+                .spawn()?,
             );
         }
         for (name, direction) in DIRECTIONS {

@@ -412,9 +412,10 @@ impl Session {
         self.news = true;
     }
 
-    /// Only a later PINGREQ shows that nothing waits for it.
+    /// Only a later PINGREQ shows that nothing waits for it; one may have left since it was heard.
     pub fn changed(&mut self) {
         self.confirmed = false;
+        self.news = true;
         self.pings.changed();
     }
 

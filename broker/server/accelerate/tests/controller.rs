@@ -597,6 +597,37 @@ fn a_subscriber_whose_answer_was_read_after_a_ping_is_asked_once_more() {
     assert_eq!(scene.rules.asked.len(), 2);
 }
 
+/// A gateway hands SUBSCRIBE on, and its answer takes as long as that of the broker behind it.
+#[test]
+fn a_subscriber_who_was_asked_before_its_answer_came_is_asked_once_more() {
+    let mut scene = Scene::new(fresh(), 64);
+    let (qos, message_id, topic_id) = (Qos::AtMostOnce, 7, 30);
+    scene.connects(2, true);
+    scene.says(
+        2,
+        &Message::Subscribe {
+            dup: false,
+            qos,
+            message_id,
+            filter: Filter::Name("a/b"),
+        },
+    );
+    scene.ticks(SECOND_NS);
+    assert_eq!(scene.rules.1, [client(2)]);
+    scene.hears(
+        2,
+        &Message::Suback {
+            qos,
+            topic_id,
+            message_id,
+            code: Code::ACCEPTED,
+        },
+    );
+    scene.hears(2, &Message::Pingresp);
+    scene.ticks(SECOND_NS);
+    assert_eq!(scene.rules.1, [client(2), client(2)]);
+}
+
 #[test]
 fn nobody_gets_copies_before_the_broker_has_shown_that_his_address_is_proven() {
     for (filter, topic) in [

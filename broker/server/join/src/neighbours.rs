@@ -51,7 +51,7 @@ impl Dial {
     }
 }
 
-type Waiting = (Key, bool, Rc<Message>);
+type Waiting = (Key, u32, Rc<Message>);
 
 /// One connection of a link.
 #[derive(Default)]
@@ -59,7 +59,7 @@ struct Wire1 {
     token: Option<u64>,
     is_greeted: bool,
     last_id: u16,
-    flying: HashMap<u16, Key>,
+    flying: HashMap<u16, (Key, u32)>,
     queue: VecDeque<Waiting>,
 }
 
@@ -74,8 +74,9 @@ pub(crate) struct Wires {
     since_s: u64,
     /// Octets of the longest packet that it takes.
     most: usize,
-    /// What came and is not confirmed: on which connection, with which identifier.
-    owed: HashMap<Key, Vec<(u8, u16)>>,
+    /// What came, with which attempt, and is not confirmed: on which connection, with which
+    /// identifier.
+    owed: HashMap<(Key, u32), Vec<(u8, u16)>>,
     pub sent: u64,
     pub came: u64,
     pub dropped: u64,
@@ -199,7 +200,7 @@ impl Manager {
         if let Some(dial) = self.dials.iter_mut().find(|dial| dial.link == Some(link)) {
             dial.link = None;
             dial.again_s = now_s + dial.rest_s;
-            dial.place.found.clear();
+            dial.place.away(wires.is_up);
             is_new |= dial.said != why;
             dial.said = why.into();
         }

@@ -6,9 +6,12 @@
 //! A message has a key: the node where it began, a lane (its publisher and topic hash to it; a lane
 //! keeps its order on each link) and a number. At QoS 0 a number that is not higher than the last
 //! one of its lane is one that came twice or too late. Above, a node confirms a message to the
-//! neighbour that it came from once its broker and all neighbours that it went to have confirmed it.
-//! If one of them goes before that, it says so, and the node where the message began sends it again,
-//! through the whole tree as it is then, until it is confirmed.
+//! neighbour that it came from first once its broker and all neighbours that it went to have confirmed
+//! it. If one of them goes before that, it says so, and the node where the message began sends it
+//! again, through the whole tree as it is then, until it is confirmed. Such attempts are numbered: a
+//! node that still waits for what belongs to an earlier one starts anew with the later one, as the
+//! tree is another one now; an answer counts for its own attempt only; and a node passes an attempt on
+//! once, so that it ends also where links make a loop for a moment.
 
 mod messages;
 mod window;
@@ -18,7 +21,7 @@ use crate::retained::Retained;
 use crate::topology::{LinkKey, NodeId, State, Topology, Tree};
 use mqtick_broker::residence::Arrived;
 use mqtick_packet::Qos;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use window::Window;
@@ -31,6 +34,7 @@ pub const LANES: u8 = 16;
 const MOST_PENDING: usize = 4096; // messages that began here and are not confirmed
 const MOST_OCTETS: usize = 64 << 20; // of their payloads
 const MOST_SEEN: usize = 1024 * LANES as usize;
+const MOST_TRIED: usize = 1 << 16;
 const RENEWAL: u64 = 30; // ticks from one state of ours to the next
 // Ticks for which a link that is no longer used still counts: until all nodes know the new tree, what
 // was sent by the old one finds its way, or is sent again, instead of being taken for unwanted.
@@ -74,6 +78,8 @@ pub struct Message {
     pub stamp: u64,
     /// Whether it was kept before the neighbour came: it is for brokers that have an older one.
     pub kept: bool,
+    /// Whether this site's access list keeps it from its broker: others may get it.
+    pub is_denied: bool,
 }
 
 impl Message {
@@ -92,14 +98,14 @@ pub enum Action {
     State(Link, State),
     /// Tell it what we want, or no longer.
     Say(Say),
-    /// Pass a message on; `again`: not for the first time.
+    /// Pass a message on.
     Send {
         /// To whom.
         link: Link,
         /// Which.
         key: Key,
-        /// Whether it was sent before, and goes to all.
-        again: bool,
+        /// 0 for the first one, which goes where it is wanted; later ones go to all.
+        attempt: u32,
         /// What.
         message: Rc<Message>,
     },
@@ -109,6 +115,8 @@ pub enum Action {
         link: Link,
         /// Which.
         key: Key,
+        /// Which of its attempts.
+        attempt: u32,
         /// Whether it is.
         done: bool,
     },
@@ -155,14 +163,30 @@ struct Neighbour {
 
 /// A neighbour is gone, and may come back: messages above QoS 0 wait for it.
 struct Away {
-    /// The nodes that only it led to, itself included.
-    missing: BTreeSet<String>,
-    from_s: u64,
+    /// The names of nodes that it led to, itself included, each with since when another way does.
+    missing: BTreeMap<String, Option<u64>>,
     until_s: u64,
+}
+
+impl Away {
+    /// Who is there by another way, and has had the time to say what it wants, is missing no longer;
+    /// whether there was one.
+    fn welcome(&mut self, here: &HashSet<&str>, now_s: u64) -> bool {
+        let before = self.missing.len();
+        self.missing.retain(|name, since_s| {
+            let since = here
+                .contains(name.as_str())
+                .then(|| since_s.unwrap_or(now_s));
+            *since_s = since;
+            since.is_none_or(|since| now_s < since + SETTLING)
+        });
+        self.missing.len() < before
+    }
 }
 
 struct Pending {
     message: Rc<Message>,
+    attempt: u32,
     from: Option<Link>,
     waits: Vec<Link>,
     at_broker: bool,
@@ -193,6 +217,8 @@ pub struct Node {
     own_octets: usize,
     retry: BTreeSet<Key>,
     seen: HashMap<(NodeId, u8), Seen>,
+    /// The last attempts, above 0, of messages that came lately, and of those before.
+    tried: [HashMap<Key, u32>; 2],
     last: [[u64; 2]; LANES as usize],
     absence_s: u64,
     now_s: u64,
@@ -218,6 +244,7 @@ impl Node {
             own_octets: 0,
             retry: BTreeSet::new(),
             seen: HashMap::new(),
+            tried: Default::default(),
             last: Default::default(),
             absence_s,
             now_s: 0,
@@ -316,26 +343,21 @@ impl Node {
         let Some(neighbour) = self.links.get_mut(&link) else {
             return;
         };
-        let (was_used, name) = (neighbour.is_used, neighbour.name.clone());
+        let (was_used, peer, key) = (neighbour.is_used, neighbour.peer, neighbour.key);
+        let wait_s = if for_good { 0 } else { self.absence_s };
+        let behind = self.tree.behind(self.own, peer, key);
+        let behind = self
+            .topology
+            .states()
+            .filter(|state| behind.contains(&state.node));
         neighbour.away = Some(Away {
-            missing: BTreeSet::from([name]),
-            from_s: self.now_s,
-            until_s: self.now_s + SETTLING,
+            missing: behind.map(|state| (state.name.clone(), None)).collect(),
+            until_s: self.now_s + wait_s.max(SETTLING),
         });
         if !was_used {
             self.forget(link);
         }
         self.announce();
-        let left = self.topology.tree().nodes;
-        let is_lost =
-            |state: &&State| self.tree.nodes.contains(&state.node) && !left.contains(&state.node);
-        let missing = self.topology.states().filter(is_lost);
-        let missing: Vec<String> = missing.map(|state| state.name.clone()).collect();
-        let away = self.links.get_mut(&link).and_then(|one| one.away.as_mut());
-        if let Some(away) = away.filter(|_| !for_good && !missing.is_empty()) {
-            away.missing.extend(missing);
-            away.until_s = self.now_s + self.absence_s.max(SETTLING);
-        }
         self.refresh();
     }
 
@@ -353,9 +375,9 @@ impl Node {
             .pending
             .iter()
             .filter(|(_, one)| one.waits.contains(&link));
-        let keys: Vec<Key> = waiting.map(|(key, _)| *key).collect();
-        for key in keys {
-            self.confirmed(link, key, false);
+        let failed: Vec<_> = waiting.map(|(key, one)| (*key, one.attempt)).collect();
+        for (key, attempt) in failed {
+            self.confirmed(link, key, attempt, false);
         }
     }
 
@@ -400,17 +422,17 @@ impl Node {
         }
         let mut say = Vec::new();
         let (mut cut, mut over) = (Vec::new(), Vec::new());
-        let mut new = Vec::new();
+        let (mut new, mut back) = (Vec::new(), Vec::new());
+        let here = self.topology.states();
+        let here = here.filter(|state| self.tree.nodes.contains(&state.node));
+        let here: HashSet<&str> = here.map(|state| state.name.as_str()).collect();
         for (link, one) in &mut self.links {
-            if let Some(away) = &one.away {
-                let there = |name: &String| {
-                    let mut known = self.topology.states();
-                    known.any(|state| state.name == *name && self.tree.nodes.contains(&state.node))
-                };
-                let is_back =
-                    away.from_s + SETTLING <= self.now_s && away.missing.iter().all(there);
-                if is_back || away.until_s <= self.now_s {
+            if let Some(away) = &mut one.away {
+                let is_one_back = away.welcome(&here, self.now_s);
+                if away.until_s <= self.now_s || is_one_back && away.missing.is_empty() {
                     over.push(*link);
+                } else if is_one_back {
+                    back.push(*link);
                 }
             } else if self.tree.uses(self.own, one.peer, one.key) {
                 one.unneeded_s = None;
@@ -434,6 +456,8 @@ impl Node {
         if self.retained.is_known {
             self.actions.extend(new.into_iter().map(Action::Ask));
         }
+        // Where some are back and others not, what waited goes out again, and waits on.
+        cut.extend(back);
         cut.into_iter().for_each(|link| self.fail(link));
         over.into_iter().for_each(|link| self.forget(link));
     }
@@ -454,6 +478,7 @@ impl Node {
         if now_s.is_multiple_of(RENEWAL) {
             let known: BTreeSet<NodeId> = self.topology.states().map(|one| one.node).collect();
             self.seen.retain(|(node, _), _| known.contains(node));
+            self.forget_attempts();
         }
         if now_s.is_multiple_of(RENEWAL)
             && let Some(state) = self.topology.renew(None).cloned()

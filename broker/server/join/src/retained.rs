@@ -25,8 +25,6 @@ pub struct Entry {
     reading: u64,
     /// Which of the deletions it is, or 0.
     gone: u64,
-    /// A content that the broker may have instead, and that is not for other sites.
-    stays: Option<u64>,
 }
 
 impl Entry {
@@ -34,11 +32,6 @@ impl Entry {
     #[must_use]
     pub fn has(&self, stamp: u64) -> bool {
         self.stamp == stamp
-    }
-
-    /// Nothing is known of it but what is not for other sites.
-    fn is_nothing(&self) -> bool {
-        self.stays == Some(self.content)
     }
 }
 
@@ -62,6 +55,11 @@ pub struct Retained {
     /// Messages of topics for which there was no room.
     pub unknown: u64,
     all: HashMap<Box<str>, Entry>,
+    /// Contents that the broker may have, and that are not for other sites; the reading then.
+    stays: HashMap<Box<str>, (u64, u64)>,
+    stays_octets: usize,
+    /// There was no room for one of these: what was found could be it.
+    doubts_found: bool,
     gone: BTreeMap<u64, Box<str>>,
     deletions: u64,
     octets: usize,
@@ -75,6 +73,9 @@ impl Default for Retained {
             is_known: false,
             unknown: 0,
             all: HashMap::new(),
+            stays: HashMap::new(),
+            stays_octets: 0,
+            doubts_found: false,
             gone: BTreeMap::new(),
             deletions: 0,
             octets: 0,
@@ -109,8 +110,16 @@ impl Retained {
             content: hash(payload),
             reading: self.reading,
             gone: u64::from(payload.is_empty()),
-            stays: None,
         };
+        // Now it is for others, too.
+        if self
+            .stays
+            .get(topic)
+            .is_some_and(|one| one.0 == entry.content)
+        {
+            self.stays.remove(topic);
+            self.stays_octets -= topic.len() + OF_ENTRY;
+        }
         self.put(topic, entry)
     }
 
@@ -172,25 +181,32 @@ impl Retained {
     }
 
     /// A client published what is not for other sites: the broker may have it, or refuse it without a
-    /// word. So it changes nothing of what is known.
+    /// word. So it changes nothing of what is known. Such clients get a quarter of the room: beyond
+    /// it, other sites get nothing any more that this node did not see being published.
     pub fn stays(&mut self, topic: &str, payload: &[u8]) {
         let content = hash(payload);
-        match self.all.get_mut(topic) {
-            _ if payload.is_empty() => {}
-            Some(here) if here.content == content => {}
-            Some(here) => here.stays = Some(content),
-            None => {
-                self.set(topic, 0, payload);
-                let new = self.all.get_mut(topic);
-                new.into_iter().for_each(|new| new.stays = Some(content));
-            }
+        if payload.is_empty()
+            || self
+                .all
+                .get(topic)
+                .is_some_and(|one| one.content == content)
+        {
+            return;
+        }
+        if let Some(here) = self.stays.get_mut(topic) {
+            *here = (content, self.reading);
+        } else if self.stays_octets + topic.len() + OF_ENTRY > self.most_octets / 4 {
+            self.doubts_found = true;
+            self.unknown += 1;
+        } else {
+            self.stays_octets += topic.len() + OF_ENTRY;
+            self.stays.insert(topic.into(), (content, self.reading));
         }
     }
 
     /// It came from another site; `kept`: as one of those that were there before.
     pub fn came(&mut self, message: &Message) -> Came {
         let here = self.all.get(&*message.topic).copied();
-        let here = here.filter(|here| !here.is_nothing());
         let content = hash(&message.payload);
         let is_older = |here: Entry| match message.stamp {
             0 => true,
@@ -217,17 +233,22 @@ impl Retained {
     /// It has this: with which stamp other sites get it, if they do.
     pub fn found(&mut self, topic: &str, payload: &[u8]) -> Option<u64> {
         let (reading, content) = (self.reading, hash(payload));
-        match self.all.get_mut(topic) {
-            Some(here) if here.stays == Some(content) => {
+        if let Some(stays) = self.stays.get_mut(topic).filter(|one| one.0 == content) {
+            stays.1 = reading;
+            // What is for others may come again.
+            if let Some(here) = self.all.get_mut(topic) {
                 here.reading = reading;
-                None
             }
+            return None;
+        }
+        match self.all.get_mut(topic) {
             Some(here) if here.content == content => {
                 here.reading = reading;
                 Some(here.stamp)
             }
             // Another one is on its way to the broker.
             Some(here) if here.reading == reading => None,
+            _ if self.doubts_found => None,
             // Somebody passed this node by, or the broker did not take what it was given.
             _ => self.set(topic, 0, payload).then_some(0),
         }
@@ -235,10 +256,15 @@ impl Retained {
 
     /// That was all: what the broker has not is not here.
     pub fn end_reading(&mut self) {
-        let (reading, octets) = (self.reading, &mut self.octets);
+        let reading = self.reading;
         self.all.retain(|topic, one| {
             let stays = one.gone > 0 || one.reading == reading;
-            *octets -= if stays { 0 } else { topic.len() + OF_ENTRY };
+            self.octets -= if stays { 0 } else { topic.len() + OF_ENTRY };
+            stays
+        });
+        self.stays.retain(|topic, one| {
+            let stays = one.1 == reading;
+            self.stays_octets -= if stays { 0 } else { topic.len() + OF_ENTRY };
             stays
         });
         self.is_known = true;
@@ -333,6 +359,41 @@ mod tests {
         assert_eq!(here.deleted(), [("gone".into(), 5)]);
         assert_eq!(here.came(&kept("a", "newer", 6)), Came::Newer);
         assert_eq!(here.came(&kept("b", "found elsewhere", 0)), Came::Newer);
+    }
+
+    #[test]
+    fn clients_that_may_not_publish_leave_room_for_others_and_pass_nothing_on_when_theirs_is_full()
+    {
+        let mut here = Retained {
+            most_octets: 40 * (OF_ENTRY + 2),
+            ..Retained::default()
+        };
+        for number in 10..99 {
+            here.stays(&number.to_string(), b"not for others");
+        }
+        assert_eq!(here.unknown, 79);
+        for number in 10..50 {
+            here.published(&number.to_string(), b"for all", 5);
+        }
+        assert_eq!((here.len(), here.unknown), (40, 79));
+        here.begin_reading();
+        assert_eq!(here.found("10", b"not for others"), None);
+        assert_eq!(here.found("49", b"not for others"), None);
+        assert_eq!(here.found("98", b"not for others"), None);
+        assert_eq!(here.found("30", b"for all"), Some(5));
+        here.end_reading();
+        assert_eq!((here.len(), here.stays.len()), (2, 1));
+        assert_eq!(here.stays_octets, OF_ENTRY + 2);
+    }
+
+    #[test]
+    fn what_one_client_may_not_publish_another_one_may() {
+        let mut here = Retained::default();
+        here.stays("a", b"x");
+        here.published("a", b"x", 5);
+        here.begin_reading();
+        assert_eq!(here.found("a", b"x"), Some(5));
+        assert_eq!((here.stays.len(), here.stays_octets), (0, 0));
     }
 
     #[test]

@@ -97,6 +97,30 @@ impl Tree {
     pub fn uses(&self, own: NodeId, peer: NodeId, key: LinkKey) -> bool {
         self.links.contains(&(key, own.min(peer), own.max(peer)))
     }
+
+    /// The nodes that a link of ours leads to, its other end included.
+    #[must_use]
+    pub fn behind(&self, own: NodeId, peer: NodeId, key: LinkKey) -> BTreeSet<NodeId> {
+        let mut found = BTreeSet::from([peer]);
+        let mut fresh = if self.uses(own, peer, key) {
+            vec![peer]
+        } else {
+            Vec::new()
+        };
+        while let Some(at) = fresh.pop() {
+            for (_, one, other) in &self.links {
+                let next = match at {
+                    _ if at == *one => *other,
+                    _ if at == *other => *one,
+                    _ => continue,
+                };
+                if next != own && found.insert(next) {
+                    fresh.push(next);
+                }
+            }
+        }
+        found
+    }
 }
 
 impl Topology {

@@ -10,8 +10,8 @@
 //! | one above | PUBLISH of QoS 1; PUBACK once all who want it have it, or with 0x80 if they have not |
 //!
 //! A message's first user property is `mqtick-join` and `NODE LANE NUMBER FLAGS`, in hexadecimal:
-//! flags are the QoS that it was published with, 4 where it was sent before, and 8 where it was kept
-//! before the link was there. A fifth number is the stamp of one that is to be kept; of a time message
+//! flags are the QoS that it was published with, 4 where it was kept before the link was there, and 8
+//! for each time that it was sent before. A fifth number is the stamp of one that is to be kept; of a time message
 //! it is how long that was in nodes, in 2^-16 ns (broker/spec/residence.md), where all that it has come
 //! through state that. The second property is the user and the client who published it.
 
@@ -30,12 +30,12 @@ pub const RETAINED: &str = "$mqtick-join/retained";
 /// How a neighbour's client identifier begins.
 pub const MARK: &str = "mqtick-join/";
 /// The version of all this.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The most connections of one link.
 pub const MOST_CONNECTIONS: u8 = 16;
 const TAG: &str = "mqtick-join";
-const AGAIN: u8 = 4;
-const KEPT: u8 = 8;
+const KEPT: u64 = 4;
+const ATTEMPT: u64 = 8;
 
 /// How a node introduces itself on one connection of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,8 +173,8 @@ pub fn topology(out: &mut Vec<u8>, state: &State) {
 /// How a message goes to a neighbour.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passage {
-    /// Whether it was sent before.
-    pub again: bool,
+    /// How often it was sent before.
+    pub attempt: u32,
     /// Its packet identifier, above QoS 0.
     pub id: u16,
     /// Now, as in [`Message::came_s`].
@@ -186,13 +186,13 @@ pub struct Passage {
 /// Append a message.
 pub fn message(out: &mut Vec<u8>, key: Key, message: &Message, how: Passage) {
     let Passage {
-        again,
+        attempt,
         id,
         now_s,
         stated,
     } = how;
-    let flags =
-        message.qos as u8 + if again { AGAIN } else { 0 } + if message.kept { KEPT } else { 0 };
+    let kept = if message.kept { KEPT } else { 0 };
+    let flags = message.qos as u64 | kept | (u64::from(attempt) * ATTEMPT);
     let mut tag = format!(
         "{:x} {:x} {:x} {flags:x}",
         key.origin, key.lane, key.sequence
@@ -226,8 +226,8 @@ pub fn message(out: &mut Vec<u8>, key: Key, message: &Message, how: Passage) {
 pub struct Passed {
     /// Which.
     pub key: Key,
-    /// Whether it was sent before.
-    pub again: bool,
+    /// How often it was sent before.
+    pub attempt: u32,
     /// How long it was in nodes so far, if that is stated: 2^-16 ns.
     pub stated: Option<u64>,
     /// What.
@@ -267,13 +267,15 @@ pub fn parse_message(from: &Publish<'_>) -> Result<Passed, &'static str> {
         }
     }
     let (key, flags, fifth) = key.ok_or("a message without a key")?;
+    let attempt =
+        u32::try_from(flags / ATTEMPT).map_err(|_| "a message that was sent too often")?;
     message.kept = flags & KEPT != 0;
     message.stamp = fifth.filter(|_| message.retain).unwrap_or(0);
     let stated = fifth.filter(|_| !message.retain);
     if message.retain && fifth.is_none() || message.kept && !message.retain {
         return Err("a message that is to be kept, or is not, other than its key says");
     }
-    message.qos = Qos::try_from(flags & 3).map_err(|_| "a message with a QoS of 3")?;
+    message.qos = Qos::try_from((flags & 3) as u8).map_err(|_| "a message with a QoS of 3")?;
     if (message.qos == Qos::AtMostOnce) != (from.qos == Qos::AtMostOnce) {
         return Err("a message with another QoS than its key says");
     }
@@ -282,13 +284,13 @@ pub fn parse_message(from: &Publish<'_>) -> Result<Passed, &'static str> {
     }
     Ok(Passed {
         key,
-        again: flags & AGAIN != 0,
+        attempt,
         stated,
         message,
     })
 }
 
-fn parse_tag(tag: &str) -> Option<(Key, u8, Option<u64>)> {
+fn parse_tag(tag: &str) -> Option<(Key, u64, Option<u64>)> {
     let mut words = tag.split(' ');
     let mut number = || u64::from_str_radix(words.next()?, 16).ok();
     let key = Key {
@@ -296,7 +298,7 @@ fn parse_tag(tag: &str) -> Option<(Key, u8, Option<u64>)> {
         lane: u8::try_from(number()?).ok().filter(|lane| *lane < LANES)?,
         sequence: number()?,
     };
-    let flags = u8::try_from(number()?).ok().filter(|flags| *flags < 16)?;
+    let flags = number()?;
     let fifth = match words.next() {
         Some(word) => Some(u64::from_str_radix(word, 16).ok()?),
         None => None,
@@ -338,6 +340,7 @@ mod tests {
             arrived: None,
             stamp: 0x1_0000_0000,
             kept: true,
+            is_denied: false,
         };
         let key = Key {
             origin: u64::MAX,
@@ -346,7 +349,7 @@ mod tests {
         };
         let mut octets = Vec::new();
         let how = Passage {
-            again: true,
+            attempt: 3,
             id: 9,
             now_s: 0,
             stated: Some(u64::MAX),
@@ -356,7 +359,7 @@ mod tests {
         assert_eq!((publish.qos, publish.id), (Qos::AtLeastOnce, 9));
         let came = Passed {
             key,
-            again: true,
+            attempt: 3,
             stated: None, // one that is to be kept never says that
             message: sent.clone(),
         };
@@ -386,8 +389,8 @@ mod tests {
     fn a_message_of_somebody_else_is_refused() {
         for (name, tag) in [
             ("mqtick-join", "1 10 1 0"),
-            ("mqtick-join", "1 1 1 10"),
-            ("mqtick-join", "1 1 1 8"),
+            ("mqtick-join", "1 1 1 800000000"),
+            ("mqtick-join", "1 1 1 4"),
             ("mqtick-join", "1 1 1 x"),
             ("mqtick-join", "1 1 1 3"),
             ("mqtick-join", "1 1 1 1"),
@@ -429,13 +432,13 @@ mod tests {
         let other = Hello::parse("mqtick-join/1/11/3/1/2/subscriptions/site-a").unwrap_err();
         assert!(other.contains("version \"1\""), "{other}");
         for wrong in [
-            "mqtick-join/2",
-            "mqtick-join/2/11/3/2/2/subscriptions/site-a",
-            "mqtick-join/2/11/3/0/0/subscriptions/site-a",
-            "mqtick-join/2/11/3/0/17/subscriptions/site-a",
-            "mqtick-join/2/11/3/0/1/subscriptions/site a",
-            "mqtick-join/2/11/3/0/1/subscriptions/a/b",
-            "mqtick-join/2/x/3/0/1/subscriptions/a",
+            "mqtick-join/3",
+            "mqtick-join/3/11/3/2/2/subscriptions/site-a",
+            "mqtick-join/3/11/3/0/0/subscriptions/site-a",
+            "mqtick-join/3/11/3/0/17/subscriptions/site-a",
+            "mqtick-join/3/11/3/0/1/subscriptions/site a",
+            "mqtick-join/3/11/3/0/1/subscriptions/a/b",
+            "mqtick-join/3/x/3/0/1/subscriptions/a",
         ] {
             assert!(Hello::parse(wrong).is_err(), "{wrong}");
         }

@@ -18,9 +18,11 @@ use std::sync::Arc;
 enum Word {
     State(State),
     Say(bool, Arc<str>),
-    Message(Key, bool, Rc<Message>),
-    Confirm(Key, bool),
+    Message(Key, u32, Rc<Message>),
+    Confirm(Key, u32, bool),
     Ask,
+    /// The last one: the link is gone.
+    Gone,
 }
 
 /// One direction of a link: control and lanes keep their order, each by itself.
@@ -32,6 +34,7 @@ struct Wire {
 struct Cable {
     ends: [(usize, Link); 2],
     wires: [Wire; 2],
+    is_cut: bool,
 }
 
 struct Site {
@@ -64,6 +67,9 @@ struct Network {
     ids: u64,
     now_s: u64,
     chance: u64,
+    absence_s: u64,
+    /// Nothing arrives over this cable until it is another one.
+    held: Option<u64>,
 }
 
 const FILTERS: [&str; 8] = ["#", "a/#", "a/+", "a/b", "+/b", "b", "b/#", "+/+/c"];
@@ -79,7 +85,7 @@ fn message(topic: &str, payload: Vec<u8>, qos: Qos) -> Message {
 }
 
 impl Network {
-    fn new(kind: Kind, size: usize) -> Self {
+    fn new(kind: Kind, size: usize, absence_s: u64) -> Self {
         let mut network = Self {
             kind,
             sites: Vec::new(),
@@ -88,6 +94,8 @@ impl Network {
             ids: 0,
             now_s: 0,
             chance: 0x1234_5678_9ABC_DEF1,
+            absence_s,
+            held: None,
         };
         for number in 0..size {
             let site = network.start(number);
@@ -101,7 +109,7 @@ impl Network {
         self.ids += 1;
         let id = self.ids.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Site {
-            node: Node::new(id, &format!("node-{number}"), self.kind, 0),
+            node: Node::new(id, &format!("node-{number}"), self.kind, self.absence_s),
             filters: BTreeSet::new(),
             got: HashMap::new(),
             released: BTreeSet::new(),
@@ -133,32 +141,60 @@ impl Network {
             self.sites[site].node.link_up(link, id, cable, &name);
         }
         let wires = Default::default();
-        self.cables.insert(cable, Cable { ends, wires });
+        let is_cut = false;
+        let laid = Cable {
+            ends,
+            wires,
+            is_cut,
+        };
+        self.cables.insert(cable, laid);
         self.collect(one);
         self.collect(other);
     }
 
-    /// What is on it is lost.
+    /// What is on it is lost, and each end notices some time.
     fn cut(&mut self, cable: u64) {
-        if let Some(cable) = self.cables.remove(&cable) {
-            for (site, link) in cable.ends {
-                self.sites[site].links.remove(&link);
-                self.sites[site].node.link_down(link, false);
-                self.collect(site);
+        if let Some(cable) = self.cables.get_mut(&cable).filter(|one| !one.is_cut) {
+            cable.is_cut = true;
+            for wire in &mut cable.wires {
+                *wire = Wire::default();
+                wire.lanes[0].push_back(Word::Gone);
             }
         }
     }
 
+    /// One end of a cable has noticed that it is cut.
+    fn gone(&mut self, cable: u64, site: usize, link: Link) {
+        self.sites[site].links.remove(&link);
+        self.sites[site].node.link_down(link, false);
+        self.collect(site);
+        let is_silent = |cable: &Cable| cable.wires.iter().all(|wire| wire.lanes[0].is_empty());
+        if self.cables.get(&cable).is_some_and(is_silent) {
+            self.cables.remove(&cable);
+        }
+    }
+
+    /// Which cables are whole.
+    fn whole(&self) -> Vec<u64> {
+        let whole = self.cables.iter().filter(|(_, cable)| !cable.is_cut);
+        whole.map(|(key, _)| *key).collect()
+    }
+
+    /// It knows nothing any more; its neighbours notice some time.
     fn restart(&mut self, site: usize) {
-        let of = |cable: &Cable| cable.ends.iter().any(|(one, _)| *one == site);
-        let cut: Vec<u64> = self
-            .cables
-            .iter()
-            .filter(|(_, one)| of(one))
-            .map(|(key, _)| *key)
-            .collect();
-        let ends: Vec<_> = cut.iter().map(|key| self.cables[key].ends).collect();
-        cut.into_iter().for_each(|key| self.cut(key));
+        let mut ends = Vec::new();
+        self.cables.retain(|_, cable| {
+            let Some(here) = cable.ends.iter().position(|(one, _)| *one == site) else {
+                return true;
+            };
+            if !cable.is_cut {
+                ends.push(cable.ends);
+                cable.wires[here].lanes[0].push_back(Word::Gone);
+            }
+            cable.is_cut = true;
+            cable.wires[1 - here] = Wire::default();
+            !cable.wires[here].lanes[0].is_empty()
+        });
         let filters = std::mem::take(&mut self.sites[site].filters);
         let got = std::mem::take(&mut self.sites[site].got);
         self.sites[site] = self.start(site);
@@ -207,17 +243,22 @@ impl Network {
                 Action::Send {
                     link,
                     key,
-                    again,
+                    attempt,
                     message,
                 } => (
                     link,
                     1 + usize::from(key.lane % 2),
-                    Word::Message(key, again, message),
+                    Word::Message(key, attempt, message),
                 ),
-                Action::Confirm { link, key, done } => (
+                Action::Confirm {
+                    link,
+                    key,
+                    attempt,
+                    done,
+                } => (
                     link,
                     1 + usize::from(key.lane % 2),
-                    Word::Confirm(key, done),
+                    Word::Confirm(key, attempt, done),
                 ),
                 Action::Ask(link) => (link, 0, Word::Ask),
                 Action::Deliver(key, message) => {
@@ -242,6 +283,9 @@ impl Network {
                 panic!("a word over a link that is gone: {word:?}");
             };
             let cable = self.cables.get_mut(cable).expect("a cable");
+            if cable.is_cut {
+                continue;
+            }
             let way = usize::from(cable.ends[0] != (site, link));
             cable.wires[way].lanes[lane].push_back(word);
         }
@@ -250,7 +294,11 @@ impl Network {
     /// Let one word arrive, whichever; whether there was one.
     fn step(&mut self) -> bool {
         let mut ready = Vec::new();
-        for (key, cable) in &self.cables {
+        for (key, cable) in self
+            .cables
+            .iter()
+            .filter(|(key, _)| self.held != Some(**key))
+        {
             for (way, wire) in cable.wires.iter().enumerate() {
                 for (lane, words) in wire.lanes.iter().enumerate() {
                     if !words.is_empty() {
@@ -276,11 +324,12 @@ impl Network {
             }
             Word::Say(true, filter) => node.subscribed(by, &[filter]),
             Word::Say(false, filter) => node.unsubscribed(by, &[filter]),
-            Word::Message(key, again, message) => {
-                node.arrived(link, key, again, (*message).clone())
+            Word::Message(key, attempt, message) => {
+                node.arrived(link, key, attempt, (*message).clone())
             }
-            Word::Confirm(key, done) => node.confirmed(link, key, done),
+            Word::Confirm(key, attempt, done) => node.confirmed(link, key, attempt, done),
             Word::Ask => self.sites[site].asked.push(link),
+            Word::Gone => self.gone(key, site, link),
         }
         self.read(site);
         self.collect(site);
@@ -327,24 +376,34 @@ impl Network {
         }
     }
 
-    /// Until nothing is under way, and ticks bring nothing either.
-    fn settle(&mut self) {
-        for _ in 0..10 {
-            let mut left = 2_000_000;
-            while self.step() {
-                left -= 1;
-                assert!(left > 0, "it never comes to rest");
-            }
-            self.tick();
+    /// Until nothing is under way.
+    fn rest(&mut self) {
+        let mut left = 2_000_000;
+        while self.step() {
+            left -= 1;
+            assert!(left > 0, "it never comes to rest");
         }
-        while self.step() {}
+    }
+
+    /// Nothing is under way, nobody is waited for any more, and ticks bring nothing either.
+    fn settle(&mut self) {
+        let (mut calm, mut ticks) = (0, 0);
+        while calm < 10 {
+            self.rest();
+            self.tick();
+            let waits = self.sites.iter().any(|site| site.node.away().count() > 0);
+            calm = if waits { 0 } else { calm + 1 };
+            ticks += 1;
+            assert!(ticks < 2 * self.absence_s + 40, "they wait for ever");
+        }
+        self.rest();
     }
 
     /// Which part of the network each site is in.
     fn parts(&self) -> Vec<usize> {
         let mut part: Vec<usize> = (0..self.sites.len()).collect();
         for _ in 0..self.sites.len() {
-            for cable in self.cables.values() {
+            for cable in self.cables.values().filter(|cable| !cable.is_cut) {
                 let [(one, _), (other, _)] = cable.ends;
                 let least = part[one].min(part[other]);
                 (part[one], part[other]) = (least, least);
@@ -436,8 +495,13 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn run(kind: Kind, size: usize, events: &[Event]) {
-    let mut network = Network::new(kind, size);
+/// For how long a node waits for a neighbour that went: not at all, or as is usual.
+fn absence_s() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(30)]
+}
+
+fn run(kind: Kind, size: usize, absence_s: u64, events: &[Event]) {
+    let mut network = Network::new(kind, size, absence_s);
     for one in 1..size {
         let to = network.roll(one);
         network.join(one, to);
@@ -446,7 +510,7 @@ fn run(kind: Kind, size: usize, events: &[Event]) {
         match *event {
             Event::Join(one, other) => network.join(one % size, other % size),
             Event::Cut(which) => {
-                let keys: Vec<u64> = network.cables.keys().copied().collect();
+                let keys = network.whole();
                 if let Some(key) = keys.get(which % keys.len().max(1)) {
                     network.cut(*key);
                 }
@@ -486,10 +550,11 @@ proptest! {
     #[test]
     fn a_few_nodes_agree_after_whatever_happened(
         size in 2..7_usize,
+        absence_s in absence_s(),
         events in prop::collection::vec(event(), 0..120),
     ) {
-        run(Kind::Subscriptions, size, &events);
-        run(Kind::Publications, size, &events);
+        run(Kind::Subscriptions, size, absence_s, &events);
+        run(Kind::Publications, size, absence_s, &events);
     }
 }
 
@@ -500,7 +565,7 @@ proptest! {
     fn fifty_nodes_agree_after_whatever_happened(
         events in prop::collection::vec(event(), 100..300),
     ) {
-        run(Kind::Subscriptions, 50, &events);
+        run(Kind::Subscriptions, 50, 30, &events);
     }
 }
 
@@ -512,58 +577,90 @@ proptest! {
     #[test]
     fn links_come_and_go_and_each_message_above_qos_0_arrives_once_wherever_it_is_wanted(
         size in 2..8_usize,
+        absence_s in absence_s(),
         filters in prop::collection::vec((0..8_usize, 0..8_usize), 0..12),
         events in prop::collection::vec((0..4_u8, 0..1000_usize, 0..1000_usize), 0..80),
     ) {
-        let mut network = Network::new(Kind::Subscriptions, size);
-        for one in 1..size {
-            let to = network.roll(one);
-            network.join(one, to);
-        }
-        for (site, which) in filters {
-            network.subscribe(site % size, FILTERS[which]);
-        }
-        network.settle();
-        let mut sent = Vec::new();
-        for (number, (what, one, other)) in events.into_iter().enumerate() {
-            match what {
-                0 => network.join(one % size, other % size),
-                1 => {
-                    let keys: Vec<u64> = network.cables.keys().copied().collect();
-                    let key = keys[one % keys.len()];
-                    let cable = network.cables.remove(&key).unwrap();
-                    let is_whole = network.parts().iter().all(|part| *part == 0);
-                    network.cables.insert(key, cable);
-                    if is_whole {
-                        network.cut(key);
-                    }
+        arrives_once(size, absence_s, &filters, &events);
+    }
+
+    /// As long as all can be reached again before others stop waiting for them.
+    #[test]
+    fn parts_come_and_go_and_each_message_above_qos_0_arrives_once_wherever_it_is_wanted(
+        size in 2..8_usize,
+        filters in prop::collection::vec((0..8_usize, 0..8_usize), 0..12),
+        events in prop::collection::vec((0..6_u8, 0..1000_usize, 0..1000_usize), 0..80),
+    ) {
+        arrives_once(size, 30, &filters, &events);
+    }
+}
+
+fn arrives_once(
+    size: usize,
+    absence_s: u64,
+    filters: &[(usize, usize)],
+    events: &[(u8, usize, usize)],
+) {
+    let mut network = Network::new(Kind::Subscriptions, size, absence_s);
+    for one in 1..size {
+        let to = network.roll(one);
+        network.join(one, to);
+    }
+    for (site, which) in filters {
+        network.subscribe(site % size, FILTERS[*which]);
+    }
+    network.settle();
+    let (mut sent, mut ticks) = (Vec::new(), 0);
+    for (number, (what, one, other)) in events.iter().enumerate() {
+        match what {
+            0 => network.join(one % size, other % size),
+            1 | 5 => {
+                let keys = network.whole();
+                let Some(key) = keys.get(one % keys.len().max(1)) else {
+                    continue;
+                };
+                network.cables.get_mut(key).unwrap().is_cut = true;
+                let is_whole = network.parts().iter().all(|part| *part == 0);
+                network.cables.get_mut(key).unwrap().is_cut = false;
+                if is_whole || *what == 5 {
+                    network.cut(*key);
                 }
-                2 => {
-                    let payload = format!("event {number}").into_bytes();
-                    let (from, topic) = (one % size, TOPICS[other % 6]);
-                    let key = network.publish(from, topic, payload.clone(), Qos::AtLeastOnce);
-                    sent.push((from, topic, payload, key));
-                }
-                _ => {
-                    (0..other % 40).for_each(|_| { network.step(); });
+            }
+            2 => {
+                let payload = format!("event {number}").into_bytes();
+                let (from, topic) = (one % size, TOPICS[other % 6]);
+                let key = network.publish(from, topic, payload.clone(), Qos::AtLeastOnce);
+                sent.push((from, topic, payload, key));
+            }
+            3 => (0..other % 40).for_each(|_| {
+                network.step();
+            }),
+            _ => {
+                ticks += 1;
+                if ticks < 25 {
+                    network.rest();
+                    network.tick();
                 }
             }
         }
-        network.settle();
-        for (from, topic, payload, key) in sent {
-            for to in 0..size {
-                let got = network.sites[to].got.get(&payload).copied().unwrap_or(0);
-                let wanted = to != from && network.wants(to, topic);
-                assert_eq!(got, usize::from(wanted), "{topic} from {from} at {to}");
-            }
-            assert!(key.is_none_or(|key| network.sites[from].released.contains(&key)));
+    }
+    if network.parts().iter().any(|part| *part != 0) {
+        (1..size).for_each(|one| network.join(one, one - 1));
+    }
+    network.settle();
+    for (from, topic, payload, key) in sent {
+        for to in 0..size {
+            let got = network.sites[to].got.get(&payload).copied().unwrap_or(0);
+            let wanted = to != from && network.wants(to, topic);
+            assert_eq!(got, usize::from(wanted), "{topic} from {from} at {to}");
         }
+        assert!(key.is_none_or(|key| network.sites[from].released.contains(&key)));
     }
 }
 
 #[test]
 fn a_loop_is_cut_at_its_newest_link_and_a_cut_link_is_gone_round() {
-    let mut network = Network::new(Kind::Subscriptions, 3);
+    let mut network = Network::new(Kind::Subscriptions, 3, 30);
     network.join(0, 1);
     network.join(1, 2);
     network.join(2, 0);
@@ -586,7 +683,7 @@ fn a_loop_is_cut_at_its_newest_link_and_a_cut_link_is_gone_round() {
 #[test]
 fn a_message_above_qos_0_that_was_on_a_link_when_it_was_cut_arrives_over_the_other_one() {
     for qos in [Qos::AtLeastOnce, Qos::ExactlyOnce] {
-        let mut network = Network::new(Kind::Subscriptions, 4);
+        let mut network = Network::new(Kind::Subscriptions, 4, 30);
         for (one, other) in [(0, 1), (1, 2), (2, 3), (3, 0)] {
             network.join(one, other);
         }
@@ -601,8 +698,98 @@ fn a_message_above_qos_0_that_was_on_a_link_when_it_was_cut_arrives_over_the_oth
 }
 
 #[test]
+fn a_message_that_is_sent_again_goes_where_the_first_attempt_did_not_have_to_go() {
+    let mut network = Network::new(Kind::Subscriptions, 5, 30);
+    let [begin, first, slow, behind_slow, moves] = [0, 1, 2, 3, 4];
+    for (one, other) in [
+        (begin, first),
+        (first, slow),
+        (slow, behind_slow),
+        (first, moves),
+        (moves, slow), // these two are not used at first
+        (begin, slow),
+    ] {
+        network.join(one, other);
+    }
+    network.subscribe(behind_slow, "a");
+    network.subscribe(moves, "a");
+    network.settle();
+    let key = network.publish(begin, "a", b"one".to_vec(), Qos::AtLeastOnce);
+    network.held = Some(3);
+    network.step(); // from `begin` to `first`
+    network.cut(4);
+    network.cut(1);
+    network.settle(); // `slow` has it, and waits for who is behind it
+    network.held = None;
+    network.settle();
+    for site in [behind_slow, moves] {
+        assert_eq!(network.sites[site].got.get(b"one".as_slice()), Some(&1));
+    }
+    assert!(network.sites[begin].released.contains(&key.unwrap()));
+}
+
+#[test]
+fn an_attempt_is_passed_on_once_whichever_way_it_comes() {
+    let mut network = Network::new(Kind::Subscriptions, 4, 30);
+    (1..4).for_each(|other| network.join(0, other));
+    network.settle();
+    let key = Key {
+        origin: network.sites[1].node.id(),
+        lane: 0,
+        sequence: 1,
+    };
+    for (attempt, passed_on) in [(0, 0), (1, 2), (1, 0), (0, 0), (2, 2)] {
+        for link in [2, 4] {
+            let node = &mut network.sites[0].node;
+            node.arrived(link, key, attempt, message("a", vec![], Qos::AtLeastOnce));
+            let said: Vec<Action> = std::iter::from_fn(|| node.next_action()).collect();
+            let sends: Vec<Link> = said
+                .iter()
+                .filter_map(|one| match one {
+                    Action::Send { link, .. } => Some(*link),
+                    _ => None,
+                })
+                .collect();
+            let expected = if link == 2 { passed_on } else { 0 };
+            assert_eq!(
+                sends.len(),
+                expected,
+                "attempt {attempt} from {link}: {said:?}"
+            );
+            for to in sends {
+                node.confirmed(to, key, attempt, true);
+            }
+            while node.next_action().is_some() {}
+        }
+    }
+}
+
+#[test]
+fn who_is_back_after_a_while_gets_what_came_before_it_said_again_what_it_wants() {
+    let mut network = Network::new(Kind::Subscriptions, 2, 30);
+    network.join(0, 1);
+    network.subscribe(1, "a");
+    network.settle();
+    network.cut(1);
+    for _ in 0..10 {
+        network.rest();
+        network.tick();
+    }
+    network.join(0, 1);
+    for number in 0..20 {
+        network.step();
+        network.publish(0, "a", vec![number], Qos::AtLeastOnce);
+    }
+    network.settle();
+    let got: Vec<_> = (0..20)
+        .map(|one| network.sites[1].got.get([one].as_slice()))
+        .collect();
+    assert_eq!(got, [Some(&1); 20]);
+}
+
+#[test]
 fn a_filter_that_only_two_neighbours_in_a_loop_told_each_other_is_not_kept_alive() {
-    let mut network = Network::new(Kind::Subscriptions, 3);
+    let mut network = Network::new(Kind::Subscriptions, 3, 30);
     network.subscribe(0, "a");
     for (one, other) in [(0, 1), (1, 2), (2, 0)] {
         network.join(one, other);
@@ -627,14 +814,14 @@ proptest! {
         events in prop::collection::vec((0..8_u8, 0..1000_usize, 0..1000_usize), 0..80),
     ) {
         for kind in [Kind::Subscriptions, Kind::Publications] {
-            let mut network = Network::new(kind, size);
+            let mut network = Network::new(kind, size, 30);
             let mut last: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
             (0..size).for_each(|site| network.read(site));
             for (number, (what, one, other)) in events.iter().enumerate() {
                 match what {
                     0 => network.join(one % size, other % size),
                     1 => {
-                        let keys: Vec<u64> = network.cables.keys().copied().collect();
+                        let keys = network.whole();
                         if let Some(key) = keys.get(one % keys.len().max(1)) {
                             network.cut(*key);
                         }
@@ -665,7 +852,7 @@ proptest! {
 
 #[test]
 fn of_two_retained_messages_that_no_node_saw_being_published_each_site_keeps_its_own() {
-    let mut network = Network::new(Kind::Subscriptions, 2);
+    let mut network = Network::new(Kind::Subscriptions, 2, 30);
     network.sites[0].keep("a".into(), b"here".to_vec());
     network.sites[1].keep("a".into(), b"there".to_vec());
     network.sites[1].keep("b".into(), b"only there".to_vec());

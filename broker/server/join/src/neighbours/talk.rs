@@ -110,21 +110,24 @@ impl Manager {
             Packet::Publish(publish) => {
                 let Passed {
                     key,
-                    again,
+                    attempt,
                     stated,
                     mut message,
                 } = words::parse_message(publish)?;
                 message.came_s = self.site.now_s;
-                let slot = self.slots.get_mut(&token).filter(|_| !again);
+                let (user, client) = (&message.user, &message.client);
+                message.is_denied = !self.site.allows(user, client, &message.topic);
+                let slot = self.slots.get_mut(&token).filter(|_| attempt == 0);
                 let arrived = stated.zip(slot).and_then(|(stated, slot)| {
                     residence::passed(chained(stated), slot.connection.came())
                 });
                 residence::set_aside(&mut message, &self.site.residence, arrived);
                 wires.came += 1;
                 if message.qos != Qos::AtMostOnce {
-                    wires.owed.entry(key).or_default().push((index, publish.id));
+                    let owed = wires.owed.entry((key, attempt)).or_default();
+                    owed.push((index, publish.id));
                 }
-                self.site.node.arrived(link, key, again, message);
+                self.site.node.arrived(link, key, attempt, message);
             }
             Packet::Subscribe(ask) if ask.filters().all(|one| one.filter == words::RETAINED) => {
                 suback(&mut out, Version::V5, ask.id, &[0]);
@@ -152,11 +155,11 @@ impl Manager {
                 self.site.node.unsubscribed(by, &filters);
             }
             Packet::Ack(one_ack) if one_ack.kind == AckKind::Puback => {
-                if let Some(key) = one.flying.remove(&one_ack.id) {
+                if let Some((key, attempt)) = one.flying.remove(&one_ack.id) {
                     let done = one_ack.reason < NOT_DONE;
-                    self.site.node.confirmed(link, key, done);
-                    while let Some((key, again, message)) = self.next_waiting(link, index) {
-                        self.pass(link, key, again, message);
+                    self.site.node.confirmed(link, key, attempt, done);
+                    while let Some((key, attempt, message)) = self.next_waiting(link, index) {
+                        self.pass(link, key, attempt, message);
                     }
                 }
             }
@@ -184,12 +187,17 @@ impl Manager {
                 Action::Send {
                     link,
                     key,
-                    again,
+                    attempt,
                     message,
-                } => self.pass(link, key, again, message),
-                Action::Confirm { link, key, done } => {
+                } => self.pass(link, key, attempt, message),
+                Action::Confirm {
+                    link,
+                    key,
+                    attempt,
+                    done,
+                } => {
                     let wires = self.wires.get_mut(&link);
-                    let owed = wires.and_then(|wires| wires.owed.remove(&key));
+                    let owed = wires.and_then(|wires| wires.owed.remove(&(key, attempt)));
                     for (index, id) in owed.unwrap_or_default() {
                         let mut out = Vec::new();
                         let reason = if done { 0 } else { NOT_DONE };
@@ -209,9 +217,12 @@ impl Manager {
                     self.tell(link, &out);
                 }
                 Action::TreeChanged => {
-                    let tree = &self.site.node.tree;
-                    let (nodes, links) = (tree.nodes.len(), tree.links.len());
-                    log::notice(&format!("the tree has {nodes} nodes and {links} links"));
+                    let nodes = self.site.node.tree.nodes.len();
+                    let nodes = match nodes {
+                        1 => "this node alone".into(),
+                        _ => format!("{nodes} nodes"),
+                    };
+                    log::notice(&format!("the tree has {nodes}"));
                 }
             }
         }
@@ -272,7 +283,7 @@ impl Manager {
         one.queue.pop_front_if(|_| has_room)
     }
 
-    fn pass(&mut self, link: Link, key: Key, again: bool, message: Rc<Message>) {
+    fn pass(&mut self, link: Link, key: Key, attempt: u32, message: Rc<Message>) {
         let most = self.settings.limits.queue;
         let Some(wires) = self.wires.get_mut(&link) else {
             return;
@@ -296,7 +307,7 @@ impl Manager {
             }
         } else {
             if one.flying.len() >= WINDOW {
-                one.queue.push_back((key, again, message));
+                one.queue.push_back((key, attempt, message));
                 return;
             }
             id = one.last_id;
@@ -307,13 +318,13 @@ impl Manager {
                 }
             }
             one.last_id = id;
-            one.flying.insert(id, key);
+            one.flying.insert(id, (key, attempt));
         }
         // Only what leaves at once can say how long it was here.
-        let leaves = !again && slot.connection.waiting() == 0;
+        let leaves = attempt == 0 && slot.connection.waiting() == 0;
         let states = message.arrived.filter(|_| leaves);
         let how = Passage {
-            again,
+            attempt,
             id,
             now_s: self.site.now_s,
             stated: states.and_then(|arrived| arrived.so_far(Clock::read())),
@@ -332,7 +343,7 @@ impl Manager {
                     message.topic
                 )
             });
-            return self.site.node.confirmed(link, key, true); // it never gets there
+            return self.site.node.confirmed(link, key, attempt, true); // it never gets there
         }
         wires.sent += 1;
         self.send(token, &out);

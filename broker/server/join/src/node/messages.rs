@@ -2,7 +2,8 @@
 
 use super::window::{WINDOW, Window};
 use super::{
-    Action, Key, LANES, Link, MOST_OCTETS, MOST_PENDING, MOST_SEEN, Message, Node, Pending,
+    Action, Key, LANES, Link, MOST_OCTETS, MOST_PENDING, MOST_SEEN, MOST_TRIED, Message, Node,
+    Pending,
 };
 use crate::cooperation::Source;
 use crate::retained::Came;
@@ -55,7 +56,7 @@ impl Node {
         let key = goes.then(|| {
             self.counters.began += 1;
             let key = self.key(topic, client, qos);
-            self.pass(key, false, &to, Rc::new(make()), None, None);
+            self.pass(key, 0, &to, Rc::new(make()), None, false);
             key
         });
         self.room = to;
@@ -84,11 +85,11 @@ impl Node {
     fn pass(
         &mut self,
         key: Key,
-        again: bool,
+        attempt: u32,
         to: &[Link],
         message: Rc<Message>,
         from: Option<Link>,
-        at_broker: Option<Rc<Message>>,
+        at_broker: bool,
     ) {
         let sure = message.qos != Qos::AtMostOnce;
         let mut waits = Vec::new();
@@ -101,7 +102,7 @@ impl Node {
                 self.actions.push_back(Action::Send {
                     link: *link,
                     key,
-                    again,
+                    attempt,
                     message: Rc::clone(&message),
                 });
             } else if !sure {
@@ -112,17 +113,12 @@ impl Node {
                 waits.push(*link);
             }
         }
-        let is_for_broker = at_broker.is_some();
-        if let Some(message) = at_broker {
-            self.counters.delivered += 1;
-            self.actions.push_back(Action::Deliver(key, message));
-        }
         if !sure {
             return;
         }
-        if waits.is_empty() && !is_for_broker {
+        if waits.is_empty() && !at_broker {
             match from {
-                Some(link) => self.confirm(link, key, true),
+                Some(link) => self.confirm(link, key, attempt, true),
                 None => self.actions.push_back(Action::Release(key)),
             }
             return;
@@ -135,41 +131,53 @@ impl Node {
         }
         let pending = Pending {
             message,
+            attempt,
             from,
             waits,
-            at_broker: is_for_broker,
+            at_broker,
             failed: false,
         };
         self.pending.insert(key, pending);
     }
 
-    fn confirm(&mut self, link: Link, key: Key, done: bool) {
+    fn confirm(&mut self, link: Link, key: Key, attempt: u32, done: bool) {
         if self.links.get(&link).is_some_and(|one| one.away.is_none()) {
-            self.actions.push_back(Action::Confirm { link, key, done });
+            self.actions.push_back(Action::Confirm {
+                link,
+                key,
+                attempt,
+                done,
+            });
         }
     }
 
     /// A message came from a neighbour.
-    pub fn arrived(&mut self, link: Link, key: Key, again: bool, message: Message) {
+    pub fn arrived(&mut self, link: Link, key: Key, attempt: u32, message: Message) {
         self.counters.arrived += 1;
         let sure = message.qos != Qos::AtMostOnce;
         if key.origin == self.own {
             self.counters.repeated += 1;
             if sure {
-                self.confirm(link, key, true);
+                self.confirm(link, key, attempt, true);
             }
             return;
         }
-        if let Some(pending) = self.pending.get_mut(&key).filter(|_| sure) {
-            self.counters.repeated += 1;
-            match pending.from {
-                Some(from) if from == link => {}
-                Some(from) if self.links.get(&from).is_none_or(|one| one.away.is_some()) => {
-                    pending.from = Some(link);
+        let mut at_broker = false;
+        if let Some(pending) = self.pending.get(&key).filter(|_| sure) {
+            let (from, current) = (pending.from, pending.attempt);
+            if attempt <= current {
+                self.counters.repeated += 1;
+                // Whoever sent this attempt first is told how it ends.
+                if (from, current) != (Some(link), attempt) {
+                    self.confirm(link, key, attempt, true);
                 }
-                _ => self.confirm(link, key, true), // who sent it first is told
+                return;
             }
-            return;
+            at_broker = pending.at_broker;
+            self.pending.remove(&key);
+            if let Some(from) = from {
+                self.confirm(from, key, current, false);
+            }
         }
         if self.seen.len() >= MOST_SEEN && !self.seen.contains_key(&(key.origin, key.lane)) {
             self.seen.clear(); // that many nodes there are not: somebody makes them up
@@ -183,11 +191,12 @@ impl Node {
             seen.plain = seen.plain.max(key.sequence);
             is_new
         };
+        let is_later = sure && self.is_later(key, attempt);
         if !is_new {
             self.counters.repeated += 1;
-            if !again {
+            if !is_later {
                 if sure {
-                    self.confirm(link, key, true);
+                    self.confirm(link, key, attempt, true);
                 }
                 return;
             }
@@ -197,20 +206,21 @@ impl Node {
         to.clear();
         let here = self
             .algorithm
-            .route(&message.topic, message.retain, from, &mut to);
-        if again {
+            .route(&message.topic, message.retain, from, &mut to)
+            && !message.is_denied;
+        if attempt > 0 {
             self.everywhere(Some(link), &mut to);
         }
         let message = Rc::new(message);
-        let mut at_broker = (here && is_new).then(|| Rc::clone(&message));
-        if message.retain && is_new {
+        let mut for_broker = (here && is_new).then(|| Rc::clone(&message));
+        if message.retain && is_new && !message.is_denied {
             match self.retained.came(&message) {
                 Came::Newer => {}
-                Came::Same => at_broker = None,
+                Came::Same => for_broker = None,
                 // Nobody behind needs it either.
                 Came::Older if message.kept => {
                     self.counters.outdated += 1;
-                    at_broker = None;
+                    for_broker = None;
                     to.clear();
                 }
                 // It is news, but not what is to be kept.
@@ -218,12 +228,37 @@ impl Node {
                     self.counters.outdated += 1;
                     let mut plain = Message::clone(&message);
                     plain.retain = false;
-                    at_broker = Some(Rc::new(plain));
+                    for_broker = Some(Rc::new(plain));
                 }
             }
         }
-        self.pass(key, again, &to, message, Some(link), at_broker);
+        at_broker |= for_broker.is_some();
+        self.pass(key, attempt, &to, message, Some(link), at_broker);
         self.room = to;
+        if let Some(message) = for_broker {
+            self.counters.delivered += 1;
+            self.actions.push_back(Action::Deliver(key, message));
+        }
+    }
+
+    /// Whether no attempt so late came before; the first one, 0, is not remembered.
+    fn is_later(&mut self, key: Key, attempt: u32) -> bool {
+        let last = self.tried.iter().filter_map(|tried| tried.get(&key)).max();
+        let is_later = attempt > last.copied().unwrap_or(0);
+        if is_later {
+            let [tried, _] = &mut self.tried;
+            tried.insert(key, attempt);
+            if tried.len() > MOST_TRIED {
+                self.forget_attempts();
+            }
+        }
+        is_later
+    }
+
+    /// Forget those before the last ones.
+    pub(super) fn forget_attempts(&mut self) {
+        let [tried, before] = &mut self.tried;
+        *before = std::mem::take(tried);
     }
 
     /// All links of the tree, and those to neighbours that are away.
@@ -236,9 +271,10 @@ impl Node {
         }
     }
 
-    /// A neighbour has a message, or does not.
-    pub fn confirmed(&mut self, link: Link, key: Key, done: bool) {
-        if let Some(pending) = self.pending.get_mut(&key) {
+    /// A neighbour has a message, or does not, as it came to it with this attempt.
+    pub fn confirmed(&mut self, link: Link, key: Key, attempt: u32, done: bool) {
+        let pending = self.pending.get_mut(&key);
+        if let Some(pending) = pending.filter(|one| one.attempt == attempt) {
             pending.waits.retain(|one| *one != link);
             pending.failed |= !done;
             self.settle(key);
@@ -260,7 +296,7 @@ impl Node {
         if pending.at_broker || !pending.waits.is_empty() {
             return;
         }
-        let (from, failed) = (pending.from, pending.failed);
+        let (from, attempt, failed) = (pending.from, pending.attempt, pending.failed);
         match from {
             // A neighbour that is back asks for all that was kept.
             None if failed && !pending.message.kept => {
@@ -272,7 +308,7 @@ impl Node {
             }
             Some(link) => {
                 self.pending.remove(&key);
-                self.confirm(link, key, !failed);
+                self.confirm(link, key, attempt, !failed);
             }
         }
     }
@@ -298,7 +334,7 @@ impl Node {
             let (topic, retain) = (&pending.message.topic, pending.message.retain);
             self.algorithm.route(topic, retain, Source::Local, &mut to);
             self.everywhere(None, &mut to);
-            self.pass(key, true, &to, pending.message, None, None);
+            self.pass(key, pending.attempt + 1, &to, pending.message, None, false);
         }
     }
 
@@ -349,6 +385,6 @@ impl Node {
         };
         self.counters.handed += 1;
         let key = self.key(&message.topic, "", message.qos);
-        self.pass(key, false, links, Rc::new(message), None, None);
+        self.pass(key, 0, links, Rc::new(message), None, false);
     }
 }

@@ -94,7 +94,7 @@ fn message(node: &mut Node, publish: &Publish<'_>) -> usize {
         return 0;
     };
     let how = Passage {
-        again: passed.again,
+        attempt: passed.attempt,
         id: publish.id.max(1),
         now_s: 0,
         stated: passed.stated,
@@ -109,6 +109,6 @@ fn message(node: &mut Node, publish: &Publish<'_>) -> usize {
         }
         other => unreachable!("{other:?}"),
     }
-    node.arrived(LINK, passed.key, passed.again, passed.message);
+    node.arrived(LINK, passed.key, passed.attempt, passed.message);
     1
 }
