@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import re
 import select
 import shutil
 import signal
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from decoders import others_read
 
 from broker.bpf.model import UDP, checksum, ones_sum
 from broker.bpf.vectors import MACS, V4, V6, sn_publish, udp_frame, vectors
@@ -274,12 +276,24 @@ def same(got: bytes, expected: bytes) -> bool:
     )
 
 
-def test_the_kernel_does_what_the_vectors_say(world: World) -> None:
+def verdict(name: str) -> str:
+    """What is said of the UDP checksum of the copies in a vector of this name."""
+    is_left = "card is to finish" in name
+    return (
+        "unfinished"
+        if is_left
+        else "none"
+        if re.search("no checksum|without a ch", name)
+        else "good"
+    )
+
+
+def test_the_kernel_does_what_the_vectors_say(world: World, tmp_path: Path) -> None:
     wire = Wire(world.clients)
     groups: dict[str, list[dict[str, Any]]] = {}
     for vector in vectors():
         groups.setdefault(vector["tables"], []).append(vector)
-    copied = 0
+    copied: list[tuple[bytes, str]] = []
     for group in groups.values():
         rules = start(world, group[0]["brokers"])
         rules.hops(world.interface, group[0]["hops"])
@@ -308,10 +322,11 @@ def test_the_kernel_does_what_the_vectors_say(world: World) -> None:
             assert all(map(same, copies, wanted)), (name, [copy.hex() for copy in copies])
             slow = [rules.say(f"counts {rules.key(rule)}").split()[0] for rule in vector["rules"]]
             assert [n for n, count in enumerate(slow) if count != "0"] == expect.get("closed", [])
-            copied += len(copies)
+            copied += [(frame, verdict(name)) for frame in copies]
         rules.stop()
-    assert copied > 100
     wire.close()
+    assert len(copied) > 100
+    others_read(copied, tmp_path)
 
 
 @pytest.mark.parametrize("hosts", [V4, V6], ids=["IPv4", "IPv6"])
@@ -522,6 +537,12 @@ def test_the_broker_answers_are_seen_and_one_pingresp_is_kept_back(world: World)
     wire.close()
 
 
+def children(pid: int) -> list[int]:
+    """Of all its threads."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for file in files for child in file.read_text().split()]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="it takes two processors")
 def test_two_processors_keep_back_no_more_answers_than_they_should(world: World) -> None:
@@ -536,8 +557,10 @@ def test_two_processors_keep_back_no_more_answers_than_they_should(world: World)
         for _ in range(each):
             wire.send(answer)
 
-    fork = multiprocessing.get_context("fork")
-    senders = [fork.Process(target=send, args=(processor,)) for processor in range(2)]
+    processors = range(2)
+    senders = [
+        multiprocessing.get_context("fork").Process(target=send, args=(n,)) for n in processors
+    ]
     for sender in senders:
         sender.start()
     for sender in senders:
@@ -608,7 +631,7 @@ def start_both(world: World) -> Rules:
 
 
 @pytest.mark.parametrize("words", [(), ("--clsact",)], ids=["tcx", "clsact"])
-@pytest.mark.parametrize("end", ["stop", "kill", "crash"])
+@pytest.mark.parametrize("end", ["stop", "kill", "crash", "service"])
 def test_nothing_is_left_behind(world: World, words: tuple[str, ...], end: str) -> None:
     assert world.attached() == []
     rules, wire = accelerated(world, *words), Wire(world.clients)
@@ -616,7 +639,10 @@ def test_nothing_is_left_behind(world: World, words: tuple[str, ...], end: str) 
     if end == "stop":
         rules.stop()
     else:
-        rules.process.send_signal(signal.SIGKILL if end == "kill" else signal.SIGABRT)
+        if end == "service":  # systemd tells all processes of a service to end
+            for child in children(rules.process.pid):
+                os.kill(child, signal.SIGTERM)
+        rules.process.send_signal(signal.SIGABRT if end == "crash" else signal.SIGKILL)
         rules.process.wait(20)
     until = time.monotonic() + 20
     while world.attached() and time.monotonic() < until:
