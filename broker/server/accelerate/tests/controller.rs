@@ -613,7 +613,7 @@ fn a_subscriber_who_was_asked_before_its_answer_came_is_asked_once_more() {
         },
     );
     scene.ticks(SECOND_NS);
-    assert_eq!(scene.rules.1, [client(2)]);
+    assert_eq!(scene.rules.asked, [client(2)]);
     scene.hears(
         2,
         &Message::Suback {
@@ -625,7 +625,7 @@ fn a_subscriber_who_was_asked_before_its_answer_came_is_asked_once_more() {
     );
     scene.hears(2, &Message::Pingresp);
     scene.ticks(SECOND_NS);
-    assert_eq!(scene.rules.1, [client(2), client(2)]);
+    assert_eq!(scene.rules.asked, [client(2), client(2)]);
 }
 
 #[test]
