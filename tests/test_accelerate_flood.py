@@ -1,4 +1,4 @@
-"""`mqtick-accelerate` in the kernel, and a sender with more addresses than it can learn."""
+"""`mqtick-accelerate` in the kernel, and somebody who sends with too many addresses for it."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
 //! The data plane in the kernel: loads `broker/bpf`, attaches it, and keeps its tables.
 //!
-//! The maps' keys and values are octets here, laid out as in `broker/bpf/tables.h`.
+//! The maps' keys and values are octets here.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io::{self, Error, ErrorKind};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aya::maps::{Array, HashMap as Table, MapData, PerCpuArray, RingBuf};
 use aya::programs::tc::{NlOptions, TcAttachOptions, TcHandle, qdisc_add_clsact};
@@ -21,11 +21,15 @@ use aya::{Ebpf, EbpfLoader};
 use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
 use nix::time::{ClockId, clock_gettime};
 
+mod octets;
+mod rooms;
+
 use crate::clock::utc_ahead_ns;
 use crate::rules::{
-    Broker, Event, Flags, Hop, Key, Protocol, Reason, RuleCounters, SUBSCRIBERS_A_RULE, Subscriber,
-    Topic,
+    Broker, Event, Flags, Hop, Key, Protocol, RuleCounters, SUBSCRIBERS_A_RULE, Subscriber,
 };
+use octets::{Octets, address, endpoint, event, octets, part, rule_key, subscriber};
+use rooms::Rooms;
 
 /// For how long the kernel takes the controller for alive after each [`Kernel::alive`].
 pub const ALIVE: Duration = Duration::from_secs(1);
@@ -67,12 +71,7 @@ const CHANGES: u32 = 2;
 /// Of the counters `unread`; the last one counts all.
 const BUCKETS: u32 = 256;
 const RULES: u32 = 16_384;
-/// A program of the kernel that began before a change has ended by then.
-const GRACE: Duration = Duration::from_secs(1);
 const CLOSED: u64 = u64::MAX;
-const MESSAGE_HEADER: usize = 32;
-
-type Octets<const N: usize> = [u8; N];
 
 /// The programs on their interfaces; dropping it takes them off.
 pub struct Kernel {
@@ -619,57 +618,6 @@ impl Rule {
     }
 }
 
-/// Which places of the table of subscribers are free.
-struct Rooms {
-    /// How many, by the first.
-    free: BTreeMap<u32, u32>,
-    /// Since when nobody is sent there; a program may still be on its way through.
-    left: VecDeque<(Instant, u32, u32)>,
-}
-
-impl Rooms {
-    fn new(all: u32) -> Self {
-        Self {
-            free: BTreeMap::from([(0, all)]),
-            left: VecDeque::new(),
-        }
-    }
-
-    fn take(&mut self, wanted: u32) -> Option<u32> {
-        while let Some((since, first, room)) = self.left.front().copied() {
-            if since.elapsed() < GRACE {
-                break;
-            }
-            self.left.pop_front();
-            self.join(first, room);
-        }
-        let (first, room) = self.free.iter().find(|(_, room)| **room >= wanted)?;
-        let (first, room) = (*first, *room);
-        self.free.remove(&first);
-        if room > wanted {
-            self.free.insert(first + wanted, room - wanted);
-        }
-        Some(first)
-    }
-
-    fn give_back(&mut self, first: u32, room: u32) {
-        self.left.push_back((Instant::now(), first, room));
-    }
-
-    fn join(&mut self, first: u32, room: u32) {
-        let (mut first, mut room) = (first, room);
-        if let Some(next) = self.free.remove(&(first + room)) {
-            room += next;
-        }
-        if let Some((before, n)) = self.free.range(..first).next_back().map(|(a, b)| (*a, *b))
-            && before + n == first
-        {
-            (first, room) = (before, n + room);
-        }
-        self.free.insert(first, room);
-    }
-}
-
 fn is_linux(major: u8, minor: u8) -> bool {
     KernelVersion::current().is_ok_and(|this| this >= KernelVersion::new(major, minor, 0))
 }
@@ -720,181 +668,4 @@ fn shell(script: &str, interface: &str) -> Command {
 
 fn nanoseconds(time: nix::sys::time::TimeSpec) -> i64 {
     time.tv_sec() * 1_000_000_000 + time.tv_nsec()
-}
-
-/// These parts one after another, then zeros.
-fn octets<const N: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> Octets<N> {
-    let mut octets = [0; N];
-    for (to, from) in octets.iter_mut().zip(parts.into_iter().flatten()) {
-        *to = *from;
-    }
-    octets
-}
-
-/// `N` octets at this place, zeros where there are none.
-fn part<const N: usize>(octets: &[u8], at: usize) -> Octets<N> {
-    octets
-        .get(at..)
-        .and_then(<[u8]>::first_chunk)
-        .copied()
-        .unwrap_or([0; N])
-}
-
-fn address(address: IpAddr) -> Octets<16> {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    }
-}
-
-fn endpoint(one: SocketAddr, vlan: u16) -> Octets<20> {
-    octets([
-        &address(one.ip()),
-        &one.port().to_be_bytes(),
-        &vlan.to_ne_bytes(),
-    ])
-}
-
-/// Kind and id.
-fn topic(topic: &Topic) -> (u8, Octets<2>) {
-    match topic {
-        Topic::Registered(id) => (0, id.to_be_bytes()),
-        Topic::Predefined(id) => (1, id.to_be_bytes()),
-        Topic::Short(name) => (2, *name),
-        Topic::Name(_) => (3, [0; 2]),
-    }
-}
-
-fn rule_key(key: &Key) -> io::Result<Octets<88>> {
-    let publisher = key
-        .publisher
-        .map_or([0; 20], |publisher| endpoint(publisher, 0));
-    let name = match &key.topic {
-        Topic::Name(name) => name.octets(),
-        _ => &[],
-    };
-    let (kind, id) = topic(&key.topic);
-    let kind = [key.broker, kind, name.len() as u8, 0];
-    Ok(octets([&part::<18>(&publisher, 0), &id, &kind, name]))
-}
-
-fn subscriber(one: &Subscriber) -> io::Result<Octets<24>> {
-    let (kind, id) = topic(&one.topic);
-    let port = one.address.port().to_be_bytes();
-    Ok(octets([
-        &address(one.address.ip()),
-        &port,
-        &id,
-        &one.hop.to_ne_bytes(),
-        &[kind],
-    ]))
-}
-
-fn event(octets: &[u8]) -> Option<Event> {
-    let word = |at| u16::from_ne_bytes(part(octets, at));
-    let [broker, _, reason, flags] = part(octets, 24);
-    let frame = octets.get(MESSAGE_HEADER..)?.get(..word(22).into())?;
-    let reason = match reason {
-        0 => Reason::Message,
-        1 => Reason::Fragment,
-        2 => Reason::Header,
-        _ => Reason::NoRule,
-    };
-    let tagged = frame.get(12..14)? == [0x81, 0];
-    let ip = frame.get(if tagged { 18 } else { 14 }..)?;
-    let be = |at| u16::from_be_bytes(part(ip, at));
-    let is_v4 = ip.first()? >> 4 == 4;
-    let (source, destination): (IpAddr, IpAddr) = match is_v4 {
-        true => (part::<4>(ip, 12).into(), part::<4>(ip, 16).into()),
-        false => (part::<16>(ip, 8).into(), part::<16>(ip, 24).into()),
-    };
-    // Where UDP begins, and how far the fragment is from there, in units of 8 octets.
-    let (udp, offset) = match (is_v4, reason) {
-        (true, Reason::Fragment) => (usize::from(ip.first()? & 15) * 4, be(6) & 0x1fff),
-        (false, Reason::Fragment) => (48, if *ip.get(6)? == 44 { be(42) >> 3 } else { 1 }),
-        _ => (if is_v4 { 20 } else { 40 }, 0),
-    };
-    let reason = if offset > 1 { Reason::Rest } else { reason };
-    let rest = ip.get(udp + 8..).filter(|_| offset == 0);
-    let has_ports = match reason {
-        Reason::Message | Reason::NoRule => true,
-        Reason::Fragment => rest.is_some_and(|rest| rest.len() >= 8),
-        Reason::Header | Reason::Rest => false,
-    };
-    let [from, to] = if has_ports {
-        [be(udp), be(udp + 2)]
-    } else {
-        [0, 0]
-    };
-    let length = usize::from(be(udp + 4)).saturating_sub(8);
-    let message = match reason {
-        Reason::Fragment => rest,
-        _ => rest.and_then(|rest| rest.get(..length)),
-    };
-    Some(Event {
-        at_ns: u64::from_ne_bytes(part(octets, 0)),
-        seen: u64::from_ne_bytes(part(octets, 8)),
-        interface: u32::from_ne_bytes(part(octets, 16)),
-        vlan: word(20),
-        broker,
-        reason,
-        at_egress: flags & 1 != 0,
-        from_broker: flags & 2 != 0,
-        kept_back: flags & 4 != 0,
-        raises: flags & 8 != 0,
-        source: SocketAddr::new(source, from),
-        destination: SocketAddr::new(destination, to),
-        message: message.filter(|_| has_ports).unwrap_or_default().to_vec(),
-        frame: frame.to_vec(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn settle(rooms: &mut Rooms) {
-        for (since, _, _) in &mut rooms.left {
-            *since -= GRACE;
-        }
-    }
-
-    #[test]
-    fn places_are_used_again_when_no_program_can_still_read_them() {
-        let mut rooms = Rooms::new(8);
-        assert_eq!(rooms.take(4), Some(0));
-        assert_eq!(rooms.take(4), Some(4));
-        rooms.give_back(0, 4);
-        assert_eq!(rooms.take(1), None);
-        settle(&mut rooms);
-        assert_eq!(rooms.take(1), Some(0));
-    }
-
-    #[test]
-    fn neighbouring_places_become_one() {
-        let mut rooms = Rooms::new(8);
-        for (at, first) in [0, 2, 4, 6].into_iter().enumerate() {
-            assert_eq!(rooms.take(2), Some(first), "{at}");
-        }
-        for first in [4, 0, 6, 2] {
-            rooms.give_back(first, 2);
-        }
-        settle(&mut rooms);
-        assert_eq!(rooms.take(8), Some(0));
-    }
-
-    #[test]
-    fn an_event_is_read_whatever_its_octets_are() {
-        let mut octets = vec![0; MESSAGE_HEADER];
-        for length in 0..200_u16 {
-            octets.truncate(MESSAGE_HEADER);
-            octets[22..24].copy_from_slice(&length.to_ne_bytes());
-            for octet in 0..length {
-                octets.push((octet % 7 * 37) as u8);
-            }
-            if let Some(event) = event(&octets) {
-                assert_eq!(event.frame.len(), usize::from(length));
-            }
-        }
-    }
 }

@@ -2,60 +2,24 @@
 
 #![allow(clippy::expect_used)]
 
+mod plane;
+
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use mqtick_accelerate::controller::{Controller, Event, Reason, Settings, Way};
 use mqtick_accelerate::packet::Packet;
-use mqtick_accelerate::plane::{Copy, Counts, Key, Plane, Refusal};
+use mqtick_accelerate::plane::Key;
 use mqtick_accelerate::rules::Protocol;
-use mqtick_accelerate::table::{Table, Verdict};
+use mqtick_accelerate::table::Verdict;
 use mqtick_sn::{Code, Filter, Message, Qos, Topic, encode};
+use plane::Switch;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// In clients' names were sent, if there is room.
-struct Rules(Table, Vec<SocketAddr>, bool);
-
-impl Plane for Rules {
-    fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
-        self.0.set(key, copies, false, false)
-    }
-    fn open(&mut self, key: &Key, slow: u64) {
-        self.0.open(key, slow);
-    }
-    fn delete(&mut self, key: &Key) {
-        self.0.delete(key);
-    }
-    fn counts(&self, key: &Key) -> Counts {
-        self.0.counts(key)
-    }
-    fn heard_ns(&self, client: &SocketAddr) -> Option<u64> {
-        self.0.heard_ns(client)
-    }
-    fn served_ns(&self, client: &SocketAddr) -> Option<u64> {
-        self.0.served_ns(client)
-    }
-    fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
-        self.0.keep_back(client, answers, until_ns);
-    }
-    fn is_quiet(&self) -> bool {
-        self.0.is_quiet()
-    }
-    fn to_broker(&mut self, client: &SocketAddr, _datagram: &[u8]) -> bool {
-        if self.2 {
-            self.1.push(*client);
-        }
-        self.2
-    }
-    fn done(&mut self, mark: u64) {
-        self.0.done(mark);
-    }
-}
-
 struct Scene {
     controller: Controller,
-    rules: Rules,
+    rules: Switch,
     now_ns: u64,
 }
 
@@ -89,7 +53,7 @@ impl Scene {
     fn new(settings: Settings, rules: usize) -> Self {
         Self {
             controller: Controller::new(settings, SECOND_NS),
-            rules: Rules(Table::new(rules), Vec::new(), true),
+            rules: Switch::new(rules),
             now_ns: SECOND_NS,
         }
     }
@@ -100,8 +64,8 @@ impl Scene {
         assert!(encode(message, &mut datagram));
         let packet = Packet::read(Protocol::MqttSn, way, &datagram);
         let verdict = match way {
-            Way::ToBroker => self.rules.0.from_client(self.now_ns, from, &packet),
-            Way::FromBroker => self.rules.0.from_broker(self.now_ns, to, &packet),
+            Way::ToBroker => self.rules.table.from_client(self.now_ns, from, &packet),
+            Way::FromBroker => self.rules.table.from_broker(self.now_ns, to, &packet),
         };
         let (mark, kept_back) = match verdict {
             Verdict::Pass(Some(mark)) => (mark, false),
@@ -222,7 +186,11 @@ impl Scene {
 
     fn octets(&mut self, who: u8, datagram: &[u8]) {
         let (way, from, to) = (Way::ToBroker, client(who), broker());
-        let mark = match self.rules.0.from_client(self.now_ns, from, &Packet::Unread) {
+        let mark = match self
+            .rules
+            .table
+            .from_client(self.now_ns, from, &Packet::Unread)
+        {
             Verdict::Pass(mark) => mark.expect("it is reported"),
             _ => unreachable!("it goes on"),
         };
@@ -243,7 +211,10 @@ impl Scene {
     fn fragment(&mut self, who: u8) {
         let ip = client(who).ip();
         let [from, to] = [ip, broker().ip()].map(|ip| SocketAddr::new(ip, 0));
-        let verdict = self.rules.0.from_client(self.now_ns, from, &Packet::Unread);
+        let verdict = self
+            .rules
+            .table
+            .from_client(self.now_ns, from, &Packet::Unread);
         let Verdict::Pass(Some(mark)) = verdict else {
             unreachable!("it is reported")
         };
@@ -276,7 +247,7 @@ impl Scene {
     fn passes(&mut self, seconds: u64) {
         for _ in 0..seconds * 10 {
             self.ticks(SECOND_NS / 10);
-            for who in std::mem::take(&mut self.rules.1) {
+            for who in std::mem::take(&mut self.rules.asked) {
                 self.event(Way::FromBroker, broker(), who, &Message::Pingresp);
             }
         }
@@ -401,7 +372,7 @@ fn a_session_of_before_the_start_is_a_strangers() {
 fn lost_events_end_everything_and_begin_anew() {
     let mut scene = Scene::ordinary(fresh(), 64);
     scene.controller.lost(2 * SECOND_NS, 9, &mut scene.rules);
-    assert!(scene.rules.0.is_empty());
+    assert!(scene.rules.table.is_empty());
     assert_eq!(scene.controller.sizes(), (0, 2));
 }
 
@@ -551,12 +522,12 @@ fn what_was_published_with_qos_2_counts_after_a_reconnect_too() {
             scene.gets(2);
         }
         scene.connects(1, true);
-        scene.registers(1, "a/b", 21);
+        scene.registers(1, "a/b", 20);
         scene.pings(1);
         scene.pings(2);
-        scene.says(1, &publish(Qos::ExactlyOnce, Topic::Registered(21)));
+        scene.says(1, &publish(Qos::ExactlyOnce, Topic::Registered(20)));
         assert_eq!(
-            scene.rule_of(Topic::Registered(21)),
+            scene.rule_of(Topic::Registered(20)),
             Err(Reason::OtherQos(client(1)))
         );
         for _ in 0..3 {
@@ -564,7 +535,7 @@ fn what_was_published_with_qos_2_counts_after_a_reconnect_too() {
             scene.pings(1);
             scene.pings(2);
         }
-        assert_eq!(scene.rule_of(Topic::Registered(21)), Ok(1));
+        assert_eq!(scene.rule_of(Topic::Registered(20)), Ok(1));
     }
 }
 
@@ -578,13 +549,13 @@ fn nobody_is_kept_alive_who_does_not_publish() {
         scene.ticks(0);
         scene.hears(1, &Message::Pingresp);
     }
-    let pings = scene.rules.1.len();
+    let pings = scene.rules.asked.len();
     assert!((2..=4).contains(&pings), "{pings}");
     for _ in 0..600 {
         scene.ticks(SECOND_NS / 10);
         scene.hears(1, &Message::Pingresp);
     }
-    assert!(scene.rules.1.len() <= pings + 1);
+    assert!(scene.rules.asked.len() <= pings + 1);
 }
 
 /// The data plane tells of a packet when it comes, the controller reads of it later: it may have sent a
@@ -605,7 +576,7 @@ fn a_subscriber_whose_answer_was_read_after_a_ping_is_asked_once_more() {
         },
     );
     scene.ticks(SECOND_NS);
-    assert_eq!(scene.rules.1, [client(2)]);
+    assert_eq!(scene.rules.asked, [client(2)]);
     scene.now_ns -= 1;
     scene.says(
         2,
@@ -617,13 +588,13 @@ fn a_subscriber_whose_answer_was_read_after_a_ping_is_asked_once_more() {
     );
     scene.hears(2, &Message::Pingresp);
     scene.ticks(SECOND_NS);
-    assert_eq!(scene.rules.1, [client(2), client(2)]);
+    assert_eq!(scene.rules.asked, [client(2), client(2)]);
     scene.hears(2, &Message::Pingresp);
     // All is well: nobody who only receives is asked again.
     for _ in 0..100 {
         scene.ticks(SECOND_NS);
     }
-    assert_eq!(scene.rules.1.len(), 2);
+    assert_eq!(scene.rules.asked.len(), 2);
 }
 
 /// A gateway hands SUBSCRIBE on, and its answer takes as long as that of the broker behind it.
@@ -642,7 +613,7 @@ fn a_subscriber_who_was_asked_before_its_answer_came_is_asked_once_more() {
         },
     );
     scene.ticks(SECOND_NS);
-    assert_eq!(scene.rules.1, [client(2)]);
+    assert_eq!(scene.rules.asked, [client(2)]);
     scene.hears(
         2,
         &Message::Suback {
@@ -654,7 +625,7 @@ fn a_subscriber_who_was_asked_before_its_answer_came_is_asked_once_more() {
     );
     scene.hears(2, &Message::Pingresp);
     scene.ticks(SECOND_NS);
-    assert_eq!(scene.rules.1, [client(2), client(2)]);
+    assert_eq!(scene.rules.asked, [client(2), client(2)]);
 }
 
 #[test]
@@ -908,12 +879,12 @@ fn an_answer_that_was_lost_is_not_made_good_by_the_next_one() {
     scene.now_ns += SECOND_NS;
     scene.says(1, &publish(Qos::AtMostOnce, topic));
     scene.ticks(0);
-    let pings = scene.rules.1.len();
+    let pings = scene.rules.asked.len();
     scene.ticks(4 * SECOND_NS);
     assert_eq!(scene.controller.counters().unanswered, 1);
     assert_eq!(scene.rule(), Err(Reason::PublisherInDoubt));
     // Two more, of which both answers are wanted: the first one may be that to the lost one, and late.
-    assert_eq!(scene.rules.1.len(), pings + 2);
+    assert_eq!(scene.rules.asked.len(), pings + 2);
     scene.hears(1, &Message::Pingresp);
     assert_eq!(scene.rule(), Err(Reason::PublisherInDoubt));
     scene.hears(1, &Message::Pingresp);
@@ -950,7 +921,7 @@ fn a_silent_subscriber_whose_answer_is_lost_is_asked_again() {
     for _ in 0..4 {
         scene.ticks(SECOND_NS);
     }
-    assert_eq!(scene.rules.1, [client(2); 3]);
+    assert_eq!(scene.rules.asked, [client(2); 3]);
     (0..2).for_each(|_| scene.hears(2, &Message::Pingresp));
     assert_eq!(scene.rule(), Ok(1));
 }
@@ -959,15 +930,15 @@ fn a_silent_subscriber_whose_answer_is_lost_is_asked_again() {
 fn a_ping_that_finds_no_room_is_none_and_leaves_as_soon_as_there_is_some() {
     let mut scene = Scene::ordinary(fresh(), 64);
     scene.says(1, &publish(Qos::AtMostOnce, Topic::Registered(20)));
-    scene.rules.2 = false;
+    scene.rules.has_room = false;
     for _ in 0..10 {
         scene.ticks(SECOND_NS / 10);
     }
     let counters = scene.controller.counters();
     assert_eq!((counters.pings, counters.unanswered), (0, 0));
-    scene.rules.2 = true;
+    scene.rules.has_room = true;
     scene.ticks(SECOND_NS / 10);
-    assert_eq!(scene.rules.1, [client(1)]);
+    assert_eq!(scene.rules.asked, [client(1)]);
     scene.hears(1, &Message::Pingresp);
     scene.says(1, &publish(Qos::AtMostOnce, Topic::Registered(20)));
     assert_eq!(scene.copied(), 1);
@@ -980,13 +951,13 @@ fn a_crowd_is_not_asked_all_at_once() {
         scene.connects(who, true);
     }
     scene.ticks(SECOND_NS);
-    assert_eq!(scene.rules.1.len(), 128);
+    assert_eq!(scene.rules.asked.len(), 128);
     // Whoever does not answer holds up the others for three seconds.
-    scene.rules.1.clone().iter().for_each(|who| {
+    scene.rules.asked.clone().iter().for_each(|who| {
         scene.event(Way::FromBroker, broker(), *who, &Message::Pingresp);
     });
     scene.ticks(SECOND_NS / 100);
-    assert_eq!(scene.rules.1.len(), 256);
+    assert_eq!(scene.rules.asked.len(), 256);
 }
 
 #[test]
@@ -1055,13 +1026,13 @@ fn nobody_is_pinged_while_the_controller_is_behind() {
     let now_ns = scene.now_ns;
     let _ = scene
         .rules
-        .0
+        .table
         .from_client(now_ns, client(1), &Packet::Unread);
     scene.ticks(0);
-    assert_eq!(scene.rules.1, []);
-    scene.rules.0.done(scene.rules.0.mark());
+    assert_eq!(scene.rules.asked, []);
+    scene.rules.table.done(scene.rules.table.mark());
     scene.ticks(0);
-    assert_eq!(scene.rules.1, [client(1)]);
+    assert_eq!(scene.rules.asked, [client(1)]);
 }
 
 #[test]

@@ -2,64 +2,25 @@
 
 #![allow(clippy::expect_used)]
 
+mod plane;
+
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use mqtick_accelerate::controller::{Controller, Event, Reason, Settings, Way};
 use mqtick_accelerate::packet::Packet;
-use mqtick_accelerate::plane::{Copy, Counts, Key, Plane, Refusal};
 use mqtick_accelerate::rules::Protocol;
-use mqtick_accelerate::table::{Table, Verdict};
+use mqtick_accelerate::table::Verdict;
+use plane::Switch;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const WRONG_LEVEL: [u8; 4] = [0x20, 2, 0, 1];
 const CHALLENGE: &[u8] = b"\x30\x10\0\x06$proof12345678";
 
-struct Rules {
-    table: Table,
-    asked: Vec<SocketAddr>,
-    until_ns: u64,
-}
-
-impl Plane for Rules {
-    fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
-        self.table.set(key, copies, false, false)
-    }
-    fn open(&mut self, key: &Key, slow: u64) {
-        self.table.open(key, slow);
-    }
-    fn copy_until(&mut self, until_ns: u64) {
-        self.until_ns = until_ns;
-        self.table.copy_until(until_ns);
-    }
-    fn delete(&mut self, key: &Key) {
-        self.table.delete(key);
-    }
-    fn counts(&self, key: &Key) -> Counts {
-        self.table.counts(key)
-    }
-    fn heard_ns(&self, client: &SocketAddr) -> Option<u64> {
-        self.table.heard_ns(client)
-    }
-    fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
-        self.table.keep_back(client, answers, until_ns);
-    }
-    fn is_quiet(&self) -> bool {
-        self.table.is_quiet()
-    }
-    fn to_broker(&mut self, client: &SocketAddr, _datagram: &[u8]) -> bool {
-        self.asked.push(*client);
-        true
-    }
-    fn done(&mut self, mark: u64) {
-        self.table.done(mark);
-    }
-}
-
 /// Client 1 publishes, and never has a lease; the others have one of 60 s.
 struct Scene {
     controller: Controller,
-    rules: Rules,
+    rules: Switch,
     now_ns: u64,
     leased: Vec<SocketAddr>,
 }
@@ -97,14 +58,9 @@ fn connect(keep_alive_s: u8) -> Vec<u8> {
 
 impl Scene {
     fn new(settings: Settings) -> Self {
-        let rules = Rules {
-            table: Table::new(64),
-            asked: Vec::new(),
-            until_ns: u64::MAX,
-        };
         Self {
             controller: Controller::new(settings, SECOND_NS),
-            rules,
+            rules: Switch::new(64),
             now_ns: SECOND_NS,
             leased: Vec::new(),
         }
@@ -521,6 +477,23 @@ fn what_cannot_be_read_may_have_subscribed_a_client_for_as_long_as_it_has_its_le
         scene.says(3, CHALLENGE);
         assert_eq!(scene.rule(), Ok(1));
     }
+}
+
+#[test]
+fn a_stranger_who_still_says_something_may_still_have_his_lease() {
+    let mut settings = fresh();
+    settings.settle_ns = 50 * SECOND_NS;
+    let mut scene = Scene::ordinary(settings);
+    scene.connects(3, 40);
+    scene.says_unread(3);
+    scene.passes(40, &[2]);
+    scene.says(3, b"\xc0\0"); // its answer is lost before it comes here
+    scene.passes(40, &[2]);
+    scene.says(1, &publish("a/b"));
+    scene.passes(1, &[2]);
+    assert_eq!(scene.rule(), Err(Reason::Stranger(client(3))));
+    scene.passes(10, &[2]);
+    assert_eq!(scene.rule(), Ok(1));
 }
 
 #[test]

@@ -4,6 +4,8 @@
 #![allow(clippy::expect_used)]
 
 mod broker;
+#[path = "../plane/mod.rs"]
+mod plane;
 mod udp;
 mod udp_broker;
 mod udp_world;

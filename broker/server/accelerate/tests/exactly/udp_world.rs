@@ -9,8 +9,9 @@ use mqtick_accelerate::packet::{Packet, unmark};
 use mqtick_accelerate::rules::Protocol;
 use mqtick_accelerate::table::{Table, Verdict};
 
+use super::plane::Switch;
 use super::udp_broker::{Broker, OWN_LEASE_S, packet};
-use super::world::{Switch, broker_address};
+use super::world::broker_address;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const STEP_NS: u64 = SECOND_NS / 10;
@@ -152,10 +153,7 @@ impl World {
         });
         Self {
             now_ns: SECOND_NS,
-            switch: Switch {
-                table: Table::new(rules),
-                sent: Vec::new(),
-            },
+            switch: Switch::new(rules),
             controller: is_accelerated.then(|| Controller::new(settings.clone(), SECOND_NS)),
             settings,
             events: VecDeque::new(),

@@ -6,12 +6,12 @@ use std::rc::Rc;
 
 use mqtick_accelerate::controller::{Controller, Event, Settings, Way};
 use mqtick_accelerate::packet::{Packet, rewrite};
-use mqtick_accelerate::plane::{Copy, Counts, Key, Plane, Refusal};
 use mqtick_accelerate::rules::Protocol;
 use mqtick_accelerate::table::{Table, Verdict};
 use mqtick_sn::{Code, Filter, Message, Qos, Topic, decode, encode};
 
 use super::broker::{Broker, PREDEFINED, Proof};
+use super::plane::Switch;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const STEP_NS: u64 = SECOND_NS / 10;
@@ -89,49 +89,6 @@ pub enum Action {
     RestartBroker {
         told: bool,
     },
-}
-
-/// Where the controller's rules are, and what it sends.
-pub struct Switch {
-    pub table: Table,
-    pub sent: Vec<(SocketAddr, Vec<u8>)>,
-}
-
-impl Plane for Switch {
-    fn set(&mut self, key: Key, copies: &[Copy], _residence: bool) -> Result<(), Refusal> {
-        self.table.set(key, copies, false, false)
-    }
-    fn open(&mut self, key: &Key, slow: u64) {
-        self.table.open(key, slow);
-    }
-    fn copy_until(&mut self, until_ns: u64) {
-        self.table.copy_until(until_ns);
-    }
-    fn delete(&mut self, key: &Key) {
-        self.table.delete(key);
-    }
-    fn counts(&self, key: &Key) -> Counts {
-        self.table.counts(key)
-    }
-    fn heard_ns(&self, client: &SocketAddr) -> Option<u64> {
-        self.table.heard_ns(client)
-    }
-    fn served_ns(&self, client: &SocketAddr) -> Option<u64> {
-        self.table.served_ns(client)
-    }
-    fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
-        self.table.keep_back(client, answers, until_ns);
-    }
-    fn is_quiet(&self) -> bool {
-        self.table.is_quiet()
-    }
-    fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) -> bool {
-        self.sent.push((*client, datagram.to_vec()));
-        true
-    }
-    fn done(&mut self, mark: u64) {
-        self.table.done(mark);
-    }
 }
 
 struct Seen {
@@ -226,10 +183,7 @@ impl World {
         });
         Self {
             now_ns: SECOND_NS,
-            switch: Switch {
-                table: Table::new(rules),
-                sent: Vec::new(),
-            },
+            switch: Switch::new(rules),
             controller: is_accelerated.then(|| Controller::new(settings.clone(), SECOND_NS)),
             settings,
             events: VecDeque::new(),
