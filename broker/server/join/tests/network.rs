@@ -765,6 +765,30 @@ fn an_attempt_is_passed_on_once_whichever_way_it_comes() {
 }
 
 #[test]
+fn what_the_access_list_of_a_site_denies_goes_on_to_others_and_changes_nothing_here() {
+    let mut network = Network::new(Kind::Subscriptions, 3, 30);
+    (1..3).for_each(|other| network.join(0, other));
+    network.subscribe(0, "a");
+    network.settle();
+    let key = Key {
+        origin: network.sites[1].node.id(),
+        lane: 0,
+        sequence: 1,
+    };
+    let denied = Message {
+        retain: true,
+        stamp: 7,
+        is_denied: true,
+        ..message("a", b"x".to_vec(), Qos::AtLeastOnce)
+    };
+    let node = &mut network.sites[0].node;
+    node.arrived(2, key, 0, denied);
+    let said: Vec<Action> = std::iter::from_fn(|| node.next_action()).collect();
+    assert!(matches!(*said, [Action::Send { link: 4, .. }]), "{said:?}");
+    assert!(node.retained.is_empty());
+}
+
+#[test]
 fn who_is_back_after_a_while_gets_what_came_before_it_said_again_what_it_wants() {
     let mut network = Network::new(Kind::Subscriptions, 2, 30);
     network.join(0, 1);
