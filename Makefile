@@ -163,7 +163,8 @@ bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _
 .PHONY: broker-programs broker-package test-broker-package accelerate test-accelerate test-accelerate-kernels
 ACCELERATE_OBJECT := $(CURDIR)/build/bpf/accelerate.o
 # Without the multiarch folder, the kernel's headers lack asm/.
-BPF_FLAGS = -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/$(shell $(CC) -print-multiarch)
+BPF_FLAGS = -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/$(shell $(CC) -print-multiarch) \
+  -fdebug-compilation-dir=/mqtick
 $(ACCELERATE_OBJECT): $(wildcard broker/bpf/*.[ch]) | setup-accelerate
 	@mkdir -p $(@D)
 	$(or $(shell command -v clang),clang-14) $(BPF_FLAGS) -c broker/bpf/accelerate.bpf.c -o $@
@@ -178,13 +179,13 @@ test-accelerate: setup-test $(ACCELERATE_OBJECT) ## the data plane in the kernel
 	cd broker/server && MQTICK_ACCELERATE_OBJECT=$(ACCELERATE_OBJECT) cargo build --locked \
 	  -p mqtick-accelerate --features kernel --example kernel_rules --bin mqtick-accelerate
 	cd broker/server && cargo build --locked -p mqtick-broker
-	$(KERNELS_PYTEST) $(addprefix tests/test_accelerate_,kernel.py ways.py alone.py)
+	$(KERNELS_PYTEST) $(addprefix tests/test_accelerate_,kernel.py ways.py alone.py flood.py)
 	$(KERNELS_PYTEST) $(addprefix tests/test_accelerate,.py _feed.py _udp.py _watched.py) -k "kernel or bridge"
 test-accelerate-kernels: broker-programs accelerate ## the same programs on the kernels of Debian 12 and 13, under qemu (a minute; root)
 	scripts/accelerate-kernels.sh
 broker-programs: setup-broker ## mqtick-broker, mqtick-join and mqtick-load, in broker/server/target/release
 	cd broker/server && cargo build --locked --release -p mqtick-broker -p mqtick-join -p mqtick-load
-broker-package: ## a Debian package of the two, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)
+broker-package: ## a Debian package of these and mqtick-accelerate, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)
 	@scripts/broker-package.sh $(ARCH)
 test-broker-package: ## the same twice, in two folders: whether both are equal octet by octet
 	@scripts/broker-package-twice.sh $(ARCH)
@@ -194,6 +195,11 @@ build/clients/node_modules: tests/clients/package.json
 	cd build/clients && npm install --no-audit --no-fund --ignore-scripts --loglevel=error \
 	  || echo 'npm could not install MQTT.js: the tests with it are left out'
 	if [ -d $@ ]; then touch $@; fi
+# An MQTT-SN gateway of other authors, if there is a Go that is new enough: go.mod says which.
+build/bisquitt: tests/gateway/go.mod
+	rm -rf build/gateway && mkdir -p build/gateway && cp $< build/gateway/
+	cd build/gateway && GOFLAGS=-mod=mod go build -o $(CURDIR)/$@ github.com/energostack/bisquitt/cmd/bisquitt \
+	  || echo 'go could not build Bisquitt: the tests with it are left out'
 test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's statements one by one, others' clients, hostile ones
 	cd broker/server && cargo fmt --check && cargo clippy --locked -- -D warnings
 	cd broker/server && cargo test --locked --quiet
@@ -202,6 +208,8 @@ test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's st
 	cd broker/server && cargo build --locked -p mqtick-clients
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory build/clients/node_modules; \
 	  else echo 'not run: the tests with MQTT.js, since npm is not installed'; fi
+	@if command -v go >/dev/null; then $(MAKE) --no-print-directory build/bisquitt; \
+	  else echo 'not run: the tests with Bisquitt, since go is not installed'; fi
 	$(PYTEST) -q -n 4 --dist loadfile broker/conformance --broker mqtick=broker/server/target/debug/mqtick-broker \
 	  --udp mqtick=broker/server/target/debug/mqtick-broker
 	$(PYTEST) -q -n 4 --dist load $(addprefix broker/conformance/tests/test_,qos.py session.py) \

@@ -80,16 +80,22 @@ def rate(who: str, port: int, seconds: float, folder: Path, processor: int) -> f
     return int(came) / float(passed_s)
 
 
-def stamps(program: str, port: int, folder: Path) -> tuple[list[float], list[float]]:
-    """Return mqtick-load's stamps less the capture's, in us: when copies came, messages left."""
+def stamps(
+    program: str, port: int, folder: Path, ca: Path | None = None
+) -> tuple[list[float], list[float]]:
+    """Return mqtick-load's stamps less the capture's, in us: when copies came, messages left.
+
+    With the certificate of an authority over TLS, where the capture knows messages by their length.
+    """
     file, csv = folder / "stamped.toml", folder / "stamped.csv"
     file.write_text(_STAMPED)
     command = [program, "run", str(file), "--csv", str(csv), "--json"]
+    scheme = "mqtt" if ca is None else "mqtts"
+    command += ["--broker", f"{scheme}://127.0.0.1:{port}"]
+    command += ["--ca-file", str(ca)] if ca else []
     sniffers = Sniffer(outgoing=True), Sniffer()
     packets: tuple[list[Received], list[Received]] = [], []
-    with subprocess.Popen(
-        [*command, "--broker", f"127.0.0.1:{port}"], stdout=subprocess.PIPE
-    ) as load:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as load:
         ended = False
         while not ended:
             ended = load.poll() is not None
@@ -99,7 +105,22 @@ def stamps(program: str, port: int, folder: Path) -> tuple[list[float], list[flo
     for sniffer in sniffers:
         sniffer.close()
 
+    def records_of(heard: list[Received], of_broker: bool) -> list[int]:
+        # Each message is a record of its own: type, content type and tag of TLS 1.3 around it.
+        length = 2 + 2 + len(_TOPIC) + _OCTETS + 1 + 16
+        head = bytes((0x17, 3, 3, 0, length))
+        found: dict[bytes, int] = {}
+        for one in heard:
+            if (one.from_port == port) == of_broker:
+                octets = one.data
+                while len(octets) >= 5 + length and octets[:5] == head:
+                    found.setdefault(octets[: 5 + length], one.realtime_ns)
+                    octets = octets[5 + length :]
+        return list(found.values())
+
     def stamps_of(heard: list[Received], of_broker: bool) -> list[int]:
+        if ca is not None:
+            return records_of(heard, of_broker)
         # Messages that were late leave together, and have one stamp; of what TCP sends again, the
         # first counts.
         found: dict[int, int] = {}

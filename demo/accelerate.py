@@ -1,6 +1,8 @@
 """make demo-accelerate: one publisher, 100 subscribers, through the broker and past it.
 
 Real programs, between two network namespaces of this machine; delays are by the kernel's stamps.
+Those of the first and the last subscriber are written down as signals, of which mqtick-report
+makes a report: latency and skew with the broker alone beside those past it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from demo.hardware import compare
 from demo.local_sensors import CLIENT_SIDE, Sensor, between_namespaces, in_the_kernel, until
 
 TOPIC = "demo/time"
@@ -35,27 +38,49 @@ def stamped(sensor: Sensor) -> tuple[int, int] | None:
     return struct.unpack("!I", datagram[7:11])[0], seconds * 10**9 + rest
 
 
+def write_signals(file: Path, instants: list[tuple[int, ...]]) -> None:
+    """Write a VCD: publisher, first and last rise at these instants, ns, of each message."""
+    names = dict(zip("pfl", ("publisher", "first", "last"), strict=True))
+    lines = ["$timescale 1 ns $end", "$scope module demo $end"]
+    lines += [f"$var wire 1 {sign} {name} $end" for sign, name in names.items()]
+    lines += ["$upscope $end", "$enddefinitions $end", "#0", *(f"0{sign}" for sign in names)]
+    start_ns, fall_ns = instants[0][0] - 1000, round(GAP_S / 4 * 1e9)
+    changes = [
+        (at_ns - start_ns + after_ns, f"{level}{sign}")
+        for one in instants
+        for sign, at_ns in zip(names, one, strict=True)
+        for level, after_ns in ((1, 0), (0, fall_ns))
+    ]
+    lines += [f"#{at_ns}\n{change}" for at_ns, change in sorted(changes)]
+    file.write_text("\n".join(lines) + "\n")
+
+
 def measure(
-    publisher: Sensor, topic_id: int, subscribers: list[Sensor], messages: int
+    publisher: Sensor, topic_id: int, subscribers: list[Sensor], messages: int, signals: Path
 ) -> dict[str, float]:
     """Publish, and say how late and how far apart the copies came, us."""
     first, last, skew, lost = [], [], [], 0
+    instants = []
     for number in range(1, messages + 1):
         sent_ns = time.time_ns()
         publisher.publish(topic_id, struct.pack("!I", number) + bytes(96))
         time.sleep(GAP_S)
-        came = []
-        for subscriber in subscribers:
+        stamps = {}
+        for place, subscriber in enumerate(subscribers):
             while found := stamped(subscriber):
                 if found[0] == number:
-                    came.append((found[1] - sent_ns) / 1000)
+                    stamps[place] = found[1]
+        came = [(stamp_ns - sent_ns) / 1000 for stamp_ns in stamps.values()]
         lost += len(subscribers) - len(came)
+        if {0, len(subscribers) - 1} <= stamps.keys():
+            instants.append((sent_ns, stamps[0], stamps[len(subscribers) - 1]))
         if came:
             first.append(min(came))
             last.append(max(came))
             skew.append(max(came) - min(came))
-    if not first:
+    if not instants:
         raise RuntimeError("no copy came")
+    write_signals(signals, instants)
     return {
         "first copy, median": statistics.median(first),
         "first copy, p99": statistics.quantiles(first, n=100)[98],
@@ -66,7 +91,9 @@ def measure(
     }
 
 
-def run(folder: Path, count: int, messages: int, *, accelerated: bool) -> dict[str, float]:
+def run(
+    folder: Path, count: int, messages: int, signals: Path, *, accelerated: bool
+) -> dict[str, float]:
     """Start everything, and measure."""
     with contextlib.ExitStack() as open_ones:
         at = open_ones.enter_context(between_namespaces(folder))
@@ -92,7 +119,7 @@ def run(folder: Path, count: int, messages: int, *, accelerated: bool) -> dict[s
             while subscriber.hear(0):
                 pass
             subscriber.socket.setsockopt(socket.SOL_SOCKET, STAMPS, 1)
-        found = measure(publisher, topic_id, subscribers, messages)
+        found = measure(publisher, topic_id, subscribers, messages, signals)
         if accelerated:
             status = one.topic(TOPIC)
             print(
@@ -107,19 +134,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--subscribers", type=int, default=100, help="how many (default 100)")
     parser.add_argument("--messages", type=int, default=300, help="how many (default 300)")
+    parser.add_argument("--out", type=Path, help="folder of the stamps and the report")
     args = parser.parse_args()
+    out = args.out or Path("runs") / time.strftime("accelerate-%Y%m%d-%H%M%S")
     if os.geteuid() != 0:
         print("error: network namespaces need root: run it with sudo.", file=sys.stderr)
         return 2
     try:
-        found = []
+        out.mkdir(parents=True)
+        found, signals = [], []
         for accelerated in (False, True):
             way = "past the broker" if accelerated else "through the broker"
             print(f"{args.messages} messages to {args.subscribers} subscribers, {way}", flush=True)
             with tempfile.TemporaryDirectory(prefix="mqtick-accelerate-") as folder:
                 os.chmod(folder, 0o755)
                 place = Path(folder)
-                found.append(run(place, args.subscribers, args.messages, accelerated=accelerated))
+                signals.append(out / f"{way.replace(' ', '-')}.vcd")
+                how = (args.subscribers, args.messages, signals[-1])
+                found.append(run(place, *how, accelerated=accelerated))
     except KeyboardInterrupt:
         print("\nstopped")
         return 130
@@ -135,6 +167,8 @@ def main() -> int:
         with_it = found[1][name]
         ratio = f"{with_it / without:7.2f}" if without else ""
         print(f"{name:24} {without:14.0f} {with_it:14.0f} {ratio}")
+    if code := compare(*signals, out=out):
+        return code
     return 1 if any(one["copies that did not come"] for one in found) else 0
 
 

@@ -318,6 +318,9 @@ class Accelerator:
 class SensorBroker(MqtickBroker):
     """The broker with MQTT-SN, or mqtt-udp, on its port."""
 
+    question = (0x01, b"\0", 0x02)
+    """What it answers at once over MQTT-SN: type and rest, and the type of the answer."""
+
     def __init__(
         self, folder: Path, address: str = "127.0.0.1", lines: str = "", *, udp: bool = False
     ) -> None:
@@ -331,6 +334,16 @@ class SensorBroker(MqtickBroker):
     def command(self) -> list[str]:
         """What runs it."""
         return [self.built(), "--config", str(self.config)]
+
+    def answers(self, namespace: str | None = None) -> bool:
+        """Whether it does, if it is asked in that namespace."""
+        asker = (Peer if self.is_udp else Sensor)((self.address, self.port), "asker", namespace)
+        kind, octets, answer = (0x82, b"\0\1\0\1a\0", None) if self.is_udp else self.question
+        with contextlib.suppress(ConnectionError):
+            asker.say(kind, octets)
+            heard = asker.hear(0.1)
+            return heard is not None and answer in (None, heard[0])
+        return False
 
     def told(self) -> Path:
         """Have it say what may be copied in its place; where."""
@@ -385,17 +398,8 @@ def start_inside(broker: SensorBroker) -> tuple[str, int]:
     command = ["ip", "netns", "exec", BROKER_SIDE, *broker.command()]
     with (broker.folder / "broker.log").open("ab") as log:
         broker.process = subprocess.Popen(command, stdout=log, stderr=log)
-    at = (broker.address, broker.port)
-
-    def answers() -> bool:
-        asker = (Peer if broker.is_udp else Sensor)(at, "asker", CLIENT_SIDE)
-        with contextlib.suppress(ConnectionError):
-            asker.say(*((0x82, b"\0\1\0\1a\0") if broker.is_udp else (0x01, b"\0")))
-            return asker.hear(0.1) is not None
-        return False
-
-    until(answers, "the broker does not answer")
-    return at
+    until(lambda: broker.answers(CLIENT_SIDE), "the broker does not answer")
+    return broker.address, broker.port
 
 
 def in_the_kernel(

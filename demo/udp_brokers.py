@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 from pathlib import Path
 
 from demo.local_broker import free_port
-from demo.local_sensors import Peer, SensorBroker, until
+from demo.local_sensors import SensorBroker, until
 from mqtick.lab.hardware.program import find_model
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,15 +38,7 @@ class Reference(Plain):
         """Start and wait until it answers."""
         with (self.folder / "broker.log").open("ab") as log:
             self.process = subprocess.Popen(self.command(), cwd=ROOT, stdout=log, stderr=log)
-
-        def answers() -> bool:
-            asker = Peer((self.address, self.port), "asker")
-            with contextlib.suppress(ConnectionError):
-                asker.say(0x82, b"\0\1\0\1a\0")
-                return asker.hear(0.1) is not None
-            return False
-
-        until(answers, "the broker does not answer")
+        until(self.answers, "the broker does not answer")
 
 
 class Model(Reference):

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds mqtick-broker, mqtick-join and mqtick-load as static programs, and a Debian package of them:
-# build/mqtick-broker_VERSION_ARCHITECTURE.deb. The programs alone are in build/broker/ARCHITECTURE.
+# Builds mqtick-broker, mqtick-join, mqtick-load and mqtick-accelerate as static programs, and a Debian
+# package of them: build/mqtick-broker_VERSION_ARCHITECTURE.deb. The programs alone are in
+# build/broker/ARCHITECTURE.
 #
 #   scripts/broker-package.sh [ARCHITECTURE...]     amd64, arm64 or armhf; default: this machine's
 #
@@ -50,13 +51,14 @@ gnu_name() {
 # of this machine is left in the programs.
 settings() {
   local name=${5//-/_}
-  printf '%s\n' "CARGO_HOME=$2" "CARGO_TARGET_DIR=$4" "CARGO_TARGET_${name^^}_LINKER=$1" "CC_$name=$1" \
+  printf '%s\n' "CARGO_HOME=$2" "CARGO_TARGET_DIR=$4" "MQTICK_ACCELERATE_OBJECT=$3/build/bpf/accelerate.o" "CARGO_TARGET_${name^^}_LINKER=$1" "CC_$name=$1" \
     CARGO_PROFILE_RELEASE_STRIP=symbols \
     "CFLAGS_$name=-ffile-prefix-map=$2=/cargo -ffile-prefix-map=$3=/mqtick -ffile-prefix-map=$4=/target" \
     "RUSTFLAGS=-C target-feature=+crt-static --remap-path-prefix=$2=/cargo --remap-path-prefix=$3=/mqtick --remap-path-prefix=$4=/target"
 }
 
-cargo_build=(cargo build --locked --release -p mqtick-broker -p mqtick-join -p mqtick-load)
+cargo_build=(cargo build --locked --release -p mqtick-broker -p mqtick-join -p mqtick-load
+  -p mqtick-accelerate --features mqtick-accelerate/kernel)
 
 # build_here TARGET COMPILER
 build_here() {
@@ -116,10 +118,11 @@ package() {
   local architecture=$1 rust=$2 folder=build/broker/$1 programs=$3/$2/release file doc
   rm -rf "$folder"
   doc=$folder/usr/share/doc/mqtick-broker
-  install -D -t "$folder/usr/bin" "$programs"/mqtick-{broker,join,load}
+  install -D -t "$folder/usr/bin" "$programs"/mqtick-{broker,join,load,accelerate}
   install -D -m 644 -t "$folder/usr/lib/systemd/system" broker/server/systemd/mqtick-*.{service,socket}
   install -D -m 644 broker/server/broker.toml.example "$folder/etc/mqtick/broker.toml"
   install -D -m 644 broker/server/join.toml.example "$folder/etc/mqtick/join.toml"
+  install -D -m 644 broker/server/accelerate.options.example "$folder/etc/mqtick/accelerate"
   install -D -m 644 broker/server/debian/sysusers "$folder/usr/lib/sysusers.d/mqtick-broker.conf"
   install -D -m 644 broker/server/debian/overrides "$folder/usr/share/lintian/overrides/mqtick-broker"
   install -D -m 644 -t "$doc" broker/server/README.md
@@ -129,7 +132,7 @@ package() {
     "$version" "Built from the source of mqtick; its CHANGELOG.md says what changed." "$contact" \
     "$(date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")" | gzip -9n >"$doc/changelog.gz"
   install -D -m 755 -t "$folder/DEBIAN" broker/server/debian/{postinst,prerm,postrm}
-  printf '/etc/mqtick/%s.toml\n' broker join >"$folder/DEBIAN/conffiles"
+  printf '/etc/mqtick/%s\n' broker.toml join.toml accelerate >"$folder/DEBIAN/conffiles"
   cat >"$folder/DEBIAN/control" <<EOF
 Package: mqtick-broker
 Version: $version
@@ -137,6 +140,7 @@ Architecture: $architecture
 Maintainer: The mqtick authors <$contact>
 Installed-Size: $(du -k --apparent-size --summarize "$folder" | cut -f1)
 Depends: systemd
+Recommends: iproute2
 Section: net
 Priority: optional
 Description: MQTT broker that delivers to many subscribers at once
@@ -147,6 +151,9 @@ Description: MQTT broker that delivers to many subscribers at once
  mqtick-join joins MQTT brokers of any kind at several sites.
  .
  mqtick-load measures a broker: latency, skew and loss.
+ .
+ mqtick-accelerate has the kernel copy messages over UDP to their subscribers
+ before they reach a broker of MQTT-SN or MQTT over UDP.
 EOF
   (cd "$folder" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
   find "$folder" -exec chmod go-w,a+rX {} +
@@ -160,6 +167,7 @@ EOF
 contact=mqtick@example.org
 
 scripts/rust.sh
+make --no-print-directory "$PWD/build/bpf/accelerate.o"
 python3 broker/server/licences.py
 for architecture in "$@"; do
   rust=$(rust_target "$architecture")

@@ -3,7 +3,7 @@
 # Does nothing when everything is there.
 #
 #   scripts/setup.sh demo     what `make demo` needs: a broker and chronyd
-#                    test     and the fast tests: nats-server, sigrok-cli, pdftotext, sshd
+#                    test     and the fast tests: nats-server, sigrok-cli, pdftotext, sshd, tshark
 #                    slow     and the slow ones: Chromium
 #                    check    the Python parts of all of these and of `make check`; no programs
 #
@@ -96,6 +96,8 @@ missing_packages() {
   command -v nats-server >/dev/null || echo nats-server
   # clients of other authors, for our broker
   command -v mosquitto_sub >/dev/null || echo mosquitto-clients
+  # a decoder of other authors, for what we send
+  command -v tshark >/dev/null || echo tshark
   # what looks at the PDF of reports
   command -v pdftotext >/dev/null || echo poppler-utils
   # another machine for mqtick-load, on loopback: only ever unpacked

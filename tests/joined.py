@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,8 +41,10 @@ class Site:
         tables: str = "",
         listener: str = "",
         url: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder, self.broker, self.port = folder, broker, free_port()
+        self.environment = {**os.environ, **(environment or {})}
         self.name = folder.name
         self.log = folder / "node.log"
         self.control = folder / "control"
@@ -65,7 +69,7 @@ class Site:
         """Start the node, which listens then."""
         with self.log.open("ab") as log:
             command = [str(JOIN), "--config", str(self.config)]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
         if listens:
             wait_for_port(self.port, self.process)
 
@@ -88,10 +92,13 @@ class Site:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def status(self) -> dict[str, Any]:
-        """All that it says of itself."""
-        found = self.ask("status", "--json")
-        assert found.returncode == 0, found.stderr
-        return dict(json.loads(found.stdout))
+        """All that it says of itself, once it has done what had come before."""
+        with socket.socket(socket.AF_UNIX) as one:
+            one.settimeout(PATIENCE_S)
+            one.connect(str(self.control))
+            one.sendall(b"status --json\n")
+            answer = b"".join(iter(lambda: one.recv(65536), b""))
+        return dict(json.loads(answer))
 
     def now(self, name: str) -> int:
         """One of its numbers."""
@@ -118,10 +125,26 @@ def settled(*sites: Site) -> None:
 
     for site in sites:
         until(partial(_knows, site, len(sites)), f"{site.name}: {site.ask('status').stdout}")
-    wanted: list[Any] = []
-    while wanted[-3:] != [found := [site.now("filters_known") for site in sites]] * 3:
-        wanted.append(found)
-        time.sleep(0.05)
+    idle(*sites)
+
+
+def idle(*sites: Site) -> None:
+    """Wait until all nodes have heard what each of them has to say, and have handed it on.
+
+    A node answers once it has read all that had come, and written what follows from it, which is at
+    the next node then. So what one of them says is at all others after as many rounds as there are
+    nodes, and nothing is on its way if none has found anything else by then.
+    """
+    waits = ("unconfirmed", "broker_waiting", "neighbours_waiting")
+    rounds: list[Any] = []
+    end = time.monotonic() + PATIENCE_S
+    while len(rounds) <= len(sites) or any(one != rounds[-1] for one in rounds[-len(sites) - 1 :]):
+        assert time.monotonic() < end, [site.ask("status").stdout for site in sites]
+        found = [site.status() for site in sites]
+        if any(one["now"][name] for one in found for name in waits):
+            rounds.clear()
+        else:
+            rounds.append([(one["now"], one["counts"]) for one in found])
 
 
 def _knows(site: Site, nodes: int) -> bool:

@@ -356,7 +356,8 @@ class Wire:
 
     def __init__(self, port: int) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))
-        self.url = f"mqtt://127.0.0.1:{self.server.getsockname()[1]}"
+        self.port = self.server.getsockname()[1]
+        self.url = f"mqtt://127.0.0.1:{self.port}"
         self.to, self.ends = port, list[socket.socket]()
         threading.Thread(target=self._accept, daemon=True).start()
 

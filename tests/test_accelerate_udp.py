@@ -203,7 +203,7 @@ def test_nothing_is_copied_after_the_end_of_a_lease_and_nothing_is_missing_befor
     sent_s = [at for at, _ in said]
     assert sent_s[len(got) - 1] < after_s + 3
     assert sent_s[len(got)] > before_s + 3 - 0.05  # what is sent just before may be served after
-    assert place.one.topic("room/1")["fast"] > 50
+    assert place.one.topic("room/1")["fast"] > 10
 
 
 def test_a_publisher_that_hears_itself_is_copied_and_the_broker_knows(launch_sn: Launch) -> None:

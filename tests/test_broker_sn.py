@@ -10,10 +10,8 @@ import json
 import random
 import re
 import select
-import shutil
 import socket
 import struct
-import subprocess
 import threading
 import time
 import urllib.request
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from decoders import tshark
 
 from broker.conformance.client import V5, Client
 from demo.local_broker import MqtickBroker, free_port, running
@@ -29,7 +28,6 @@ from demo.local_broker import MqtickBroker, free_port, running
 theirs = pytest.importorskip("mqttsn.client")
 sn = pytest.importorskip("scapy.contrib.mqttsn")
 inet = pytest.importorskip("scapy.layers.inet")
-utils = pytest.importorskip("scapy.utils")
 
 pytestmark = pytest.mark.broker
 Packet = Any  # scapy's
@@ -805,19 +803,8 @@ def others_read(sent: list[bytes], folder: Path) -> None:
         found = sn.MQTTSN(octets)
         assert not found.haslayer("Raw"), found.summary()
         assert found.len == len(octets)
-    if (tshark := shutil.which("tshark")) is None:
-        pytest.skip("tshark is not installed; scapy has read it all")
-    capture = folder / "sent.pcap"
     packets = [inet.IP() / inet.UDP(sport=1883, dport=5000) / one for one in sent]
-    utils.wrpcap(str(capture), packets)
-    fields = ["-e", "mqttsn.msg.type", "-e", "mqttsn.msg.len", "-e", "_ws.malformed"]
-    read = subprocess.run(
-        [tshark, "-r", str(capture), "-d", "udp.port==1883,mqttsn", "-T", "fields", *fields],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = [line.split("\t") for line in read.stdout.splitlines()]
+    lines = tshark(packets, folder, "mqttsn.msg.type", "mqttsn.msg.len", "_ws.malformed")
     assert [(int(line[0], 0), int(line[1]), line[2:]) for line in lines] == [
         (sn.MQTTSN(one).type, len(one), [""]) for one in sent
     ]

@@ -6,10 +6,12 @@ import contextlib
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from rig import US, Rig, needs_mosquitto, wait_until
 
+from bench.nats_cluster import cluster
 from demo.local_broker import Mosquitto, Nats, program, running
 from demo.simulated_bench import bench, experiment_text
 from mqtick.recording.run_folder import load_run
@@ -21,6 +23,7 @@ pytestmark = [
         reason="nats-server is not installed (apt-get install nats-server)",
     ),
 ]
+LOAD = Path(__file__).parent.parent / "broker/server/target/debug/mqtick-load"
 OLDER = ("--mqtt-version", "3.1.1")
 PRECISE = ("--formats", "precise")
 
@@ -35,6 +38,25 @@ def test_nats_carries_time(rig: Rig) -> None:
         assert client.row()["format"] == "precise"
         client.wait_for(lambda _: client.samples("two-way", "used"), "exchanges count")
         assert server.log.count("connected to") == 1
+
+
+@pytest.mark.broker
+@pytest.mark.skipif(not LOAD.exists(), reason="mqtick-load is not built: make test-broker does")
+def test_a_cluster_of_nats_carries_time_from_each_node_to_each_other(rig: Rig) -> None:
+    """As the inventory points at one: each site at the node next to it."""
+    with cluster(rig.new_folder("nats"), str(LOAD)) as (brokers, _):
+        for number, node in enumerate(brokers[:2]):
+            rig.server(f"mqtt://{node}", *OLDER, *PRECISE, number=number).wait_ready()
+        for name, node in zip(("c1", "c2", "c3"), brokers, strict=True):
+            client = rig.client(f"mqtt://{node}", name, *OLDER)
+            client.wait_synchronised(60.0)
+            for number in range(2):
+                client.wait_for(
+                    lambda _, asked=(client, number): asked[0].samples("two-way", "used", asked[1]),
+                    f"{name} exchanges with server {number}",
+                    60.0,
+                )
+            assert client.is_right(), client.look()
 
 
 def test_the_server_gives_up_a_format_whose_topics_nats_does_not_take(rig: Rig) -> None:

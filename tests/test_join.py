@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import socket
 import subprocess
@@ -22,6 +23,8 @@ pytestmark = [
     pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
     pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
 ]
+ROLE = JOIN.parents[4] / "ansible/roles/monitoring"
+MONITORING = ROLE / "templates/rules.yml.j2", ROLE / "files/dashboard.json"
 
 
 @pytest.fixture(params=["subscriptions", "publications"])
@@ -353,7 +356,7 @@ def test_neighbours_come_and_go_while_nodes_run(tmp_path: Path) -> None:
         reader = there.client("reader")
         reader.subscribe("t")
         said = here.ask("add", f"127.0.0.1:{there.port}")
-        assert (said.stdout, said.returncode) == ("done\n", 0)
+        assert (said.stdout, said.returncode) == ("connecting; see status\n", 0)
         assert here.ask("add", f"127.0.0.1:{there.port}").returncode == 1
         settled(here, there)
         writer = here.client("writer")
@@ -381,10 +384,14 @@ def test_metrics_are_served_and_a_line_a_second_is_printed(tmp_path: Path) -> No
         client = site.client("both")
         client.subscribe("t")
         client.publish("t", b"", qos=1)
-        site.says(" from clients, ")
+        site.says("messages: 1 from clients, ")
         where = site.log.read_text().partition("metrics are at ")[2].split()[0]
         page = urllib.request.urlopen(where).read().decode()
         assert "mqtick_join_client_messages_received_total 1\n" in page
+        watched = re.findall(r"mqtick_join_\w+", "".join(file.read_text() for file in MONITORING))
+        assert {"mqtick_join_nodes", "mqtick_join_neighbours_away"} <= set(watched)
+        for name in watched:
+            assert f"\n{name} " in page
     finally:
         site.stop()
         broker.stop()

@@ -7,11 +7,12 @@ import random
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from joined import JOIN, Site, settled, wanted
+from stepped_clock import slew, stepped_clock
 from test_broker_residence import APART_S, OTHER, TIMED, Rounds
 from test_join_time import LINK_S, LongWire
 from test_residence_end_to_end import NOT_STATED, UNKNOWN, Node, OurBroker, trailer_of
@@ -31,6 +32,8 @@ pytestmark = [
 TOPIC = "mqtick/c/a"
 LINK_NS = round(LINK_S * 1e9)
 MS = 1_000_000
+CHRONYDS_PPM = 83_333
+"""How fast chronyd slews at most, unless it is told otherwise (maxslewrate)."""
 
 
 class Ground:
@@ -53,6 +56,7 @@ class Ground:
         *neighbours: str,
         slow: bool = False,
         lines: str = "",
+        environment: Mapping[str, str] | None = None,
     ) -> Site:
         """One more site; `slow`: between its node and its broker is a long wire."""
         own = self.folder / f"site-{len(self.sites)}"
@@ -61,7 +65,9 @@ class Ground:
         broker.start()
         self.stack.callback(broker.stop)
         url = self.wire(broker.port) if slow else None
-        site = Site(own, broker, neighbours=neighbours, url=url, lines=lines)
+        site = Site(
+            own, broker, neighbours=neighbours, url=url, lines=lines, environment=environment
+        )
         site.start()
         self.stack.callback(site.stop)
         self.sites.append(site)
@@ -125,6 +131,32 @@ def test_time_on_the_way_to_the_broker_and_back_is_stated_whatever_broker_it_is(
     stated, _, _, source = trailer_of(copy)
     assert 2 * LINK_NS < stated >> 16 < took_ns
     assert source == 1
+
+
+def test_a_clock_that_is_slewed_makes_no_residence_longer(ground: Ground, tmp_path: Path) -> None:
+    clock, environment = stepped_clock(tmp_path)
+    site = ground.site(slow=True, environment=environment)
+    hearer, writer = Node(site.port, "mqtick/#"), Node(site.port)
+    longest_ns = 0
+    for number in range(20):
+        relayed(hearer, writer, payload(2 * number))
+        begin_ns = time.monotonic_ns()
+        writer.say(TOPIC, payload(2 * number + 1))
+        slew(clock, CHRONYDS_PPM)
+        stated, _, _, _ = trailer_of(hearer.hear()[1])
+        assert stated >> 16 < time.monotonic_ns() - begin_ns
+        longest_ns = max(longest_ns, stated >> 16)
+        slew(clock, 0)
+    assert longest_ns > 2 * LINK_NS
+
+
+def test_what_comes_while_the_clock_is_slewed_is_not_stated(ground: Ground, tmp_path: Path) -> None:
+    clock, environment = stepped_clock(tmp_path)
+    slew(clock, CHRONYDS_PPM)
+    site = ground.site(environment=environment)
+    hearer, writer = Node(site.port, "mqtick/#"), Node(site.port)
+    for number in range(5):
+        assert relayed(hearer, writer, payload(number))[-16:] == NOT_STATED
 
 
 def test_each_copy_corrects_the_one_before(ground: Ground) -> None:

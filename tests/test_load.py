@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import signal
 import subprocess
 import time
@@ -12,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import needs_mosquitto
+from rig import Authority, needs_mosquitto, needs_openssl
 
 from bench.load import _MESSAGES, stamps
 from bench.nats_cluster import cluster, run, scenario
-from demo.local_broker import Mosquitto, MqtickBroker, Nats, running
+from demo.local_broker import Mosquitto, MqtickBroker, Nats, free_port, running
 from demo.local_broker import program as program_named
 
 pytestmark = [pytest.mark.broker, needs_mosquitto]
 BUILT = Path(__file__).resolve().parent.parent / "broker/server/target"
+# Fewer messages than Mosquitto takes at once: a busy machine may send them together.
 SCENARIO = """
 seconds = 60
 ramp_up_s = 0
@@ -31,14 +33,14 @@ publishers = 3
 subscribers = 4
 qos = {qos}
 interval_us = 2000
-messages = 50
+messages = 15
 [[group]]
 name = "l"
 kind = "latency"
 subscribers = 5
 qos = {qos}
 interval_us = 2000
-messages = 50
+messages = 15
 retain = true
 [[group]]
 name = "shared"
@@ -46,7 +48,7 @@ subscribers = 3
 qos = {qos}
 shared = true
 interval_us = 2000
-messages = 50
+messages = 15
 """
 
 
@@ -102,6 +104,52 @@ def test_each_copy_comes_once_and_in_order(
     assert not [note for note in again["notes"] if "retained before" in note]
 
 
+LATENCY = """
+seconds = 2
+ramp_up_s = 0
+ramp_down_s = 0
+[[group]]
+kind = "latency"
+publishers = 1
+subscribers = 4
+interval_us = 5000
+"""
+
+
+def nearest_rank(found: list[int], share: float) -> int:
+    ordered = sorted(found)
+    return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
+
+
+def test_percentiles_skew_and_rates_are_those_of_the_single_copies(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
+    file, out = tmp_path / "scenario.toml", tmp_path / "out.csv"
+    file.write_text(LATENCY)
+    found = values(load("run", str(file), "--broker", broker.url, "--csv", str(out)))
+    lines = list(csv.reader(out.open()))[1:]
+    copies = [line for line in lines if line[2] == "R"]
+    assert len(copies) == 4 * 400 == 4 * sum(line[2] == "S" for line in lines)
+    # The file is in whole us, rounded down; a histogram has three digits.
+    for key, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)):
+        delay = nearest_rank([int(line[3]) for line in copies], share)
+        assert found[f"wire_{key}_us"] == pytest.approx(delay + 0.5, rel=0.002, abs=0.6)
+    stamps: dict[str, list[int]] = {}
+    for line in copies:
+        stamps.setdefault(line[1], []).append(int(line[0]))
+    # One publisher: the first copy of each subscriber is that of the first message, and so on.
+    skews = [max(one) - min(one) for one in zip(*stamps.values(), strict=True)]
+    for key, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
+        skew = nearest_rank(skews, share)
+        assert found[f"skew_{key}_us"] == pytest.approx(skew, rel=0.002, abs=1.1)
+    assert found["offered"] == pytest.approx(200)
+    assert found["sp"] == 4
+    assert found["ratio"] == pytest.approx(found["egress"] / (found["offered"] * 4), abs=1e-3)
+    # 400 messages are due; the last copies may come after the window.
+    assert 0.5 * 800 < found["egress"] <= 800
+    assert 0.5 * 200 < found["ingress"] <= 200
+
+
 @pytest.mark.slow
 def test_the_limit_lies_between_a_rate_that_holds_and_one_that_does_not(
     broker: Mosquitto, tmp_path: Path
@@ -141,10 +189,15 @@ def test_ctrl_c_in_a_run_prints_what_was_measured(broker: Mosquitto, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_stamps_are_those_of_a_packet_capture(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["TCP", pytest.param("TLS", marks=needs_openssl)])
+def test_stamps_are_those_of_a_packet_capture(tmp_path: Path, way: str) -> None:
+    lines, port, ca = "", 0, None
+    if way == "TLS":
+        authority, port = Authority(tmp_path), free_port()
+        lines, ca = authority.listener(port), authority.certificate
     try:
-        with running(Mosquitto(tmp_path)) as broker:
-            came, left = stamps(program(), broker.port, tmp_path)
+        with running(Mosquitto(tmp_path, lines)) as broker:
+            came, left = stamps(program(), port or broker.port, tmp_path, ca)
     except PermissionError:
         pytest.skip("a packet socket wants CAP_NET_RAW")
     for found in (came, left):

@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from blank_tree import CACHE, USER, RigError, blank_tree
@@ -154,6 +155,7 @@ class Host:
             "--timezone=off",
             "--link-journal=no",
             "--console=pipe",
+            *self.rig.options,
             *([f"--bind={kept}:{KEPT}"] if (kept := os.environ.get("MQTICK_KEPT_MODULES")) else []),
         ]
         unified = {**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
@@ -190,8 +192,17 @@ class Host:
 class Rig:
     """Hosts that know each other, on one bridge."""
 
-    def __init__(self, name: str, subnet: int, hosts: list[str], release: str = "bookworm") -> None:
+    def __init__(
+        self,
+        name: str,
+        subnet: int,
+        hosts: list[str],
+        release: str = "bookworm",
+        options: Sequence[str] = (),
+    ) -> None:
         self.name, self.subnet, self.release = name, subnet, release
+        self.options = options
+        """More for systemd-nspawn: what its hosts may do, say."""
         self.folder = CACHE / "rigs" / name
         self.ssh_config = self.folder / "ssh_config"
         self.bridge, self.control = f"mqbr{subnet}", f"10.77.{subnet}.1"
@@ -227,6 +238,7 @@ class Rig:
         self.folder.mkdir(parents=True)
         (self.folder / "tree").symlink_to(tree)
         about = {"name": self.name, "subnet": self.subnet, "release": self.release}
+        about |= {"options": self.options}
         names = [host.name for host in self.hosts]
         (self.folder / "rig.json").write_text(json.dumps({**about, "hosts": names}))
         key = self.folder / "key"

@@ -1,12 +1,13 @@
-"""Two sites with a broker each become one: role join.
+"""Sites with a broker each become one: role join.
 
-h1 has the fleet's Mosquitto; h2 has a broker that somebody else runs. At first the node of h2
-stands alone, without TLS; then both nodes get a certificate.
+h1 has the fleet's Mosquitto; h2 and h3 have brokers that somebody else runs. At first the node of
+h2 stands alone, without TLS; then both nodes get a certificate; then h3 joins the inventory.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from playbook import PROJECT, needs_hosts, write_inventory
 from demo.local_programs import wait_until
 
 pytestmark = needs_hosts
-TAGS = ("--tags", "broker,join")
+TAGS = ("--tags", "broker,join,monitoring")
 # The fleet's broker has taken the port that the node is to have.
 NOT_MOVED = ("-e", "broker_port=1883")
 BROKER = """\
@@ -30,32 +31,50 @@ address = "127.0.0.1:1884"
 [access]
 anonymous = true
 """
+# On the monitoring host.
+ASK_EACH_TARGET = """
+import json, urllib.request
+for entry in json.load(open("/etc/prometheus/mqtick/targets.json")):
+    if entry["labels"]["program"] == "join":
+        page = urllib.request.urlopen(f"http://{entry['targets'][0]}/metrics", timeout=5).read()
+        print(entry["labels"]["instance"], *(line for line in page.decode().splitlines()
+              if line.startswith("mqtick_join_nodes ")))
+"""
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     package, folder = broker_package(), tmp_path_factory.mktemp("user")
-    with Rig("join", 84, ["h1", "h2"], RELEASE) as rig:
+    with Rig("join", 84, ["h1", "h2", "h3"], RELEASE) as rig:
         fleet = Fleet(folder, rig)
-        groups = {
-            "mqtick_broker": {"h1": {"broker_port": 1884, "broker_bind_address": "127.0.0.1"}},
-            "mqtick_join": {"h1": {}, "h2": {"join_broker_user": ""}},
-            "mqtick_timeservers": {"h1": {"timeserver_number": 0}},
-        }
-        write_inventory(
-            folder,
-            rig,
-            groups,
-            fleet_offline=True,
-            fleet_tls=False,
-            fleet_broker_url="mqtt://h1",
-            broker_accounts={"plant": ["readwrite plant/#"]},
-            broker_package=str(package),
-        )
+        has_sites(fleet, package, "h2")
         fleet.install_collection()
         fleet.use_wheelhouse(wheelhouse(RELEASE))
-        run_broker(rig.host("h2"))
+        for name in ("h2", "h3"):
+            run_broker(rig.host(name))
         yield fleet
+
+
+def has_sites(fleet: Fleet, package: Path, *others: str) -> None:
+    """Write the inventory: h1 and these are sites."""
+    groups = {
+        "mqtick_broker": {"h1": {"broker_port": 1884, "broker_bind_address": "127.0.0.1"}},
+        "mqtick_join": {"h1": {}, **{name: {"join_broker_user": ""} for name in others}},
+        "mqtick_timeservers": {"h1": {"timeserver_number": 0}},
+        "mqtick_monitoring": {"h1": {}},
+    }
+    write_inventory(
+        fleet.folder,
+        fleet.rig,
+        groups,
+        fleet_offline=True,
+        fleet_tls=False,
+        fleet_broker_url="mqtt://h1",
+        broker_accounts={"plant": ["readwrite plant/#"]},
+        broker_package=str(package),
+        # It is big; what it reads is written all the same.
+        monitoring_prometheus=False,
+    )
 
 
 def run_broker(host: Host) -> None:
@@ -75,13 +94,18 @@ class Client:
         self.mqtt = mqtt.Client(CallbackAPIVersion.VERSION2)
         if name:
             self.mqtt.username_pw_set(name, password)
-        self.mqtt.on_connect = lambda *_: self.mqtt.subscribe("plant/#")
+        self.connections = 0
+        self.mqtt.on_connect = self._connected
         self.mqtt.on_message = lambda _, __, message: self.heard.append(
             (message.topic, message.payload)
         )
         self.mqtt.tls_set(str(ca))
         self.mqtt.connect(host.address, 8883)
         self.mqtt.loop_start()
+
+    def _connected(self, *_: object) -> None:
+        self.connections += 1
+        self.mqtt.subscribe("plant/#")
 
     def tells(self, other: Client, topic: str) -> bool:
         """Whether what it publishes comes to the other one."""
@@ -112,8 +136,8 @@ def password(fleet: Fleet, name: str) -> str:
     return dict(line.split() for line in lines)[name]
 
 
-def test_two_sites_are_joined_by_the_inventory_and_parted_again(fleet: Fleet) -> None:
-    h1, h2 = fleet.hosts
+def test_sites_are_joined_by_the_inventory_one_comes_later_and_all_part_again(fleet: Fleet) -> None:
+    h1, h2, h3 = fleet.hosts
     before = {host.name: snapshot(host) for host in fleet.hosts}
 
     fleet.play("site", "--tags", "join", "--check")
@@ -149,7 +173,23 @@ def test_two_sites_are_joined_by_the_inventory_and_parted_again(fleet: Fleet) ->
     assert "/etc/mqtick/join.toml was not put in place" in wrong.sentences
     assert pid(h1) == running
 
-    for client in (one, other, nobody):
+    # a third site, at the end of the group: nobody else is started anew, or loses a connection
+    nodes = {host.name: pid(host) for host in (h1, h2)}
+    has_sites(fleet, broker_package(), "h2", "h3")
+    added = fleet.play("site", *TAGS, *tls)
+    assert {host.name: pid(host) for host in (h1, h2)} == nodes
+    assert added.recap["h2"]["changed"] == 0
+    third = Client(h3, ca, "plant", "any")
+    wait_until(lambda: one.tells(third, "plant/e"), "h3 hears what is published at h1")
+    wait_until(lambda: third.tells(other, "plant/f"), "h2 hears what is published at h3")
+    assert one.connections == 1
+    assert h1.run("mqtick-join topology").count("h3") == 2  # in the tree, and the loop is cut
+
+    # Prometheus is told of all three, and hears them
+    asked = h1.run(f"python3 -c {shlex.quote(ASK_EACH_TARGET)}").splitlines()
+    assert asked == [f"{name} mqtick_join_nodes 3" for name in ("h1", "h2", "h3")]
+
+    for client in (one, other, nobody, third):
         client.mqtt.disconnect()
     fleet.play("remove", "-e", "remove_confirm=yes")
     for host in fleet.hosts:

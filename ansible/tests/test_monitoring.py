@@ -29,6 +29,7 @@ VARIABLES = {
     "monitoring_root_distance_s": "0.05",
     "monitoring_holdover_s": "600",
     "monitoring_timeservers": "2",
+    "monitoring_joined": "3",
 }
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None,
@@ -69,8 +70,9 @@ def promtool(folder: Path, *words: str) -> str:
 
 
 COMMANDS = (
-    r"\b(mqtick-(client|timeserver|{{ \$labels\.program }}) (status|doctor)|chronyc \w+|run site"
-    r"|(systemctl status|journalctl -u) \S+|ansible-playbook mqtick\.fleet\.\w+)"
+    r"\b(mqtick-(client|timeserver|join|{{ \$labels\.program }}) (status|doctor|topology)"
+    r"|chronyc \w+|run site|(systemctl status|journalctl -u) \S+"
+    r"|ansible-playbook mqtick\.fleet\.\w+)"
 )
 
 
@@ -78,7 +80,8 @@ COMMANDS = (
 
 CLIENT = {"job": "mqtick", "instance": "pi-1", "program": "client"}
 SERVER = {"job": "mqtick", "instance": "time-1", "program": "timeserver"}
-# What a good fleet exports: one client, two time servers.
+NODE = {"job": "mqtick", "instance": "site-1", "program": "join"}
+# What a good fleet exports: one client, two time servers, one node of three sites.
 HEALTHY: dict[str, str] = {
     "client up": "1",
     "client mqtick_client_connected": "1",
@@ -99,6 +102,14 @@ HEALTHY: dict[str, str] = {
     "server mqtick_timeserver_conflicts_total": "0",
     'server mqtick_timeserver_info{version="0.1.0"}': "1",
     "other mqtick_timeserver_synchronised": "1",
+    "node up": "1",
+    "node mqtick_join_nodes": "3",
+    "node mqtick_join_neighbours_away": "0",
+    "node mqtick_join_broker_sessions": "2",
+    "node mqtick_join_dropped_neighbour_total": "7",
+    "node mqtick_join_dropped_away_total": "0",
+    "node mqtick_join_dropped_broker_total": "0",
+    "node mqtick_join_dropped_too_long_total": "0",
 }
 # What goes wrong, the minute in which nobody is told yet, one in which somebody is, and of whom.
 CASES: dict[str, tuple[dict[str, str], int, int, str]] = {
@@ -150,6 +161,10 @@ CASES: dict[str, tuple[dict[str, str], int, int, str]] = {
         "time-1",
     ),
     "MqtickServersMissing": ({"other mqtick_timeserver_synchronised": "_"}, 9, 10, ""),
+    "MqtickSitesApart": ({"node mqtick_join_nodes": "2"}, 4, 5, "site-1"),
+    "MqtickNeighbourAway": ({"node mqtick_join_neighbours_away": "1"}, 4, 5, "site-1"),
+    "MqtickSiteWithoutBroker": ({"node mqtick_join_broker_sessions": "0"}, 1, 2, "site-1"),
+    "MqtickJoinDrops": ({"node mqtick_join_dropped_away_total": "0 0 0 5x90"}, 2, 5, "site-1"),
     "MqtickVersionsDiffer": ({'client mqtick_client_info{version="0.0.9"}': "1"}, 59, 60, ""),
 }
 
@@ -157,6 +172,7 @@ CASES: dict[str, tuple[dict[str, str], int, int, str]] = {
 def series(values: dict[str, str]) -> list[dict[str, str]]:
     """Write the values in promtool's words: with x120, the same for two hours."""
     labels = {"client": CLIENT, "server": SERVER, "other": SERVER | {"instance": "time-2"}}
+    labels |= {"node": NODE}
     found = []
     for name, text in values.items():
         who, _, metric = name.partition(" ")

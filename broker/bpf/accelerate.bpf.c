@@ -13,6 +13,7 @@
 #include "rewrite.h"
 
 #define NEXT TC_ACT_UNSPEC /* what other programs and the stack think of it */
+#define ROOM (1 << 20) /* octets of events that the controller has not read */
 #define CHUNK 512	   /* most that bpf_csum_diff takes at once */
 /* The compiler is to change nothing of how a bound is found. The verifier of Linux 6.1 learns no least
  * value from a comparison with 0, so lengths are compared with more.
@@ -58,7 +59,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, ROOM);
 } events SEC(".maps");
 
 INLINE void add(__u32 counter, __u64 n)
@@ -170,7 +171,9 @@ INLINE enum verdict examine(struct __sk_buff *skb, struct frame *frame, struct w
 	return parse_message(frame);
 }
 
-/* Whether the controller asked what this answers, and wants nobody to see the answer. */
+/* Whether the controller asked what this answers, and wants nobody to see the answer. Other processors may
+ * count down at the same time: one of them succeeds at each turn.
+ */
 INLINE int is_kept_back(const struct frame *frame)
 {
 	struct client *client;
@@ -178,11 +181,19 @@ INLINE int is_kept_back(const struct frame *frame)
 	if (!is_answer(frame))
 		return 0;
 	client = bpf_map_lookup_elem(&clients, &frame->to);
-	if (!client || !client->keep_back)
+	if (!client)
 		return 0;
-	client->keep_back--;
-	add(ANSWERS_KEPT_BACK, 1);
-	return 1;
+	for (int turn = 0; turn < 16; turn++) {
+		__u32 left = *(volatile __u32 *)&client->keep_back;
+
+		if (!left)
+			return 0;
+		if (__sync_val_compare_and_swap(&client->keep_back, left, left - 1) == left) {
+			add(ANSWERS_KEPT_BACK, 1);
+			return 1;
+		}
+	}
+	return 0;
 }
 
 /* One of the numbers that every processor counts up: the new one. */
@@ -422,6 +433,9 @@ INLINE int tell_of_publish(struct __sk_buff *skb, struct frame *frame, const str
 	frame->reason = UNKNOWN_TOPIC;
 	this_publisher(frame);
 	frame->key.zero = is_acknowledged(frame); /* no rule has it; the next frame's key is a new one */
+	/* A flood of them leaves room for what nobody says again. */
+	if (!frame->key.zero && bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > ROOM / 2)
+		return NEXT;
 	return ask(&frame->key) ? tell(skb, frame, who, 0) : NEXT;
 }
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PROGRAMS = ("mqtick-broker", "mqtick-join", "mqtick-load")
+PROGRAMS = ("mqtick-broker", "mqtick-join", "mqtick-load", "mqtick-accelerate")
 PERMISSIVE = (
     # The first one that a crate offers is the one that we take.
     "Apache-2.0",
@@ -82,6 +82,7 @@ def taken(expression: str) -> set[str]:
 def metadata(*arguments: str) -> dict[str, Any]:
     """Return what cargo knows about all crates."""
     command = ["cargo", "metadata", "--locked", "--format-version=1", *arguments]
+    command += ["--features", "mqtick-accelerate/kernel"]
     done = subprocess.run(command, cwd=HERE, stdout=subprocess.PIPE, check=True)
     return dict(json.loads(done.stdout))
 

@@ -387,6 +387,44 @@ def test_an_exchange_whose_follow_up_is_lost_counts_without_it(bench: Bench) -> 
     assert not bench.refused
 
 
+def test_where_no_echo_comes_follow_ups_are_asked_for_and_once_in_64_requests_an_echo(
+    bench: Bench,
+) -> None:
+    _get_no_echo(bench)
+    for _ in range(128):
+        request = bench.ask()
+        assert request.wants_echo == (request.sequence % 64 == 0)
+        bench.reply(request)
+        if not request.wants_echo:
+            bench.follow_up(request)
+            t3 = dict(bench.of(Kind.TWO_WAY)[-1].sample.readings)["t3"]
+            assert t3.source is StampSource.KERNEL
+
+
+@pytest.mark.parametrize("comes", ["an echo", "a connection"])
+def test_an_echo_that_comes_and_a_new_connection_have_echoes_asked_for_again(
+    bench: Bench, comes: str
+) -> None:
+    _get_no_echo(bench)
+    if comes == "an echo":
+        while not bench.ask().wants_echo:
+            pass
+        bench.reply(bench.request)
+        bench.echo(bench.request, first_ns=0, span_ns=10 * US, loop_ns=None)
+    else:
+        bench.track.connection_lost()
+    assert all(bench.ask().wants_echo for _ in range(4))
+
+
+def _get_no_echo(bench: Bench) -> None:
+    for _ in range(4):
+        request = bench.ask()
+        assert request.wants_echo
+        bench.reply(request)
+        bench.clock.now_ns += 4 * SECOND
+        bench.track.expire()
+
+
 @pytest.mark.parametrize("stepped_ns", [0, -3600 * SECOND])
 def test_a_request_without_a_reply_is_counted_after_a_while_though_the_clock_is_stepped(
     bench: Bench,

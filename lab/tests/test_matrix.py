@@ -299,7 +299,7 @@ def test_each_broker_is_measured_by_mqtick_load_in_its_turn(
     assert [call[0] for call in calls] == ["fanout", "fanout", "limit", "fanout", "fanout"]
     assert [call[call.index("--subscribers") + 1] for call in calls[:2]] == ["2", "50"]
     assert all(call[call.index("--messages") + 1] == "7" for call in calls[:2])
-    assert "10.0.0.2:1884" in calls[3]
+    assert "mqtt://10.0.0.2:1884" in calls[3]
     assert calls[3][calls[3].index("--mqtt") + 1] == "3.1.1"
     text = result_text(outcome)
     rows = [line.split() for line in text.splitlines()]

@@ -29,6 +29,10 @@ from mqtick.protocol.residence import Residence
 __all__ = ["PreciseTrack"]
 
 _REPEATED = 2
+_UNECHOED = 4
+"""So many replies in a row without the echo that was asked for: follow-ups are asked for."""
+_TRY_ECHO_EVERY = 64
+"""But once in so many requests: the echo may come again."""
 
 
 class PreciseTrack(Track):
@@ -51,6 +55,8 @@ class PreciseTrack(Track):
         self._repeated = 0
         """Broadcasts refused as repeated since the last one that was not."""
         self._sequence = secrets.randbelow(2**31)
+        self._unechoed = 0
+        """Replies since the last echo behind which nothing came, though one was asked for."""
         self._previous: tuple[Time, ArrivalReading, Residence | None] | None = None
         self._server_fills = False
         """Whether the server said last that its broker fills trailers."""
@@ -68,6 +74,7 @@ class PreciseTrack(Track):
         """Nothing on its way will arrive, and our place is gone."""
         super().connection_lost()
         self._placement.lose()
+        self._unechoed = 0
 
     def _forget_unfinished(self) -> None:
         super()._forget_unfinished()
@@ -202,6 +209,11 @@ class PreciseTrack(Track):
 
     # -- exchanges -------------------------------------------------------------------------
 
+    def _wants_echo(self) -> bool:
+        """Whether to ask for one: of a server at another site none comes (`mqtick-join`)."""
+        is_due = self._unechoed < _UNECHOED or self._sequence % _TRY_ECHO_EVERY == 0
+        return self._settings.use_echo and is_due
+
     def ask(self) -> bool:
         """Send one request; False when it could not go."""
         self._sequence = (self._sequence + 1) % 2**32
@@ -209,7 +221,7 @@ class PreciseTrack(Track):
             self.number,
             self._sequence,
             secrets.token_bytes(8),
-            self._settings.use_echo,
+            self._wants_echo(),
             version=2 if self._server_fills and self._may_use_residence() else 1,
         )
         topic = self._context.tree.request(self.number, self._context.name)
@@ -254,6 +266,8 @@ class PreciseTrack(Track):
             self._context.refuse(error.reason)
             return
         del self._pending[message.sequence]
+        if isinstance(message, Echo):
+            self._unechoed = 0
         self._complete(pending, message)
 
     def _give_up(self, pending: PrecisePending) -> None:
@@ -261,6 +275,7 @@ class PreciseTrack(Track):
         if pending.reply is None:
             self._context.refuse("no-reply")
         else:
+            self._unechoed += pending.request.wants_echo
             self._complete(pending, None)
 
     def _complete(self, pending: PrecisePending, message: FollowUp | Echo | None) -> None:

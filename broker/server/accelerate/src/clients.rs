@@ -1,7 +1,7 @@
 //! Who is connected to the broker, and what each is subscribed to, by what passes between them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use mqtick_sn::{Code, Filter, Message, Qos};
@@ -13,7 +13,9 @@ use crate::plane::{Key, Topic};
 use crate::reason::Reason;
 mod leases;
 
-use crate::session::{Connect, MOST_NAMES, Named, Request, Session, State, Subscription};
+use crate::session::{
+    Connect, MOST_NAMES, Named, OTHER_QOS_NS, Request, Session, State, Subscription,
+};
 
 /// Sessions of clients that are away: more are strangers'.
 const MOST_KEPT: usize = 256;
@@ -29,6 +31,13 @@ pub enum Dirty {
     Key(Key),
     /// What a filter matches; None: it is not known.
     Filter(Option<Rc<str>>),
+}
+
+/// Whose messages of QoS 1 or 2 the broker may still hold back.
+#[derive(PartialEq, Eq, Hash)]
+enum Who {
+    At(SocketAddr),
+    Named(Rc<str>),
 }
 
 struct Stranger {
@@ -52,6 +61,8 @@ pub struct Clients {
     kept: BTreeMap<Rc<str>, Vec<Subscription>>,
     strangers: BTreeMap<SocketAddr, Stranger>,
     stranger_ids: HashMap<Rc<str>, SocketAddr>,
+    /// When those last published with QoS 1 or 2 whose sessions have ended since.
+    others: HashMap<Who, u64>,
     /// When there was last somebody for whom there was no room.
     crowded_ns: Option<u64>,
     // Each with a number that grows in the order of subscription.
@@ -65,6 +76,20 @@ pub struct Clients {
     pub restarts: u64,
     /// Topics of publishers that there was no room for.
     pub not_followed: u64,
+}
+
+impl Session {
+    /// By what it is known later that it published with QoS 1 or 2, and when it did.
+    fn left(&self, client: SocketAddr) -> impl Iterator<Item = (Who, u64)> {
+        let id = Rc::clone(&self.as_said.id);
+        let other_ns = self.other_ns().into_iter();
+        other_ns.flat_map(move |at_ns| {
+            [
+                (Who::At(client), at_ns),
+                (Who::Named(Rc::clone(&id)), at_ns),
+            ]
+        })
+    }
 }
 
 impl Clients {
@@ -81,6 +106,7 @@ impl Clients {
             kept: BTreeMap::new(),
             strangers: BTreeMap::new(),
             stranger_ids: HashMap::new(),
+            others: HashMap::new(),
             crowded_ns: None,
             exact: HashMap::new(),
             wild: HashMap::new(),
@@ -94,8 +120,7 @@ impl Clients {
 
     /// What was known may be wrong: whoever was there is a stranger.
     pub fn doubt_all(&mut self, now_ns: u64) {
-        let mut new = Self::new(Rc::clone(&self.settings), now_ns, false);
-        (new.restarts, new.not_followed) = (self.restarts, self.not_followed);
+        let mut new = self.renewed_all(now_ns, false);
         (new.strangers, new.stranger_ids) = (
             std::mem::take(&mut self.strangers),
             std::mem::take(&mut self.stranger_ids),
@@ -107,6 +132,25 @@ impl Clients {
             }
         }
         *self = new;
+    }
+
+    /// The broker is about to be started, and has no sessions.
+    pub fn broker_started(&mut self, now_ns: u64) {
+        *self = self.renewed_all(now_ns, true);
+        self.restarts += 1;
+    }
+
+    /// None so far, but what was counted, and what a data plane tells only once a second.
+    fn renewed_all(&mut self, now_ns: u64, fresh: bool) -> Self {
+        let (mut others, sessions) = (std::mem::take(&mut self.others), &self.sessions);
+        let left = sessions.iter().flat_map(|(client, one)| one.left(*client));
+        others.extend(left);
+        Self {
+            others,
+            restarts: self.restarts,
+            not_followed: self.not_followed,
+            ..Self::new(Rc::clone(&self.settings), now_ns, fresh)
+        }
     }
 
     /// How many clients are known, and how many are not.
@@ -127,6 +171,13 @@ impl Clients {
     #[must_use]
     pub fn get(&self, client: &SocketAddr) -> Option<&Session> {
         self.sessions.get(client)
+    }
+
+    /// Those that are known at an address.
+    #[must_use]
+    pub fn at(&self, address: IpAddr) -> Vec<SocketAddr> {
+        let all = self.sessions.keys().copied();
+        all.filter(|client| client.ip() == address).collect()
     }
 
     /// One that is known, to be changed.
@@ -199,6 +250,8 @@ impl Clients {
         let before = self.general_reason().is_some();
         self.settled |= is_over(self.began_ns);
         self.crowded_ns.take_if(|since_ns| is_over(*since_ns));
+        let is_recent = |at_ns: u64| now_ns.saturating_sub(at_ns) < OTHER_QOS_NS;
+        self.others.retain(|_, at_ns| is_recent(*at_ns));
         let ids = &mut self.stranger_ids;
         self.strangers.retain(|_, one| {
             let stays = !is_over(one.heard_ns);
@@ -210,7 +263,8 @@ impl Clients {
         if before && self.general_reason().is_none() {
             self.dirty.push(Dirty::All);
         }
-        let (mut gone, mut changed, mut over) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut gone, mut changed) = (Vec::new(), Vec::new());
+        let (mut over, mut lost) = (Vec::new(), Vec::new());
         for (client, session) in &mut self.sessions {
             // Those who publish want their rules opened soon, and leases end in time.
             let is_due = now_ns.saturating_sub(session.looked_ns) >= SECOND_NS;
@@ -226,6 +280,15 @@ impl Clients {
             }
             if let Some(at_ns) = last_ns.filter(|at_ns| *at_ns > session.heard_ns) {
                 session.hear(at_ns.min(now_ns));
+            }
+            let is_new = session.state == State::New;
+            match session.gives_up_waiting(now_ns) {
+                true if is_new => {
+                    lost.push(*client);
+                    continue;
+                }
+                true => changed.push(*client),
+                false => {}
             }
             if session.misses_an_answer(now_ns) {
                 changed.push(*client);
@@ -247,6 +310,9 @@ impl Clients {
         changed.iter().for_each(|client| self.touch(*client));
         over.iter().for_each(|client| self.lease_ends(*client));
         gone.iter().for_each(|client| self.end(now_ns, *client));
+        // The broker has never accepted them.
+        lost.into_iter()
+            .for_each(|client| drop(self.remove(client)));
     }
 
     /// A client has sent something.
@@ -270,6 +336,18 @@ impl Clients {
         self.add_stranger(now_ns, client, session.and_then(Session::id));
         if let (Some(pings), Some(stranger)) = (pings, self.strangers.get_mut(&client)) {
             stranger.pings = pings;
+        }
+    }
+
+    /// A client has sent what cannot be followed. If the broker does not know it yet, that matters only
+    /// once it does.
+    pub fn loses_track(&mut self, now_ns: u64, client: SocketAddr) {
+        match self.sessions.get_mut(&client) {
+            Some(session) if session.lease.is_none() && session.state == State::New => {
+                session.is_lost_track_of();
+            }
+            Some(_) => self.estrange(now_ns, client),
+            None => {}
         }
     }
 
@@ -322,6 +400,7 @@ impl Clients {
             self.unlist(client, filter);
         }
         self.wild.remove(&client);
+        self.others.extend(session.left(client));
         self.followed -= session.publishes.len().min(self.followed);
         let publisher = client;
         let keys = session
@@ -500,7 +579,7 @@ impl Clients {
             self.touch(client);
         } else {
             self.doubt_elsewhere(client, id);
-            self.estrange(now_ns, client);
+            self.loses_track(now_ns, client);
         }
     }
 
@@ -528,7 +607,7 @@ impl Clients {
         };
         let subscriptions = request.changes().to_vec();
         if !session.ask(message_id, request) {
-            return self.estrange(now_ns, client);
+            return self.loses_track(now_ns, client);
         }
         subscriptions.iter().for_each(|one| self.list(client, one));
         self.touch_filters(&subscriptions);
@@ -707,6 +786,11 @@ impl Clients {
             return;
         };
         let mut session = old.accepted(now_ns, new.clone(), count);
+        let who = [Who::At(client), Who::Named(Rc::clone(&new.id))];
+        session.before_ns = who
+            .iter()
+            .filter_map(|who| self.others.get(who).copied())
+            .max();
         if old.state != State::New {
             if old.as_said.id == new.id {
                 before
@@ -739,7 +823,7 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
         };
-        if session.connecting.is_some() {
+        if session.waits() {
             return; // it answers something that came before the CONNECT
         }
         match &mut session.state {

@@ -101,7 +101,7 @@ pub struct Event<'a> {
     pub from: SocketAddr,
     /// Its destination.
     pub to: SocketAddr,
-    /// Its UDP payload; None: it could not be read (a fragment, say).
+    /// Its UDP payload; None: it could not be read (a fragment, say), and perhaps its ports neither, which are 0.
     pub datagram: Option<&'a [u8]>,
     /// What [`Plane::done`] is told when it is taken into account.
     pub mark: u64,
@@ -197,6 +197,11 @@ impl Controller {
             };
             if there == broker {
                 self.message(now_ns, client, event, plane);
+            } else if there == SocketAddr::new(broker.ip(), 0) {
+                // Of which ports it is cannot be read either.
+                for client in self.clients.at(client.ip()) {
+                    self.message(now_ns, client, event, plane);
+                }
             } else {
                 self.counters.foreign += 1;
             }
@@ -241,8 +246,9 @@ impl Controller {
             (unread, way) => {
                 self.counters.malformed += u64::from(unread.is_some());
                 // The broker may read what we cannot. Of those whom we do not know its answers tell.
-                if way == Way::FromBroker || self.clients.get(&client).is_some() {
-                    self.clients.estrange(now_ns, client);
+                match way {
+                    Way::FromBroker => self.clients.estrange(now_ns, client),
+                    Way::ToBroker => self.clients.loses_track(now_ns, client),
                 }
             }
         }
@@ -257,12 +263,18 @@ impl Controller {
         plane: &mut impl Plane,
     ) {
         let is_unread = match event.way {
-            Way::ToBroker => {
-                let asked = event.datagram.and_then(udp::asked);
-                let is_unread = asked.is_none();
-                self.clients.asked_by_udp(now_ns, client, asked);
-                is_unread
-            }
+            Way::ToBroker => match event.datagram {
+                Some(datagram) => {
+                    let asked = udp::asked(datagram);
+                    let is_unread = asked.is_none();
+                    self.clients.asked_by_udp(now_ns, client, asked);
+                    is_unread
+                }
+                None => {
+                    self.clients.is_unread(now_ns, client);
+                    true
+                }
+            },
             Way::FromBroker => {
                 let answered = event.datagram.and_then(udp::answered);
                 let is_unread = answered.is_none();
@@ -331,10 +343,7 @@ impl Controller {
     /// The broker is about to be started, and has no sessions.
     pub fn broker_started(&mut self, now_ns: u64, plane: &mut impl Plane) {
         self.forget(plane);
-        let before = self.counters();
-        self.clients = Clients::new(Rc::clone(&self.settings), now_ns, true);
-        self.clients.restarts = before.restarts + 1;
-        self.clients.not_followed = before.not_followed;
+        self.clients.broker_started(now_ns);
     }
 
     /// Ways to subscribers have changed.
@@ -397,7 +406,6 @@ impl Controller {
                 false => is_due(now_ns, session, has_rules, prepare),
             };
             if let Some(tries) = tries {
-                left -= 1;
                 let wanted = session.pings.enough();
                 plane.keep_back(client, wanted, now_ns + PATIENCE_NS);
                 let pings = (0..wanted).take_while(|_| plane.to_broker(client, question));
@@ -406,6 +414,7 @@ impl Controller {
                     plane.keep_back(client, 0, 0);
                     continue;
                 };
+                left -= 1;
                 session.pings.sent_ours(now_ns, count);
                 if let Some(lease) = &mut session.lease {
                     lease.since_proof += u64::from(count);
@@ -452,7 +461,7 @@ fn is_questioned(
     prepare: impl FnOnce() -> bool,
 ) -> Option<u32> {
     session.lease.as_ref()?;
-    if session.connecting.is_some() || !session.pings.is_quiet(now_ns) {
+    if session.waits() || !session.pings.is_quiet(now_ns) {
         return None;
     }
     let since_ns = session.pings.ours_ns;

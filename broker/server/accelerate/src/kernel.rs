@@ -230,10 +230,14 @@ impl Kernel {
             // What an accelerator left that was killed together with its watchdog.
             shell(&clean(false), interface).status()?;
             self.watchdogs.push(
-                shell(&format!("read _; {}", clean(added)), interface)
-                    .stdin(Stdio::piped())
-                    .process_group(0)
-                    .spawn()?,
+                // systemd tells all processes of a service to end, this one too.
+                shell(
+                    &format!("trap '' TERM; read _; {}", clean(added)),
+                    interface,
+                )
+                .stdin(Stdio::piped())
+                .process_group(0)
+                .spawn()?,
             );
         }
         for (name, direction) in DIRECTIONS {
@@ -796,14 +800,26 @@ fn event(octets: &[u8]) -> Option<Event> {
         2 => Reason::Header,
         _ => Reason::NoRule,
     };
-    let has_ports = matches!(reason, Reason::Message | Reason::NoRule);
     let tagged = frame.get(12..14)? == [0x81, 0];
     let ip = frame.get(if tagged { 18 } else { 14 }..)?;
     let be = |at| u16::from_be_bytes(part(ip, at));
-    let (source, destination, udp): (IpAddr, IpAddr, usize) = if ip.first()? >> 4 == 4 {
-        (part::<4>(ip, 12).into(), part::<4>(ip, 16).into(), 20)
-    } else {
-        (part::<16>(ip, 8).into(), part::<16>(ip, 24).into(), 40)
+    let is_v4 = ip.first()? >> 4 == 4;
+    let (source, destination): (IpAddr, IpAddr) = match is_v4 {
+        true => (part::<4>(ip, 12).into(), part::<4>(ip, 16).into()),
+        false => (part::<16>(ip, 8).into(), part::<16>(ip, 24).into()),
+    };
+    // Where UDP begins, and how far the fragment is from there, in units of 8 octets.
+    let (udp, offset) = match (is_v4, reason) {
+        (true, Reason::Fragment) => (usize::from(ip.first()? & 15) * 4, be(6) & 0x1fff),
+        (false, Reason::Fragment) => (48, if *ip.get(6)? == 44 { be(42) >> 3 } else { 1 }),
+        _ => (if is_v4 { 20 } else { 40 }, 0),
+    };
+    let reason = if offset > 1 { Reason::Rest } else { reason };
+    let rest = ip.get(udp + 8..).filter(|_| offset == 0);
+    let has_ports = match reason {
+        Reason::Message | Reason::NoRule => true,
+        Reason::Fragment => rest.is_some_and(|rest| rest.len() >= 8),
+        Reason::Header | Reason::Rest => false,
     };
     let [from, to] = if has_ports {
         [be(udp), be(udp + 2)]
@@ -811,7 +827,10 @@ fn event(octets: &[u8]) -> Option<Event> {
         [0, 0]
     };
     let length = usize::from(be(udp + 4)).saturating_sub(8);
-    let message = ip.get(udp + 8..).and_then(|rest| rest.get(..length));
+    let message = match reason {
+        Reason::Fragment => rest,
+        _ => rest.and_then(|rest| rest.get(..length)),
+    };
     Some(Event {
         at_ns: u64::from_ne_bytes(part(octets, 0)),
         seen: u64::from_ne_bytes(part(octets, 8)),

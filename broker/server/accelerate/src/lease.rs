@@ -1,7 +1,7 @@
 //! What is known of one lease of mqtt-udp (`broker/spec/mqtt-udp.md`, 4): when it ends at the soonest,
 //! and at the latest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// The longest lease that a broker gives by itself.
@@ -52,8 +52,11 @@ pub struct Lease {
     pub stage: Stage,
     /// Whether it began after a challenge: without subscriptions of before.
     pub is_new: bool,
-    /// How long it is from each renewal on; None: as long as the broker likes.
-    pub length_ns: Option<u64>,
+    /// How long it may be from each renewal on; None: as long as the broker likes. Several, if it is not known
+    /// whether the broker has got a CONNECT.
+    pub lengths: BTreeSet<Option<u64>>,
+    /// Whether anything could not be read since the proof.
+    pub unread: bool,
     renewed_ns: u64, // when the request was seen that renewed it last, for sure
     latest_ns: u64,  // when it may have been renewed last
     asked: VecDeque<(Renewal, u64, bool)>, // when, and whether its answer is missed
@@ -111,7 +114,7 @@ impl Lease {
         *self = Self {
             stage: Stage::Proven,
             is_new: self.stage == Stage::Absent,
-            length_ns: own_ns,
+            lengths: BTreeSet::from([own_ns]),
             renewed_ns: now_ns,
             latest_ns: now_ns,
             ..Self::default()
@@ -129,8 +132,20 @@ impl Lease {
     /// When it ends at the soonest, for sure; None: that cannot be said.
     #[must_use]
     pub fn end_ns(&self) -> Option<u64> {
-        let length_ns = self.length_ns?;
+        let length_ns = self.lengths.first().copied().flatten()?;
         Some(self.renewed_ns + length_ns - length_ns / CLOCKS)
+    }
+
+    /// The broker has it: lengths by which it would be over are not the right one.
+    pub fn is_there(&mut self, now_ns: u64) {
+        self.challenged = None;
+        let silent_ns = now_ns.saturating_sub(self.latest_ns);
+        while self.lengths.len() > 1
+            && let Some(first) = self.lengths.first()
+            && silent_ns > at_most(*first)
+        {
+            self.lengths.pop_first();
+        }
     }
 
     /// Whether nobody can say if there is one: the broker has the proof, or will have it.
@@ -152,10 +167,15 @@ impl Lease {
         if self.stage != Stage::Held {
             return now_ns.saturating_sub(heard_ns) >= IDLE_NS;
         }
-        let longest_ns = self.length_ns.unwrap_or(LONGEST_NS);
-        let longest_ns = longest_ns + longest_ns / CLOCKS + SLACK_NS;
-        now_ns.saturating_sub(self.latest_ns) > longest_ns
+        let longest_ns = self.lengths.iter().copied().map(at_most).max();
+        longest_ns.is_some_and(|longest_ns| now_ns.saturating_sub(self.latest_ns) > longest_ns)
     }
+}
+
+/// So long after its last renewal a lease may still be there, by our clock.
+fn at_most(length_ns: Option<u64>) -> u64 {
+    let length_ns = length_ns.unwrap_or(LONGEST_NS);
+    length_ns + length_ns / CLOCKS + SLACK_NS
 }
 
 #[cfg(test)]
@@ -203,6 +223,16 @@ mod tests {
     }
 
     #[test]
+    fn of_two_lengths_the_shorter_counts_until_the_broker_has_it_longer() {
+        let mut lease = held(30);
+        lease.lengths.insert(Some(15 * SECOND_NS));
+        lease.is_there(25 * SECOND_NS);
+        assert!(lease.is_over(15 * SECOND_NS) && !lease.is_gone(30 * SECOND_NS, 0));
+        lease.is_there(26 * SECOND_NS);
+        assert!(!lease.is_over(29 * SECOND_NS) && lease.is_over(30 * SECOND_NS));
+    }
+
+    #[test]
     fn a_missing_answer_is_said_once() {
         let mut lease = held(30);
         lease.asks(SECOND_NS, Renewal::Ping);
@@ -214,7 +244,7 @@ mod tests {
     #[test]
     fn of_a_lease_without_a_length_only_its_longest_is_known() {
         let mut lease = held(0);
-        lease.length_ns = None;
+        lease.lengths = BTreeSet::from([None]);
         assert!(!lease.is_over(u64::MAX / 2) && lease.end_ns().is_none());
         assert!(!lease.is_gone(LONGEST_NS, 0) && lease.is_gone(LONGEST_NS + 14 * SECOND_NS, 0));
     }

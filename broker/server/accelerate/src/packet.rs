@@ -64,6 +64,27 @@ impl Packet {
     }
 }
 
+/// What stands for a message of a topic whose beginning this is, and whose rest is in other fragments: the
+/// same with less of its payload. None: it may be something else.
+#[must_use]
+pub fn begun_publish(protocol: Protocol, beginning: &[u8]) -> Option<Vec<u8>> {
+    const MOST: usize = 2 + 64; // octets of a topic, or of all that MQTT-SN has before the payload
+    let (first, rest) = match (protocol, beginning) {
+        (Protocol::MqttSn, [1, _, _, first @ 0x0c, rest @ ..] | [_, first @ 0x0c, rest @ ..])
+        | (Protocol::MqttUdp, [first @ 0x30..=0x3f, ..0x80, rest @ ..])
+        | (Protocol::MqttUdp, [first @ 0x30..=0x3f, _, _, rest @ ..]) => (*first, rest),
+        _ => return None,
+    };
+    let rest = rest.get(..rest.len().min(MOST))?;
+    let length = rest.len() as u8;
+    let message = match protocol {
+        Protocol::MqttSn => [&[length + 2, first], rest].concat(),
+        Protocol::MqttUdp => [&[first, length], rest].concat(),
+    };
+    let read = Packet::read(protocol, Way::ToBroker, &message);
+    matches!(read, Packet::Publish(_)).then_some(message)
+}
+
 fn of_sn(way: Way, message: &Message<'_>, length: usize) -> Packet {
     match message {
         Message::Publish {
@@ -266,6 +287,31 @@ mod tests {
             assert_eq!(datagram[0], first);
         }
         unmark(Protocol::MqttUdp, &mut []);
+    }
+
+    #[test]
+    fn the_beginning_of_a_publish_stands_for_it_and_nothing_else_does() {
+        let sn = [1, 4, 0, 0x0c, 0x40, 0, 7, 0, 9, b'x', b'y'];
+        let short = [11, 0x0c, 0x40, 0, 7, 0, 9, b'x', b'y'];
+        assert_eq!(
+            begun_publish(Protocol::MqttSn, &sn).as_deref(),
+            Some(&[9, 0x0c, 0x40, 0, 7, 0, 9, b'x', b'y'][..])
+        );
+        assert!(begun_publish(Protocol::MqttSn, &short).is_some());
+        let whole = publish(0x30, b"a/b");
+        let mut long = whole.clone();
+        long.splice(1..2, [0x80 | 5, 9]);
+        assert_eq!(begun_publish(Protocol::MqttUdp, &long), Some(whole));
+        for (protocol, other) in [
+            (Protocol::MqttSn, &[1, 4, 0, 0x12, 0, 0, 7, b'x'][..]),
+            (Protocol::MqttSn, &[1, 4, 0, 0x0c, 0x40, 0, 7, 0]),
+            (Protocol::MqttSn, &[]),
+            (Protocol::MqttUdp, &publish(0x30, b"$proof")),
+            (Protocol::MqttUdp, &[0x82, 9, 0, 7, 0, 1, b'x']),
+            (Protocol::MqttUdp, &[0x30, 9, 0, 7, b'a']),
+        ] {
+            assert_eq!(begun_publish(protocol, other), None, "{other:x?}");
+        }
     }
 
     #[test]

@@ -17,8 +17,6 @@ pub struct Pings {
     owed: u64,
     /// When the last of those was sent.
     owed_ns: u64,
-    /// When the first was sent that is not answered.
-    since_ns: u64,
     last_ns: u64,
     /// The first one since anything happened that only a later PINGREQ confirms.
     covers: Option<u64>,
@@ -44,9 +42,6 @@ pub struct Answer {
 impl Pings {
     /// A PINGREQ is on its way.
     pub fn sent(&mut self, now_ns: u64) {
-        if self.open() == 0 {
-            self.since_ns = now_ns;
-        }
         self.sent += 1;
         self.last_ns = now_ns;
         self.covers.get_or_insert(self.sent);
@@ -93,9 +88,10 @@ impl Pings {
         self.sent - self.answered
     }
 
-    /// Whether no answer can come.
+    /// Whether no answer can come. They are only counted: that to an old question may have come and been taken
+    /// for another, so all may still come until the last one is too old.
     pub fn is_quiet(&mut self, now_ns: u64) -> bool {
-        if now_ns.saturating_sub(self.since_ns) > OWED_NS {
+        if now_ns.saturating_sub(self.last_ns) > OWED_NS {
             self.answered = self.sent;
         }
         self.open() == 0
@@ -169,6 +165,15 @@ mod tests {
         // It did come late.
         assert!(pings.answered().is_some());
         assert_eq!((pings.enough(), pings.answered()), (1, None));
+    }
+
+    #[test]
+    fn a_recent_question_is_not_forgotten_with_an_old_one() {
+        let mut pings = Pings::default();
+        pings.sent(0);
+        pings.sent(59_000_000_000);
+        assert!(!pings.is_quiet(61_000_000_000));
+        assert!(pings.is_quiet(119_000_000_001));
     }
 
     #[test]

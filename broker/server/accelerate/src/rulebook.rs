@@ -9,12 +9,9 @@ use crate::controller::{SECOND_NS, Settings};
 use crate::names::{has_wildcards, matches};
 use crate::plane::{Copy, Counts, Key, MOST_COPIES, Plane, Refusal, Topic};
 use crate::reason::Reason;
-use crate::session::{Named, Session, State, Subscription};
+use crate::session::{Named, OTHER_QOS_NS, Session, State, Subscription};
 
 mod names;
-
-/// A broker may hold a message of QoS 2 back until PUBREL, and ask for that as long as this.
-const OTHER_QOS_NS: u64 = 60 * SECOND_NS;
 
 /// The kernel's room is free some time after a rule is deleted.
 const EMPTIED_S: u32 = 3;
@@ -355,6 +352,7 @@ impl Rulebook {
             return Err(Reason::Unclear(who));
         }
         let other_ns = publisher.publishes.get(&key.topic).copied().flatten();
+        let other_ns = other_ns.max(publisher.before_ns);
         if other_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < OTHER_QOS_NS) {
             return Err(Reason::OtherQos(who));
         }

@@ -181,8 +181,11 @@ impl Event {
 pub enum Reason {
     /// It is a message other than PUBLISH.
     Message,
-    /// It is a fragment, of whatever.
+    /// It is a fragment with the beginning of whatever it is. Ports are 0, and there is no message, if so little
+    /// of it is there that they may be in others, too.
     Fragment,
+    /// It is a fragment that begins later. Ports are 0.
+    Rest,
     /// It has options or extension headers, and may be anything. Ports are 0.
     Header,
     /// It is a PUBLISH for which there is no rule.

@@ -1,6 +1,6 @@
 //! What the controller knows of one client of the broker.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 
 use crate::lease::{Lease, PATIENCE_NS, Stage};
@@ -12,8 +12,11 @@ use crate::plane::Topic;
 pub const MOST_PENDING: usize = 64;
 /// Subscriptions, and names, of one client.
 pub const MOST_NAMES: usize = 1024;
+/// A broker may hold a message of QoS 2 back until PUBREL, and ask for that as long as a minute; data planes
+/// tell of one in a second.
+pub const OTHER_QOS_NS: u64 = 61_000_000_000;
 const REMEMBERED: usize = 16; // answers, for requests that were sent again
-const REPEATS_NS: u64 = 60_000_000_000; // so long a CONNECT that was sent again may be answered
+const REPEATS_NS: u64 = 60_000_000_000; // so long a CONNECT may be answered
 
 /// How a subscription names its topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +135,9 @@ pub struct Session {
     pub as_said: Connect,
     /// How it wants to connect now, how often it said so, and whether always the same.
     pub connecting: Option<(Connect, u32, bool)>,
-    repeats: u32, // answers to CONNECT that may still come
+    asked_ns: u64,      // when it said CONNECT last
+    asks_in_vain: bool, // that was too long ago for an answer
+    repeats: u32,       // answers to CONNECT that may still come
     connection: u32,
     /// Where it stands.
     pub state: State,
@@ -176,6 +181,8 @@ pub struct Session {
     answered: VecDeque<(u16, Request)>,
     /// Topics that it has published to, or said that it will; when with another QoS than 0.
     pub publishes: HashMap<Topic, Option<u64>>,
+    /// The same of whatever it published before it connected.
+    pub before_ns: Option<u64>,
     /// What its PINGREQ say, and ours; over mqtt-udp our questions.
     pub pings: Pings,
     /// Of mqtt-udp.
@@ -190,6 +197,8 @@ impl Session {
             keep_alive_ns: as_said.keep_alive_ns,
             as_said,
             connecting: None,
+            asked_ns: now_ns,
+            asks_in_vain: false,
             repeats: 0,
             connection: 0,
             state: State::New,
@@ -213,6 +222,7 @@ impl Session {
             pending: Vec::new(),
             answered: VecDeque::new(),
             publishes: HashMap::new(),
+            before_ns: None,
             pings: Pings::default(),
             lease: None,
         }
@@ -257,8 +267,9 @@ impl Session {
             return false;
         };
         match lease.stage {
-            Stage::Held => {}
-            Stage::Proven if lease.is_new => {
+            Stage::Held => lease.is_there(now_ns),
+            // What could not be read may have been a SUBSCRIBE.
+            Stage::Proven if lease.is_new && !lease.unread => {
                 lease.stage = Stage::Held;
                 self.state = State::Active;
                 // What was asked before the proof has been answered, or will never be.
@@ -266,16 +277,17 @@ impl Session {
             }
             Stage::Unknown | Stage::Absent | Stage::Proven => return false,
         }
-        if let Some(lease) = &mut self.lease {
-            lease.challenged = None;
-        }
         self.hear(now_ns);
         true
     }
 
     /// It says CONNECT over mqtt-udp.
-    pub fn connects_by_udp(&mut self, new: Connect) {
+    pub fn connects_by_udp(&mut self, now_ns: u64, new: Connect, own_ns: Option<u64>) {
         self.changed();
+        (self.asked_ns, self.asks_in_vain) = (now_ns, false);
+        if let Some(lease) = &mut self.lease {
+            lease.lengths.insert(length_ns(&new, own_ns));
+        }
         self.connecting = Some(match self.connecting.take() {
             None => {
                 let is_same = self.repeats == 0 || new == self.as_said;
@@ -299,13 +311,39 @@ impl Session {
         self.repeats = self.repeats.saturating_add(count - 1);
         self.state = State::Active;
         if let Some(lease) = &mut self.lease {
-            let length_ns = new.keep_alive_ns / 2 * 3;
-            lease.length_ns = Some(length_ns)
-                .filter(|length_ns| *length_ns > 0)
-                .or(own_ns);
+            lease.lengths = BTreeSet::from([length_ns(&new, own_ns)]);
         }
         self.as_said = new;
         is_same
+    }
+
+    /// Whether a CONNECT is to be waited for no longer, which was not said before: it, or its answer, was lost.
+    /// Over mqtt-udp it changes nothing but how long the lease is.
+    pub fn gives_up_waiting(&mut self, now_ns: u64) -> bool {
+        let patience_ns = match &self.lease {
+            None => REPEATS_NS,
+            Some(lease) if lease.stage == Stage::Held => PATIENCE_NS,
+            Some(_) => return false,
+        };
+        let is_over = self.waits() && now_ns.saturating_sub(self.asked_ns) >= patience_ns;
+        if is_over {
+            self.asks_in_vain = true;
+            self.changed();
+        }
+        is_over
+    }
+
+    /// Whether an answer to its CONNECT is waited for.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.connecting.is_some() && !self.asks_in_vain
+    }
+
+    /// When it last published with another QoS than 0, to whatever topic.
+    #[must_use]
+    pub fn other_ns(&self) -> Option<u64> {
+        let others = self.publishes.values().copied();
+        others.max().flatten().max(self.before_ns)
     }
 
     /// Whether the broker has sent a challenge, and nothing for a while that shows that it was a test.
@@ -347,7 +385,7 @@ impl Session {
     /// Whether it gets and sends messages, as far as the broker has said.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        self.state == State::Active && self.connecting.is_none()
+        self.state == State::Active && !self.waits()
     }
 
     /// Whether the broker knows that it is at its address. `served_ns`: when it last sent it a PUBLISH.
@@ -374,15 +412,17 @@ impl Session {
         self.news = true;
     }
 
-    /// Only a later PINGREQ shows that nothing waits for it.
+    /// Only a later PINGREQ shows that nothing waits for it; one may have left since it was heard.
     pub fn changed(&mut self) {
         self.confirmed = false;
+        self.news = true;
         self.pings.changed();
     }
 
     /// It says CONNECT.
     pub fn connects(&mut self, now_ns: u64, new: Connect) {
         self.changed();
+        (self.asked_ns, self.asks_in_vain) = (now_ns, false);
         self.connection = self.connection.wrapping_add(1);
         let is_over = now_ns.saturating_sub(self.since_ns) > REPEATS_NS;
         let repeats = if is_over { 0 } else { self.repeats };
@@ -393,6 +433,13 @@ impl Session {
                 (new, count.saturating_add(1), same)
             }
         });
+    }
+
+    /// It has said more than can be followed: if the broker accepts it, it is a stranger.
+    pub fn is_lost_track_of(&mut self) {
+        if let Some((_, _, is_same)) = &mut self.connecting {
+            *is_same = false;
+        }
     }
 
     /// The broker has accepted it: what it is from now on. Requests since its CONNECT stay.
@@ -551,5 +598,13 @@ impl Session {
         const MARGIN_NS: u64 = 10_000_000_000;
         let longest_ns = self.keep_alive_ns.saturating_mul(2) + MARGIN_NS;
         self.keep_alive_ns > 0 && now_ns.saturating_sub(self.heard_ns) > longest_ns
+    }
+}
+
+/// How long a lease of mqtt-udp is after this CONNECT, if the broker takes it. `own_ns`: what it does without.
+fn length_ns(connect: &Connect, own_ns: Option<u64>) -> Option<u64> {
+    match connect.keep_alive_ns {
+        0 => own_ns,
+        keep_alive_ns => Some(keep_alive_ns / 2 * 3),
     }
 }

@@ -10,6 +10,7 @@ use std::os::fd::BorrowedFd;
 use crate::controller::{self, Way};
 use crate::kernel::{Attach, Kernel};
 use crate::neighbours::Neighbours;
+use crate::packet::begun_publish;
 use crate::plane::{Copy, Counts, Key, Plane, Refusal};
 use crate::program::{Driver, Failure, Outcome, Watcher};
 use crate::rules::{self, Broker, Event, Flags, Hop, Protocol, Reason, Subscriber, Topic};
@@ -18,6 +19,9 @@ const ALIVE_NS: u64 = 250_000_000;
 const TURN: usize = 4096; // events until something else has its turn
 const MOST_HOSTS: u16 = 16_384; // hops in the kernel's table
 const MOST_CLIENTS: usize = 16_384; // in its table of clients
+/// Where there is no room, who was silent for so long and has no part in a rule makes some for others.
+const SILENT_NS: u64 = 60_000_000_000;
+const ROOM_NS: u64 = 1_000_000_000; // so often it is looked for
 const TTL: u8 = 64;
 
 /// How frames of a client reach the broker.
@@ -26,6 +30,7 @@ struct Road {
     interface: u32,
     /// Destination and source MAC, and the VLAN's tag if there is one, up to the type of IP.
     head: Vec<u8>,
+    heard_ns: u64,
 }
 
 /// Who sends and gets messages at one address.
@@ -86,6 +91,9 @@ pub struct Switch {
     numbers: Vec<u16>,
     roads: HashMap<SocketAddr, Road>,
     kept_until_ns: HashMap<SocketAddr, u64>,
+    room_ns: u64,
+    /// Frames of clients that there was no room for.
+    crowded: u64,
     ways_changed: bool,
     lost: u64,
     taken: Taken,
@@ -145,6 +153,8 @@ impl Switch {
             numbers: (0..MOST_HOSTS).rev().collect(),
             roads: HashMap::new(),
             kept_until_ns: HashMap::new(),
+            room_ns: 0,
+            crowded: 0,
             ways_changed: false,
             lost: 0,
             taken: Taken::default(),
@@ -173,10 +183,14 @@ impl Switch {
     }
 
     /// Keep in mind how frames of a client come, and how copies get to it.
-    fn learn(&mut self, event: &Event) {
+    fn learn(&mut self, event: &Event, knows: impl Fn(&SocketAddr) -> bool) {
         let client = event.source;
-        if self.numbers.is_empty() || self.roads.len() >= MOST_CLIENTS {
-            self.make_room();
+        if !self.has_room(&client) {
+            self.make_room(event.at_ns, knows);
+            if !self.has_room(&client) {
+                self.crowded += 1;
+                return;
+            }
         }
         let is_new = !self.hosts.contains_key(&client.ip());
         if is_new {
@@ -205,31 +219,48 @@ impl Switch {
                 broker: event.destination,
                 interface: event.interface,
                 head,
+                heard_ns: event.at_ns,
             };
-            if self.roads.len() < MOST_CLIENTS && self.roads.insert(client, road).is_none() {
+            if self.roads.insert(client, road).is_none() {
                 // From now on the kernel keeps in mind when this client is heard.
                 let _ = self.kernel.keep_back(client, self.vlan, 0);
             }
         }
     }
 
-    /// Forget whoever has no part in a rule.
-    fn make_room(&mut self) {
+    fn has_room(&self, client: &SocketAddr) -> bool {
+        self.roads.contains_key(client)
+            || self.roads.len() < MOST_CLIENTS
+                && (!self.numbers.is_empty() || self.hosts.contains_key(&client.ip()))
+    }
+
+    /// Forget who was silent for long, or is no client, and has no part in a rule. Whoever floods us with
+    /// addresses finds no room: who was there stays.
+    fn make_room(&mut self, now_ns: u64, knows: impl Fn(&SocketAddr) -> bool) {
+        if now_ns.saturating_sub(self.room_ns) < ROOM_NS {
+            return;
+        }
+        self.room_ns = now_ns;
         let receivers: HashSet<IpAddr> = self.rules.values().flatten().copied().collect();
         let publishers: HashSet<SocketAddr> = self.rules.keys().map(|key| key.publisher).collect();
-        let numbers = &mut self.numbers;
-        self.hosts.retain(|host, known| {
-            let stays = receivers.contains(host);
+        let (kernel, vlan, kept) = (&mut self.kernel, self.vlan, &self.kept_until_ns);
+        self.roads.retain(|client, road| {
+            let is_recent = now_ns.saturating_sub(road.heard_ns) < SILENT_NS;
+            let stays = is_recent && knows(client)
+                || kept.contains_key(client)
+                || publishers.contains(client)
+                || receivers.contains(&client.ip());
             if !stays {
-                numbers.push(known.number);
+                kernel.forget(*client, vlan);
             }
             stays
         });
-        let (kernel, vlan) = (&mut self.kernel, self.vlan);
-        self.roads.retain(|client, _| {
-            let stays = publishers.contains(client) || receivers.contains(&client.ip());
+        let hosts: HashSet<IpAddr> = self.roads.keys().map(SocketAddr::ip).collect();
+        let numbers = &mut self.numbers;
+        self.hosts.retain(|host, known| {
+            let stays = hosts.contains(host) || receivers.contains(host);
             if !stays {
-                kernel.forget(*client, vlan);
+                numbers.push(known.number);
             }
             stays
         });
@@ -297,7 +328,8 @@ impl Switch {
 
     fn tell(&mut self, event: &Event, controller: &mut impl Watcher) {
         let (mark, is_news) = self.taken.take(event);
-        if !is_news {
+        // Where the rest of a datagram is put to its beginning, it changes nothing of that.
+        if !is_news || event.reason == Reason::Rest {
             self.mark = mark;
             return;
         }
@@ -313,7 +345,7 @@ impl Switch {
         };
         let can_be_read = matches!(event.reason, Reason::Message | Reason::NoRule);
         if way == Way::ToBroker && can_be_read && !self.is_broker(event.source) {
-            self.learn(event);
+            self.learn(event, |client| controller.knows(client));
         } else if way == Way::FromBroker
             && let Some(host) = self.hosts.get_mut(&event.destination.ip())
         {
@@ -321,12 +353,18 @@ impl Switch {
             self.follow(event.destination.ip());
         }
         let broker = self.brokers.get(usize::from(event.broker));
+        let protocol = broker.map_or(Protocol::MqttSn, |one| one.protocol);
+        let is_begun = event.reason == Reason::Fragment;
+        let begun = is_begun.then(|| begun_publish(protocol, &event.message));
         let seen = controller::Event {
-            protocol: broker.map_or(Protocol::MqttSn, |one| one.protocol),
+            protocol,
             way,
             from: event.source,
             to: event.destination,
-            datagram: can_be_read.then_some(&event.message),
+            datagram: match &begun {
+                Some(begun) => begun.as_deref(),
+                None => can_be_read.then_some(&event.message),
+            },
             mark,
             kept_back: event.kept_back,
         };
@@ -385,7 +423,9 @@ impl Driver for Switch {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.kernel.counters().unwrap_or_default()
+        let mut counters = self.kernel.counters().unwrap_or_default();
+        counters.push(("crowded", self.crowded));
+        counters
     }
 
     #[allow(unsafe_code)]
@@ -512,6 +552,9 @@ impl Plane for Switch {
     }
 
     fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
+        if !self.roads.contains_key(client) {
+            return; // nothing is asked in its name
+        }
         let _ = self.kernel.keep_back(*client, self.vlan, answers);
         if answers == 0 {
             self.kept_until_ns.remove(client);
@@ -526,7 +569,7 @@ impl Plane for Switch {
 
     fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) -> bool {
         let Some(road) = self.roads.get(client) else {
-            return true; // there is no use in trying again
+            return false; // until it is heard again
         };
         frame(&road.head, *client, road.broker, datagram)
             .is_none_or(|frame| self.kernel.inject(road.interface, &frame, true).is_ok())

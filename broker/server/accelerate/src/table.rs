@@ -35,7 +35,7 @@ pub struct Table {
     heard_ns: HashMap<SocketAddr, u64>,
     served_ns: HashMap<SocketAddr, u64>,
     kept_back: HashMap<SocketAddr, (u32, u64)>, // how many, and until when
-    reported: HashMap<Key, u64>,
+    reported: HashMap<(Key, bool), u64>,        // when; whether its publisher waited for an answer
     seen: u64,
     done: u64,
     until_ns: u64,
@@ -108,27 +108,21 @@ impl Table {
         Verdict::Pass(Some(self.seen))
     }
 
-    /// What is of QoS 1 or 2 brokers may deliver later, so the controller is told.
+    /// What is of QoS 1 or 2 brokers may deliver later, so the controller is told; once a second is enough.
     fn publish(&mut self, now_ns: u64, publisher: SocketAddr, message: &Publish) -> Verdict<'_> {
         let topic = message.topic;
         let key = Key { publisher, topic };
         let is_in_time = now_ns < self.until_ns && now_ns < self.first_end_ns;
         let is_quiet = self.is_quiet() && !self.is_behind && is_in_time;
         let mark = self.seen;
+        let what = (key, message.acknowledged);
         let Some(rule) = self.rules.get_mut(&key) else {
-            let is_old = |at_ns: &u64| now_ns.saturating_sub(*at_ns) >= REPORT_NS;
-            if self.reported.len() >= MOST_CLIENTS {
-                self.reported.clear();
-            }
-            let is_due = self.reported.get(&key).is_none_or(is_old);
-            if is_due {
-                self.reported.insert(key, now_ns);
-            }
-            return Verdict::Pass((is_due || message.acknowledged).then_some(mark));
+            return Verdict::Pass(is_due(&mut self.reported, now_ns, what).then_some(mark));
         };
         if !message.can_be || !is_quiet || rule.open != Some(rule.counts.slow) {
             rule.counts.slow += 1;
-            return Verdict::Pass(message.acknowledged.then_some(mark));
+            let is_told = message.acknowledged && is_due(&mut self.reported, now_ns, what);
+            return Verdict::Pass(is_told.then_some(mark));
         }
         rule.counts.fast += 1;
         rule.counts.copies += rule.copies.len() as u64;
@@ -268,6 +262,19 @@ impl Table {
     pub fn done(&mut self, mark: u64) {
         self.done = self.done.max(mark);
     }
+}
+
+/// Whether the controller is to be told of such a publish: once a second.
+fn is_due(reported: &mut HashMap<(Key, bool), u64>, now_ns: u64, what: (Key, bool)) -> bool {
+    let is_old = |at_ns: &u64| now_ns.saturating_sub(*at_ns) >= REPORT_NS;
+    let is_due = reported.get(&what).is_none_or(is_old);
+    if is_due {
+        if reported.len() >= MOST_CLIENTS {
+            reported.clear();
+        }
+        reported.insert(what, now_ns);
+    }
+    is_due
 }
 
 #[cfg(test)]

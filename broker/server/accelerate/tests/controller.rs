@@ -239,6 +239,49 @@ impl Scene {
         self.controller.settle(self.now_ns, &mut self.rules);
     }
 
+    /// Something that cannot be read, whatever ports it has.
+    fn fragment(&mut self, who: u8) {
+        let ip = client(who).ip();
+        let [from, to] = [ip, broker().ip()].map(|ip| SocketAddr::new(ip, 0));
+        let verdict = self.rules.0.from_client(self.now_ns, from, &Packet::Unread);
+        let Verdict::Pass(Some(mark)) = verdict else {
+            unreachable!("it is reported")
+        };
+        let event = Event {
+            protocol: Protocol::MqttSn,
+            way: Way::ToBroker,
+            from,
+            to,
+            datagram: None,
+            mark,
+            kept_back: false,
+        };
+        self.controller.event(self.now_ns, &event, &mut self.rules);
+        self.controller.settle(self.now_ns, &mut self.rules);
+    }
+
+    fn asks_to_connect(&mut self, who: u8) {
+        let id = format!("c{who}");
+        let connect = Message::Connect {
+            will: false,
+            clean: true,
+            protocol: 1,
+            duration_s: 60,
+            client: &id,
+        };
+        self.says(who, &connect);
+    }
+
+    /// Time passes, and the broker answers.
+    fn passes(&mut self, seconds: u64) {
+        for _ in 0..seconds * 10 {
+            self.ticks(SECOND_NS / 10);
+            for who in std::mem::take(&mut self.rules.1) {
+                self.event(Way::FromBroker, broker(), who, &Message::Pingresp);
+            }
+        }
+    }
+
     /// How many messages were copied, as the rules say.
     fn copied(&self) -> u64 {
         let found = self.controller.status(&self.rules);
@@ -429,6 +472,102 @@ fn a_flood_of_requests_is_bounded_and_costs_only_speed() {
     assert_eq!(scene.controller.sizes(), (1, 1));
 }
 
+/// Whoever forges an address may have all of that dropped on its way to the broker.
+#[test]
+fn who_asks_to_connect_and_never_reaches_the_broker_costs_a_minute() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.asks_to_connect(3);
+    let (qos, message_id, filter) = (Qos::AtMostOnce, 7, Filter::Name("#"));
+    let subscribe = Message::Subscribe {
+        dup: false,
+        qos,
+        message_id,
+        filter,
+    };
+    scene.says(3, &subscribe);
+    scene.octets(3, &[9]);
+    assert_eq!(scene.rule(), Err(Reason::AnswerAwaited(client(3))));
+    for _ in 0..3 {
+        scene.passes(21);
+        scene.pings(1);
+        scene.pings(2);
+    }
+    assert_eq!(scene.rule(), Ok(1));
+    assert_eq!(scene.controller.sizes(), (2, 0));
+}
+
+#[test]
+fn a_client_whose_connect_was_lost_gets_copies_again_in_a_minute() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.asks_to_connect(2);
+    assert_eq!(scene.rule(), Err(Reason::NotActive(client(2))));
+    for _ in 0..3 {
+        scene.passes(21);
+        scene.pings(1);
+        scene.pings(2);
+    }
+    assert_eq!(scene.rule(), Ok(1));
+    // What is answered after all ends its subscriptions.
+    scene.hears(2, &Message::Connack(Code::ACCEPTED));
+    assert_eq!(scene.rule(), Err(Reason::NoSubscribers));
+}
+
+#[test]
+fn a_fragment_of_a_client_may_have_subscribed_it_until_it_connects_again() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.fragment(9);
+    assert_eq!(scene.rule(), Ok(1), "of nobody");
+    scene.connects(3, true);
+    scene.fragment(3);
+    scene.pings(3);
+    assert_eq!(scene.rule(), Err(Reason::Stranger(client(3))));
+    scene.connects(3, true);
+    assert_eq!(scene.rule(), Ok(1));
+}
+
+#[test]
+fn what_cannot_be_read_of_who_is_not_connected_yet_makes_a_stranger_once_it_is() {
+    let mut scene = Scene::ordinary(fresh(), 64);
+    scene.asks_to_connect(3);
+    scene.octets(3, &[9]);
+    assert_eq!(scene.rule(), Ok(1));
+    scene.hears(3, &Message::Connack(Code::ACCEPTED));
+    assert_eq!(scene.rule(), Err(Reason::Stranger(client(3))));
+}
+
+/// A data plane tells of such a message once a second, and perhaps not of those after the reconnect.
+#[test]
+fn what_was_published_with_qos_2_counts_after_a_reconnect_too() {
+    for broker_started in [false, true] {
+        let mut scene = Scene::ordinary(fresh(), 64);
+        scene.says(1, &publish(Qos::ExactlyOnce, Topic::Registered(20)));
+        assert_eq!(scene.rule(), Err(Reason::OtherQos(client(1))));
+        if broker_started {
+            scene
+                .controller
+                .broker_started(scene.now_ns, &mut scene.rules);
+            scene.connects(2, true);
+            scene.subscribes(2, Filter::Name("a/b"), 30, Code::ACCEPTED);
+            scene.gets(2);
+        }
+        scene.connects(1, true);
+        scene.registers(1, "a/b", 21);
+        scene.pings(1);
+        scene.pings(2);
+        scene.says(1, &publish(Qos::ExactlyOnce, Topic::Registered(21)));
+        assert_eq!(
+            scene.rule_of(Topic::Registered(21)),
+            Err(Reason::OtherQos(client(1)))
+        );
+        for _ in 0..3 {
+            scene.passes(21);
+            scene.pings(1);
+            scene.pings(2);
+        }
+        assert_eq!(scene.rule_of(Topic::Registered(21)), Ok(1));
+    }
+}
+
 #[test]
 fn nobody_is_kept_alive_who_does_not_publish() {
     let mut scene = Scene::ordinary(fresh(), 64);
@@ -485,6 +624,37 @@ fn a_subscriber_whose_answer_was_read_after_a_ping_is_asked_once_more() {
         scene.ticks(SECOND_NS);
     }
     assert_eq!(scene.rules.1.len(), 2);
+}
+
+/// A gateway hands SUBSCRIBE on, and its answer takes as long as that of the broker behind it.
+#[test]
+fn a_subscriber_who_was_asked_before_its_answer_came_is_asked_once_more() {
+    let mut scene = Scene::new(fresh(), 64);
+    let (qos, message_id, topic_id) = (Qos::AtMostOnce, 7, 30);
+    scene.connects(2, true);
+    scene.says(
+        2,
+        &Message::Subscribe {
+            dup: false,
+            qos,
+            message_id,
+            filter: Filter::Name("a/b"),
+        },
+    );
+    scene.ticks(SECOND_NS);
+    assert_eq!(scene.rules.1, [client(2)]);
+    scene.hears(
+        2,
+        &Message::Suback {
+            qos,
+            topic_id,
+            message_id,
+            code: Code::ACCEPTED,
+        },
+    );
+    scene.hears(2, &Message::Pingresp);
+    scene.ticks(SECOND_NS);
+    assert_eq!(scene.rules.1, [client(2), client(2)]);
 }
 
 #[test]

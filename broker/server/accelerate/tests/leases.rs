@@ -137,7 +137,10 @@ impl Scene {
 
     /// Something that cannot be read.
     fn says_unread(&mut self, who: u8) {
-        let from = client(who);
+        self.says_unread_from(client(who), broker());
+    }
+
+    fn says_unread_from(&mut self, from: SocketAddr, to: SocketAddr) {
         let table = &mut self.rules.table;
         let verdict = table.from_client(self.now_ns, from, &Packet::Unread);
         let Verdict::Pass(Some(mark)) = verdict else {
@@ -147,7 +150,7 @@ impl Scene {
             protocol: Protocol::MqttUdp,
             way: Way::ToBroker,
             from,
-            to: broker(),
+            to,
             datagram: None,
             mark,
             kept_back: false,
@@ -488,14 +491,73 @@ fn a_publisher_that_the_broker_does_not_answer_concerns_nobody_else() {
 }
 
 #[test]
-fn what_cannot_be_read_of_a_client_may_be_a_request_until_the_next_answer() {
+fn what_a_broker_refuses_is_in_doubt_until_the_next_answer() {
     let mut scene = Scene::ordinary(fresh());
     scene.connects(3, 40);
     scene.passes(1, &[]);
-    scene.says_unread(3);
+    scene.says(3, b"\x82\x06\0\0\0\x01x\0");
     assert_eq!(scene.rule(), Err(Reason::AnswerAwaited(client(3))));
     scene.passes(1, &[]);
     assert_eq!(scene.rule(), Ok(1));
+}
+
+/// The broker may have put a SUBSCRIBE together from fragments, whatever it answers later.
+#[test]
+fn what_cannot_be_read_may_have_subscribed_a_client_for_as_long_as_it_has_its_lease() {
+    for has_ports in [true, false] {
+        let mut scene = Scene::ordinary(fresh());
+        scene.connects(3, 40);
+        scene.passes(1, &[]);
+        match has_ports {
+            true => scene.says_unread(3),
+            false => scene.says_unread_from(
+                SocketAddr::new(client(3).ip(), 0),
+                SocketAddr::new(broker().ip(), 0),
+            ),
+        }
+        scene.passes(5, &[]);
+        assert_eq!(scene.rule(), Err(Reason::Stranger(client(3))));
+        scene.hears(3, CHALLENGE);
+        scene.says(3, CHALLENGE);
+        assert_eq!(scene.rule(), Ok(1));
+    }
+}
+
+#[test]
+fn a_connect_that_is_lost_makes_a_lease_no_longer_than_it_may_be_and_costs_seconds() {
+    for keep_alive_s in [20, 40, 60] {
+        let mut scene = Scene::ordinary(fresh());
+        scene.says(2, &connect(keep_alive_s));
+        assert_eq!(scene.rule(), Err(Reason::NotActive(client(2))));
+        scene.passes(4, &[]);
+        assert_eq!(scene.rule(), Ok(1));
+        let lasts_s = u64::from(keep_alive_s.min(40)) / 2 * 3;
+        assert!(scene.rules.until_ns <= (1 + lasts_s) * SECOND_NS);
+        scene.says(2, b"\xc0\0");
+        scene.hears(2, b"\xd0\0");
+        let renewed_ns = scene.now_ns;
+        // Whoever has the shorter lease would have none any more.
+        for _ in 0..45 {
+            scene.says(1, &publish("a/b"));
+            scene.passes(1, &[]);
+        }
+        assert_eq!(scene.rule(), Ok(1), "{keep_alive_s}");
+        assert!(scene.rules.until_ns > renewed_ns + 59 * SECOND_NS);
+    }
+}
+
+#[test]
+fn a_connect_that_was_lost_and_is_said_again_says_how_long_the_lease_is() {
+    let mut scene = Scene::ordinary(fresh());
+    for answered in [false, true] {
+        scene.says(2, &connect(60));
+        if answered {
+            scene.hears(2, &[0x20, 2, 0, 0]);
+        }
+        scene.passes(4, &[]);
+    }
+    assert_eq!(scene.rule(), Ok(1));
+    assert!(scene.rules.until_ns > scene.now_ns + 80 * SECOND_NS);
 }
 
 #[test]

@@ -131,7 +131,6 @@ mod tests {
         batch.clear();
         let arrived = Arrived {
             at_ns: 0,
-            before: Clock::read(),
             trailer: [0; TRAILER],
         };
         for port in 1..4 {

@@ -145,8 +145,7 @@ mod tests {
     fn state(peer: &Peer) -> (i32, [u8; TRAILER]) {
         let now = Clock::read();
         let arrived = Arrived {
-            at_ns: now.now_ns - 5,
-            before: now,
+            at_ns: now.raw_ns - 5,
             trailer: [0; TRAILER],
         };
         let (trailer, is_counted) = peer.state(&lock(&peer.account), &arrived, now);

@@ -4,7 +4,7 @@ use crate::batch::Batch;
 use crate::feed::{Called, Key, Rule};
 use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};
-use crate::residence::{Arrived, Clock, NOT_STATED, TRAILER, has_trailer};
+use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
 use crate::session::{Courier, Session, Subscription, Will};
 use crate::settings::Mode;
 use crate::shared::{Access, Counters, Quiet, Shared, Subscriptions, Way};
@@ -108,8 +108,8 @@ pub struct Desk {
     flushed_at: u64,
     remembered_octets: usize,
     share: Share,
-    /// When what was just read came, and the clock before: see `Arrivals`.
-    pub came: Option<(i64, Clock)>,
+    /// When what was just read came: see `Arrivals`.
+    pub came: Option<i64>,
     /// The kernel's stamp of what was just read, until a message asks whether it can be believed.
     pub stamp: Option<i64>,
     /// Who has the present message already.
@@ -207,11 +207,7 @@ impl Desk {
         }
         self.courier.arrived = trailer
             .zip(self.came)
-            .map(|(trailer, (at_ns, before))| Arrived {
-                at_ns,
-                before,
-                trailer,
-            });
+            .map(|(trailer, at_ns)| Arrived { at_ns, trailer });
         let mut quiet = self.quiet();
         let mut kept = None;
         // A part that finds no room is dropped, so only what may be lost is shared out.

@@ -51,10 +51,10 @@ impl Inlet {
         for _ in 0..TURN / AT_ONCE {
             let clock = Clock::read();
             let came = self.outlet.receive(&mut self.room);
+            let now = Clock::read();
             for ((from, length, stamp), octets) in came.iter().zip(self.room.chunks_exact(ROOM)) {
                 let octets = octets.get(..*length).unwrap_or_default();
-                let stamp_ns = stamp.filter(|ns| *ns >= self.since.now_ns);
-                desk.came = stamp_ns.map(|ns| (ns, self.since));
+                desk.came = stamp.and_then(|ns| now.raw_of(ns, &self.since));
                 desk.octets += octets.len() as u64;
                 by.datagram(desk, came.len() == 1, *from, octets);
             }

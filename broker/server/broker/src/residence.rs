@@ -9,6 +9,7 @@ pub const TRAILER: usize = 16;
 pub const NOT_STATED: [u8; TRAILER] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
 
 const STEP_NS: i64 = 1_000;
+const SLEWED: i64 = 2_000; // no clock that nobody corrects in a hurry is off by more than one in so many
 const SURE_NS: i64 = 2_000;
 const MOST_UNSURE_NS: i64 = 100_000;
 const TRIES: usize = 4;
@@ -21,14 +22,16 @@ pub fn has_trailer(payload: &[u8]) -> bool {
     (TRAILER + 1..=64).contains(&payload.len()) && payload.first().is_some_and(|one| one >> 4 == 2)
 }
 
-/// The system's clock, and how far it is ahead of the one that nobody steps: ns.
+/// The system's clock, and those that nobody steps: ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     /// `CLOCK_REALTIME`.
     pub now_ns: i64,
     /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`; both are slewed alike.
     pub ahead_ns: i64,
-    /// By how much that may be wrong.
+    /// `CLOCK_MONOTONIC_RAW`, which nobody slews: chronyd does that to the others by up to a tenth.
+    pub raw_ns: i64,
+    /// By how much these may be wrong.
     pub unsure_ns: i64,
 }
 
@@ -39,10 +42,12 @@ impl Clock {
         let once = || {
             let before_ns = ns(ClockId::CLOCK_MONOTONIC);
             let now_ns = ns(ClockId::CLOCK_REALTIME);
+            let raw_ns = ns(ClockId::CLOCK_MONOTONIC_RAW);
             let unsure_ns = ns(ClockId::CLOCK_MONOTONIC) - before_ns;
             Self {
                 now_ns,
                 ahead_ns: now_ns - before_ns,
+                raw_ns,
                 unsure_ns,
             }
         };
@@ -59,9 +64,20 @@ impl Clock {
         best
     }
 
-    fn was_stepped_since(&self, before: &Self) -> bool {
+    fn was_set_since(&self, before: &Self) -> bool {
         let unsure_ns = self.unsure_ns + before.unsure_ns;
-        unsure_ns > MOST_UNSURE_NS || (self.ahead_ns - before.ahead_ns).abs() > STEP_NS + unsure_ns
+        let raw_ns = self.raw_ns - before.raw_ns;
+        let slewed_ns = (self.now_ns - before.now_ns - raw_ns).abs();
+        unsure_ns > MOST_UNSURE_NS
+            || (self.ahead_ns - before.ahead_ns).abs() > STEP_NS + unsure_ns
+            || slewed_ns > STEP_NS + unsure_ns + raw_ns / SLEWED
+    }
+
+    /// What a stamp of the system's clock is on the one that nobody slews, if the former was not set
+    /// since `before`, nor the stamp is from before that.
+    pub fn raw_of(&self, stamp_ns: i64, before: &Self) -> Option<i64> {
+        let is_sure = stamp_ns >= before.now_ns && !self.was_set_since(before);
+        is_sure.then(|| self.raw_ns - (self.now_ns - stamp_ns))
     }
 }
 
@@ -80,29 +96,20 @@ impl Arrivals {
     }
 
     /// What was just read: its stamp, and how many segments have come out of order. Returns when it
-    /// came, and the clock before that.
-    pub fn take(
-        &mut self,
-        stamp_ns: Option<i64>,
-        out_of_order: Option<u32>,
-    ) -> Option<(i64, Clock)> {
-        let before = std::mem::replace(
-            &mut self.before,
-            out_of_order.map(|count| (count, Clock::read())),
-        );
-        let (count, since) = before?;
-        let stamp_ns = stamp_ns.filter(|ns| Some(count) == out_of_order && *ns >= since.now_ns)?;
-        Some((stamp_ns, since))
+    /// came: ns of `CLOCK_MONOTONIC_RAW`.
+    pub fn take(&mut self, stamp_ns: Option<i64>, out_of_order: Option<u32>) -> Option<i64> {
+        let now = Clock::read();
+        let now_counted = out_of_order.map(|count| (count, now));
+        let (count, since) = std::mem::replace(&mut self.before, now_counted)?;
+        now.raw_of(stamp_ns.filter(|_| Some(count) == out_of_order)?, &since)
     }
 }
 
 /// What the copies of one message state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// When it came: ns of the system's clock.
+    /// When it came: ns of `CLOCK_MONOTONIC_RAW`.
     pub at_ns: i64,
-    /// The clock before that.
-    pub before: Clock,
     /// What its trailer said.
     pub trailer: [u8; TRAILER],
 }
@@ -113,8 +120,8 @@ impl Arrived {
     pub fn so_far(&self, now: Clock) -> Option<u64> {
         let is_stated = self.is_first() || (1..=3).contains(&self.trailer[TRAILER - 1]);
         let stood = u64::from_be_bytes(std::array::from_fn(|at| self.trailer[at]));
-        let here = u64::try_from(now.now_ns.checked_sub(self.at_ns)?).ok();
-        let here = here.filter(|ns| *ns < 1 << 48 && !now.was_stepped_since(&self.before))?;
+        let here = u64::try_from(now.raw_ns.checked_sub(self.at_ns)?).ok();
+        let here = here.filter(|ns| *ns < 1 << 48)?;
         stood.checked_add(here << 16).filter(|_| is_stated)
     }
 
@@ -172,7 +179,7 @@ impl Account {
             // A segment that was sent again may have the stamp of the second time.
             let is_first = before.sent_again.is_some() && before.sent_again == sent_again;
             let off_ns = before.left_ns?.checked_sub(before.stated.now_ns)?;
-            let is_sure = is_first && !now.was_stepped_since(&before.stated);
+            let is_sure = is_first && !now.was_set_since(&before.stated);
             i32::try_from(off_ns).ok().filter(|ns| is_sure && *ns >= 0)
         });
         (
@@ -219,6 +226,7 @@ mod tests {
         Clock {
             now_ns,
             ahead_ns: 7,
+            raw_ns: now_ns,
             unsure_ns: 0,
         }
     }
@@ -226,7 +234,6 @@ mod tests {
     fn arrived(at_ns: i64) -> Arrived {
         Arrived {
             at_ns,
-            before: at(0),
             trailer: [0; TRAILER],
         }
     }
@@ -272,54 +279,55 @@ mod tests {
     }
 
     #[test]
-    fn what_a_step_of_the_clock_spoils_is_not_stated() {
+    fn a_stamp_of_a_clock_that_was_set_since_is_not_believed() {
+        let (before, now) = (at(MS), at(6 * MS));
+        assert_eq!(now.raw_of(5 * MS, &before), Some(5 * MS));
+        assert_eq!(now.raw_of(MS - 1, &before), None, "from before");
         let stepped = Clock {
-            now_ns: 6 * MS,
-            ahead_ns: 2 * MS,
-            unsure_ns: 0,
+            now_ns: 8 * MS,
+            ahead_ns: 7 + 2 * MS,
+            ..now
         };
-        let of_now = Arrived {
-            before: stepped,
-            ..arrived(5 * MS)
+        let slewed = Clock {
+            now_ns: 6 * MS + 500_000,
+            ..now
         };
-        assert_eq!(
-            account(Some(4)).state(&arrived(5 * MS), stepped, Some(4)),
-            (NOT_STATED, false)
-        );
-        let (trailer, _) = account(Some(4)).state(&of_now, stepped, Some(4));
-        assert_eq!(correction(&trailer), UNKNOWN);
-        assert_eq!(
-            account(Some(4))
-                .state(&arrived(7 * MS), at(6 * MS), Some(4))
-                .0,
-            NOT_STATED
-        );
+        for set in [stepped, slewed] {
+            assert_eq!(set.raw_of(5 * MS, &before), None);
+            let (trailer, _) = account(Some(4)).state(&arrived(5 * MS), set, Some(4));
+            assert_eq!(correction(&trailer), UNKNOWN);
+        }
+        let drifting = Clock {
+            now_ns: 6 * MS + 1_000,
+            ..now
+        };
+        assert_eq!(drifting.raw_of(5 * MS + 1_000, &before), Some(5 * MS));
+    }
+
+    #[test]
+    fn a_clock_that_is_slewed_makes_no_residence_longer() {
+        let slewed = Clock {
+            now_ns: 6 * MS + 100_000,
+            ..at(6 * MS)
+        };
+        assert_eq!(arrived(5 * MS).so_far(slewed), Some(1_000_000 << 16));
+        assert_eq!(arrived(7 * MS).so_far(at(6 * MS)), None);
     }
 
     #[test]
     fn a_stamp_is_believed_only_where_nothing_came_out_of_order() {
-        let soon = Clock::read().now_ns + 3_600_000 * MS;
+        let now = Clock::read;
         let mut arrivals = Arrivals::default();
-        assert_eq!(
-            arrivals.take(Some(soon), Some(1)),
-            None,
+        let mut came = |stamp_ns, count| arrivals.take(stamp_ns, count).is_some();
+        assert!(
+            !came(Some(now().now_ns), Some(1)),
             "nothing is known of before"
         );
-        assert_eq!(
-            arrivals.take(Some(soon), Some(1)).map(|one| one.0),
-            Some(soon)
-        );
-        assert_eq!(arrivals.take(Some(soon), Some(2)), None, "out of order");
-        assert_eq!(
-            arrivals.take(Some(soon), Some(2)).map(|one| one.0),
-            Some(soon)
-        );
-        assert_eq!(
-            arrivals.take(Some(1), Some(2)),
-            None,
-            "before the last look"
-        );
-        assert_eq!(arrivals.take(None, Some(2)), None);
-        assert_eq!(arrivals.take(Some(soon), None), None);
+        assert!(came(Some(now().now_ns), Some(1)));
+        assert!(!came(Some(now().now_ns), Some(2)), "out of order");
+        assert!(came(Some(now().now_ns), Some(2)));
+        assert!(!came(Some(1), Some(2)), "before the last look");
+        assert!(!came(None, Some(2)));
+        assert!(!came(Some(now().now_ns), None));
     }
 }

@@ -475,8 +475,7 @@ mod tests {
     /// another one.
     fn correction(outlet: &Outlet, peer: &Arc<Peer>, to: Option<&Arc<Peer>>) -> i32 {
         let arrived = Arrived {
-            at_ns: Clock::read().now_ns,
-            before: Clock::read(),
+            at_ns: Clock::read().raw_ns,
             trailer: [0; TRAILER],
         };
         let mut batch = Batch::default();
@@ -506,8 +505,7 @@ mod tests {
         let peer = peer(own.port());
         correction(&outlet, &peer, None);
         let arrived = Arrived {
-            at_ns: Clock::read().now_ns,
-            before: Clock::read(),
+            at_ns: Clock::read().raw_ns,
             trailer: [0; TRAILER],
         };
         let mut batch = Batch::default();

@@ -165,6 +165,12 @@ impl Paired {
         self.version
     }
 
+    /// Its identifier, or one that no client can have.
+    #[must_use]
+    pub fn client(&self) -> Arc<str> {
+        Arc::clone(&self.client)
+    }
+
     /// Whether the broker took it.
     #[must_use]
     pub fn is_up(&self) -> bool {

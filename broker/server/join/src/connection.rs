@@ -94,10 +94,7 @@ impl Connection {
             Carrier::Made(wire) => matches!(wire, Wire::Plain(_)),
         };
         self.stamp = stamp_ns.filter(|_| has_stamps);
-        self.came = (!has_stamps).then(|| {
-            let now = Clock::read();
-            (now.now_ns, now)
-        });
+        self.came = (!has_stamps).then(|| Clock::read().raw_ns);
         if has_stamps && self.arrivals.is_new() {
             let out_of_order = self.out_of_order();
             self.arrivals.take(None, out_of_order);
@@ -116,6 +113,15 @@ impl Connection {
     pub fn is_settled(&self) -> bool {
         let is_ours = matches!(self.carrier, Carrier::Made(Wire::Tls(_)));
         self.input.is_empty() && self.out.is_empty() && !is_ours
+    }
+
+    /// Whether the other end was there, so that what we said first could be written.
+    #[must_use]
+    pub fn has_met(&self) -> bool {
+        match &self.carrier {
+            Carrier::Made(Wire::Tls(tls)) => !tls.conn.is_handshaking(),
+            _ => self.out.is_empty(),
+        }
     }
 
     /// The name in the certificate that the other end showed, if any.

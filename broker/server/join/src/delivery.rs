@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 const KEEP_ALIVE_S: u16 = 60;
 const MOST_TRIES: u8 = 3; // of a message with which the connection ends each time
+const TRIES_OF_2: u8 = 2; // of one with QoS 2, where MQTT 3.1.1 has no way to say that it is not taken
 const EXPIRY_S: u32 = 3600; // of the session, so that QoS 2 outlives a connection
 
 struct Flying {
@@ -36,6 +37,9 @@ pub struct Lane {
     version: Version,
     is_up: bool,
     limits: Limits,
+    /// The highest QoS that the broker takes, as far as it does not say it.
+    pub most_qos: Qos,
+    has_taken_2: bool,
     last_id: u16,
     queue: VecDeque<(Key, Rc<Message>)>,
     flying: VecDeque<Flying>,
@@ -67,6 +71,8 @@ impl Lane {
                 retains: true,
                 packet: usize::MAX,
             },
+            most_qos: Qos::ExactlyOnce,
+            has_taken_2: false,
             last_id: 0,
             queue: VecDeque::new(),
             flying: VecDeque::new(),
@@ -83,6 +89,12 @@ impl Lane {
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// The broker takes nothing above QoS 1, and has no way to say so.
+    pub fn lower(&mut self) {
+        self.most_qos = Qos::AtLeastOnce;
+        self.limits.qos = self.limits.qos.min(self.most_qos);
     }
 
     /// Its client identifier.
@@ -118,15 +130,15 @@ impl Lane {
         connect(&mut self.out, self.version, &with);
     }
 
-    /// It ended: whether the broker had taken it.
-    pub fn closed(&mut self) -> bool {
+    /// It ended: whether the broker had taken it. `has_met`: the broker was there.
+    pub fn closed(&mut self, has_met: bool) -> bool {
         self.out.clear();
         let was_up = std::mem::take(&mut self.is_up);
         if !was_up {
-            // It may not speak this version.
+            // It may not speak this version; one that is not there says nothing about that.
             self.version = match self.version {
-                Version::V5 => Version::V3,
-                Version::V3 => Version::V5,
+                Version::V5 if has_met => Version::V3,
+                _ => Version::V5,
             };
         }
         was_up
@@ -228,7 +240,10 @@ impl Lane {
                     qos: said
                         .maximum_qos()
                         .and_then(|qos| Qos::try_from(qos).ok())
-                        .unwrap_or(Qos::ExactlyOnce),
+                        .unwrap_or(match self.version {
+                            Version::V3 => self.most_qos,
+                            Version::V5 => Qos::ExactlyOnce,
+                        }),
                     retains: said.retain_available().unwrap_or(true),
                     packet: packet.map_or(usize::MAX, |octets| octets as usize),
                 };
@@ -238,6 +253,7 @@ impl Lane {
                 AckKind::Puback => self.answered(one.id, one.reason),
                 AckKind::Pubcomp => self.flying.retain(|flying| flying.id != one.id),
                 AckKind::Pubrec => {
+                    self.has_taken_2 = true;
                     self.answered(one.id, one.reason);
                     if one.reason < 0x80 {
                         ack(&mut self.out, self.version, AckKind::Pubrel, one.id, 0);
@@ -282,6 +298,21 @@ impl Lane {
                 && let Some(one) = self.flying.pop_back()
             {
                 self.queue.push_front((one.key, one.message));
+            }
+        }
+        let first = self
+            .flying
+            .front_mut()
+            .filter(|first| first.message.qos == Qos::ExactlyOnce && first.tries >= TRIES_OF_2);
+        if let Some(first) = first.filter(|_| self.version == Version::V3 && !self.has_taken_2) {
+            first.tries = 0;
+            self.lower();
+        }
+        for at in 0..self.flying.len() {
+            let waits = self.flying.get(at).filter(|one| !one.is_released);
+            let lowered = waits.map(|one| self.as_taken(Rc::clone(&one.message)));
+            if let (Some(one), Some(message)) = (self.flying.get_mut(at), lowered) {
+                one.message = message;
             }
         }
         // Too long for this broker, perhaps: those behind it are not to wait for ever.

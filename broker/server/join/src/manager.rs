@@ -27,7 +27,7 @@ use mqtick_broker::settings::Address;
 use mqtick_packet::Version;
 use nix::sys::epoll::EpollFlags;
 use rustls::ClientConfig;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -95,6 +95,8 @@ pub(crate) struct Slot {
     pub was_answered: bool,
     /// A client that left before all that it sent could be looked at.
     pub has_left: bool,
+    /// To the broker, for this client that has left.
+    pub leaves: Option<Arc<str>>,
 }
 
 pub(crate) struct Pair {
@@ -115,21 +117,28 @@ pub struct Secrets {
     pub neighbour_tls: Option<Arc<ClientConfig>>,
 }
 
-/// Where something is: looked up again each time that it is away.
+/// Where something is: looked up again each time that it is away. Of several addresses the one that
+/// answered counts; not every program listens on all that its host's name stands for.
 #[derive(Default)]
 pub(crate) struct Place {
     pub found: Vec<SocketAddr>,
     pub is_asking: bool,
     pub tries: usize,
+    at: usize,
 }
 
 impl Place {
-    /// The next address to try.
+    /// Where to connect.
     pub fn next(&mut self) -> Option<SocketAddr> {
         self.tries += 1;
-        self.found
-            .get(self.tries % self.found.len().max(1))
-            .copied()
+        self.found.get(self.at % self.found.len().max(1)).copied()
+    }
+
+    /// It is to be looked up again; `has_met`: somebody was there.
+    pub fn away(&mut self, has_met: bool) {
+        // Not twice, where several connections fail at once.
+        self.at += usize::from(!has_met && !self.found.is_empty());
+        self.found.clear();
     }
 }
 
@@ -172,7 +181,7 @@ pub struct Manager {
     pub(crate) greeted: HashMap<(NodeId, LinkKey), Link>,
     pub(crate) next_link: Link,
     pub(crate) dials: Vec<Dial>,
-    pub(crate) removed: HashSet<String>,
+    pub(crate) removed: BTreeSet<String>,
     pub(crate) stranger_said: Rarely,
     pub(crate) length_said: Rarely,
     pub(crate) lanes: Vec<(Lane, Option<u64>)>,
@@ -186,6 +195,9 @@ pub struct Manager {
     flushed: Vec<u64>, // of no use but for its room
     /// Clients whose next packet has to wait.
     pub(crate) blocked: HashSet<u64>,
+    /// Clients that have left, while the broker still reads what they sent: on which connection, and
+    /// who has come under the same name, and waits until the broker has it.
+    pub(crate) leaving: HashMap<Arc<str>, (u64, Vec<u64>)>,
     /// What is counted.
     pub counts: Counts,
     /// The program ends: nothing more is taken from clients.
@@ -255,7 +267,7 @@ impl Manager {
             greeted: HashMap::new(),
             next_link: 1,
             dials,
-            removed: HashSet::new(),
+            removed: BTreeSet::new(),
             stranger_said: Rarely::default(),
             length_said: Rarely::default(),
             lanes,
@@ -268,6 +280,7 @@ impl Manager {
             dirty: Vec::new(),
             flushed: Vec::new(),
             blocked: HashSet::new(),
+            leaving: HashMap::new(),
             counts: Counts::default(),
             is_ending: false,
             full_said: Rarely::default(),

@@ -200,7 +200,7 @@ impl Manager {
         if let Some(dial) = self.dials.iter_mut().find(|dial| dial.link == Some(link)) {
             dial.link = None;
             dial.again_s = now_s + dial.rest_s;
-            dial.place.found.clear();
+            dial.place.away(wires.is_up);
             is_new |= dial.said != why;
             dial.said = why.into();
         }

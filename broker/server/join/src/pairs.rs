@@ -7,6 +7,7 @@ use mqtick_broker::log;
 use mqtick_broker::residence::{Arrived, NOT_STATED, has_trailer};
 use mqtick_packet::frame;
 use std::rc::Rc;
+use std::sync::Arc;
 
 const PING_S: u64 = 20;
 const SILENCE_S: u64 = 60;
@@ -169,18 +170,22 @@ impl Manager {
         self.blocked.remove(&broker);
         let other = if ended == client { broker } else { client };
         if other == client && !paired.is_up() {
-            let silent = self
-                .slots
-                .get(&broker)
-                .is_some_and(|slot| !slot.was_answered);
-            if silent {
-                self.broker_place.found.clear();
+            let slot = self.slots.get(&broker);
+            if let Some(slot) = slot.filter(|slot| !slot.was_answered) {
+                self.broker_place.away(slot.connection.has_met());
                 self.send(client, &refusal(paired.version(), UNAVAILABLE));
             }
         }
+        let name = paired.client();
         paired.end(ended == client, &mut self.site);
         self.drop(ended);
         self.over(other);
+        if other == broker
+            && let Some(slot) = self.slots.get_mut(&broker)
+        {
+            slot.leaves = Some(Arc::clone(&name));
+            self.leaving.entry(name).or_default().0 = broker;
+        }
     }
 
     /// All sites have a message that a client waits for.
@@ -235,7 +240,7 @@ impl Manager {
         let Some((lane, _)) = self.lanes.get_mut(number) else {
             return Ok(input.len());
         };
-        let was_up = lane.is_up();
+        let (was_up, most_qos) = (lane.is_up(), lane.most_qos);
         let mut at = 0;
         while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
             let found = frame(rest, self.settings.limits.packet);
@@ -249,17 +254,26 @@ impl Manager {
             self.broker_said.clear();
             log::notice(&format!("broker {}: connected", self.broker));
         }
+        if lane.most_qos < most_qos {
+            log::warning(&format!(
+                "broker {}: it ends the connection at a message of QoS 2: it gets those of other sites \
+                 with QoS 1 from now on",
+                self.broker
+            ));
+            self.lanes.iter_mut().for_each(|(lane, _)| lane.lower());
+        }
         self.write_lane(number);
         Ok(at)
     }
 
-    pub(crate) fn lane_ended(&mut self, number: usize, why: &str) {
+    /// `has_met`: the broker was there.
+    pub(crate) fn lane_ended(&mut self, number: usize, why: &str, has_met: bool) {
         let Some((lane, token)) = self.lanes.get_mut(number) else {
             return;
         };
         *token = None;
-        let was_up = lane.closed();
-        self.broker_place.found.clear();
+        let was_up = lane.closed(has_met);
+        self.broker_place.away(has_met);
         if number == 0 && self.broker_said != why {
             self.broker_said = why.into();
             // A broker of MQTT 3.1.1 closes the first connection.
@@ -297,7 +311,7 @@ impl Manager {
                     }
                     self.write_lane(number);
                 }
-                Err(why) => self.lane_ended(number, &why),
+                Err(why) => self.lane_ended(number, &why, false),
             }
         }
     }

@@ -32,7 +32,8 @@ const USAGE: &str = "\
 Usage: mqtick-join --broker HOST[:PORT] [--listen ADDRESS:PORT] [--neighbour HOST[:PORT]]... [OPTION]...
        mqtick-join --config FILE [--check-config]
        mqtick-join status|topology [--json]
-       mqtick-join add|remove HOST[:PORT]
+       mqtick-join add HOST[:PORT]
+       mqtick-join remove NAME|HOST[:PORT]
 
 Joins MQTT brokers of any kind. A node stands before each site's broker: clients connect to the node
 instead, and nodes exchange what clients of other sites want.
@@ -47,7 +48,7 @@ instead, and nodes exchange what clients of other sites want.
                            publications: each message goes everywhere
   --reliability WHEN       a client's QoS 1 or 2 is acknowledged once its broker has it: broker
                            (default); or once all sites that want it have it: all
-  --config FILE            settings, of which there are more
+  --config FILE            settings, of which there are more; status and the like read `control` there
   --check-config           say what is wrong with the settings, and end
   --control PATH           where status and the like ask (/run/mqtick-join/control)
   --lines                  print a line a second while messages flow; on a terminal it does so anyway
@@ -58,14 +59,16 @@ instead, and nodes exchange what clients of other sites want.
   status                   who is connected, and what was counted
   topology                 a drawing of the tree of nodes
   add HOST[:PORT]          connect to one more node, until the end of the program
-  remove WHO               part with a neighbour, by name or address
+  remove NAME|HOST[:PORT]  part with a neighbour, and turn it away until the next add, or the end of
+                           the program
 
 Examples:
   mqtick-join --broker localhost:1884 --neighbour localhost:2883
   mqtick-join --broker localhost:1884 --listen 0.0.0.0:1883 --secret-file join.secret
   mqtick-join --config /etc/mqtick/join.toml
   mqtick-join status --json
-  mqtick-join add site-c:1883
+  mqtick-join add site-c.example
+  mqtick-join remove site-c
 
 Exit code: 0 ended by a signal, or answered; 1 failed; 2 wrong command line or settings.
 ";
@@ -190,6 +193,9 @@ fn arguments() -> Result<Asked, String> {
         }
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if json && !matches!(words.as_slice(), ["status" | "topology"]) {
+        return Err("--json belongs to status and topology".into());
+    }
     let question = match words.as_slice() {
         [] => None,
         ["status" | "topology"] if json => Some(format!("{} --json", words.join(" "))),
@@ -199,7 +205,9 @@ fn arguments() -> Result<Asked, String> {
             Some(format!("add {who}"))
         }
         ["remove", who] => Some(format!("remove {who}")),
-        ["add" | "remove"] => return Err("say which neighbour; see --help".into()),
+        ["add" | "remove"] => {
+            return Err("say which neighbour, as in `mqtick-join add site-c:1883`".into());
+        }
         _ => {
             return Err(format!(
                 "{:?} is not understood; see --help",
@@ -207,19 +215,25 @@ fn arguments() -> Result<Asked, String> {
             ));
         }
     };
-    if let Some(question) = question {
-        return Ok(Asked::Ask(control.unwrap_or(CONTROL.into()), question));
+    if question.is_some() && (check || lines || !changes.is_empty() || !listeners.is_empty()) {
+        return Err(format!(
+            "{:?} asks a node that runs: beside it only --config, --control and --json mean something",
+            words.join(" ")
+        ));
     }
     let mut settings = match &path {
         Some(path) => load(path).map_err(|error| error.to_string())?,
         None => Settings::default(),
     };
+    if let Some(control) = control {
+        settings.control = control;
+    }
+    if let Some(question) = question {
+        return Ok(Asked::Ask(settings.control, question));
+    }
     changes.into_iter().for_each(|change| change(&mut settings));
     if !listeners.is_empty() {
         settings.listeners = listeners;
-    }
-    if let Some(control) = control {
-        settings.control = control;
     }
     settings
         .check()
@@ -300,6 +314,7 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
+    let mut control = control(&settings.control)?; // whoever can connect can ask
     let (mut listeners, mut certificates) = (Vec::new(), Vec::new());
     for one in &settings.listeners {
         let certificate = one.tls.as_ref().map(Certificate::load).transpose()?;
@@ -309,7 +324,6 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
         certificates.extend(certificate);
     }
     passed.finish()?;
-    let mut control = control(&settings.control)?;
     let page = Arc::new(Mutex::new(String::new()));
     if let Some(address) = settings.metrics.address {
         serve_metrics(address, Arc::clone(&page))?;
@@ -403,6 +417,7 @@ fn reply(manager: &mut Manager, question: &str) -> String {
         }
     };
     match done {
+        Ok(()) if question.starts_with("add ") => "connecting; see status\n".into(),
         Ok(()) => "done\n".into(),
         Err(error) => format!("error: {error}\n"),
     }

@@ -5,14 +5,14 @@
 //! was in the node, the broker and the node again. What cannot be known again is not stated.
 
 use crate::node::Message;
-use mqtick_broker::residence::{Arrived, Clock, NOT_STATED, TRAILER, has_trailer};
+use mqtick_broker::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
 use std::collections::{HashMap, VecDeque};
 
 /// Messages that may be in the broker at the same time; what is older is not stated.
 const MOST: usize = 4096;
 
-/// When a message came: ns of the system's clock, and the clock before that.
-pub type Came = Option<(i64, Clock)>;
+/// When a message came: ns of `CLOCK_MONOTONIC_RAW`.
+pub type Came = Option<i64>;
 
 /// The messages that are in the broker, or were there lately.
 #[derive(Default)]
@@ -98,11 +98,7 @@ pub fn arrived(payload: &[u8], came: Came, is_kept: bool) -> Option<Arrived> {
 /// The same of a message from a neighbour, which says this of it.
 #[must_use]
 pub fn passed(trailer: [u8; TRAILER], came: Came) -> Option<Arrived> {
-    came.map(|(at_ns, before)| Arrived {
-        at_ns,
-        before,
-        trailer,
-    })
+    came.map(|at_ns| Arrived { at_ns, trailer })
 }
 
 /// A message leaves for another site: its payload states nothing, neither there nor on the way, and
@@ -124,14 +120,14 @@ mod tests {
 
     const ONE: &[u8] = b"\x27one, with a trailer of 16 octets";
 
-    fn some(now: Clock) -> Option<Arrived> {
-        passed([0; TRAILER], Some((now.now_ns, now)))
+    fn some() -> Option<Arrived> {
+        passed([0; TRAILER], Some(7))
     }
 
     #[test]
     fn a_message_is_known_by_what_no_broker_changes() {
         let mut residence = Residence::new(vec!["time/#".into()], true);
-        let now = some(Clock::read());
+        let now = some();
         assert!(now.is_some());
         residence.note(ONE, now);
         let mut back = ONE.to_vec();
@@ -145,8 +141,7 @@ mod tests {
 
     #[test]
     fn what_a_client_says_of_a_message_is_not_believed() {
-        let now = Clock::read();
-        let (fresh, came) = ([ONE, &[0; TRAILER]].concat(), Some((now.now_ns, now)));
+        let (fresh, came) = ([ONE, &[0; TRAILER]].concat(), Some(7));
         assert!(arrived(&fresh, came, false).is_some());
         assert_eq!(arrived(&fresh, came, true), None, "it may have waited");
         for trailer in [NOT_STATED, mqtick_broker::residence::chained(1 << 40)] {
@@ -157,7 +152,7 @@ mod tests {
     #[test]
     fn of_two_that_look_the_same_nothing_is_stated() {
         let mut residence = Residence::new(vec!["time/#".into()], true);
-        let now = some(Clock::read());
+        let now = some();
         residence.note(ONE, now);
         residence.note(ONE, now);
         assert_eq!(residence.find(ONE), None);
@@ -166,7 +161,7 @@ mod tests {
     #[test]
     fn however_many_come_those_in_the_broker_take_no_more_room() {
         let mut residence = Residence::new(vec!["time/#".into()], true);
-        let now = some(Clock::read());
+        let now = some();
         let payload = |number: usize| [&number.to_be_bytes()[..], &[0; TRAILER]].concat();
         for number in 0..3 * MOST {
             residence.note(&payload(number), now);
@@ -185,7 +180,7 @@ mod tests {
                 payload: ONE.into(),
                 ..Message::default()
             };
-            set_aside(&mut message, &residence, some(Clock::read()));
+            set_aside(&mut message, &residence, some());
             assert_eq!(message.payload != ONE, is_changed);
             assert_eq!(message.arrived.is_some(), is_changed);
         }

@@ -1,11 +1,14 @@
 //! What the node says of itself: to people, to programs, to Prometheus, and once a second.
 
 use crate::manager::{Counts, Manager};
+use crate::neighbours::Dial;
 use crate::node::Counters;
 use crate::topology::{NodeId, State};
 use mqtick_accelerate::status::quoted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// All that is counted, by name, with what it means.
 #[must_use]
@@ -146,6 +149,7 @@ pub fn gauges(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
     let waiting: usize = manager.lanes.iter().map(|(lane, _)| lane.waiting()).sum();
     let links = manager.wires.values().filter(|wires| wires.is_up).count();
     let queued: usize = manager.wires.values().map(|wires| wires.waiting()).sum();
+    let away = dials_away(manager).count();
     let (subscriptions, different) = manager.site.sessions.sizes();
     let node = &manager.site.node;
     let all = [
@@ -165,6 +169,11 @@ pub fn gauges(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
             waiting,
         ),
         ("neighbours", "Neighbours that are connected.", links),
+        (
+            "neighbours_away",
+            "Neighbours that this node connects to, and does not reach.",
+            away,
+        ),
         (
             "neighbours_waiting",
             "Messages that wait for neighbours.",
@@ -206,7 +215,7 @@ pub fn text(manager: &Manager) -> String {
     // To a String nothing fails.
     let _ = writeln!(
         out,
-        "node {} ({} flooding)",
+        "node {} ({} flooding, version {VERSION})",
         settings.name,
         settings.algorithm.name().trim_end_matches('s')
     );
@@ -222,8 +231,12 @@ pub fn text(manager: &Manager) -> String {
             one.state()
         );
     }
-    for (name, _, value) in gauges(manager).into_iter().chain(counts(manager)) {
-        let _ = writeln!(out, "{name:25}{value:>12}");
+    for name in &manager.removed {
+        let _ = writeln!(out, "removed {name}: turned away until the next `add`");
+    }
+    let counted = counts(manager).into_iter().filter(|(.., value)| *value > 0);
+    for (name, help, value) in gauges(manager).into_iter().chain(counted) {
+        let _ = writeln!(out, "{name:24} {value:>12}  {help}");
     }
     text
 }
@@ -255,6 +268,14 @@ impl Line {
     }
 }
 
+fn dials_away(manager: &Manager) -> impl Iterator<Item = &Dial> {
+    let is_there = |link: &u64| manager.wires.get(link).is_some_and(|wires| wires.is_up);
+    manager
+        .dials
+        .iter()
+        .filter(move |dial| !dial.link.as_ref().is_some_and(is_there))
+}
+
 fn neighbours(manager: &Manager) -> Vec<Line> {
     let node = &manager.site.node;
     let linked = manager.wires.iter().filter(|(_, wires)| wires.is_up);
@@ -275,12 +296,7 @@ fn neighbours(manager: &Manager) -> Vec<Line> {
             said: String::new(),
         })
         .collect();
-    let is_there = |link: &u64| manager.wires.get(link).is_some_and(|wires| wires.is_up);
-    let away = manager
-        .dials
-        .iter()
-        .filter(|dial| !dial.link.as_ref().is_some_and(is_there));
-    all.extend(away.map(|dial| Line {
+    all.extend(dials_away(manager).map(|dial| Line {
         name: "?".into(),
         place: dial.address.to_string(),
         is_up: false,
@@ -325,7 +341,7 @@ pub fn json(manager: &Manager) -> String {
     let neighbours: Vec<_> = neighbours.collect();
     let up = manager.lanes.iter().all(|(lane, _)| lane.is_up());
     format!(
-        "{{\"name\": {}, \"algorithm\": {}, \"broker\": {}, \"broker_connected\": {up}, \
+        "{{\"name\": {}, \"version\": \"{VERSION}\", \"algorithm\": {}, \"broker\": {}, \"broker_connected\": {up}, \
          \"retained_known\": {}, \"now\": {}, \"counts\": {}, \"neighbours\": [{}]}}\n",
         quoted(&manager.settings.name),
         quoted(manager.settings.algorithm.name()),
@@ -443,7 +459,10 @@ pub fn topology_json(manager: &Manager) -> String {
 /// Prometheus' text exposition format 0.0.4.
 #[must_use]
 pub fn metrics(manager: &Manager) -> String {
-    let mut page = String::new();
+    let mut page = format!(
+        "# HELP mqtick_join_info What runs.\n# TYPE mqtick_join_info gauge\n\
+         mqtick_join_info{{version=\"{VERSION}\"}} 1\n"
+    );
     let gauges = gauges(manager).into_iter().map(|one| (one, "gauge", ""));
     let counts = counts(manager)
         .into_iter()
@@ -482,7 +501,7 @@ pub fn line(manager: &Manager, before: &mut BTreeMap<&'static str, u64>) -> Opti
     let lost: u64 = lost.into_iter().map(grown).sum();
     let line = flows.into_iter().any(|name| grown(name) > 0).then(|| {
         format!(
-            "{} from clients, {} to clients, {} to other sites, {} from there, {lost} dropped",
+            "messages: {} from clients, {} to clients, {} to other sites, {} from there, {lost} dropped",
             grown("client_messages_received"),
             grown("client_messages_sent"),
             grown("messages_began"),

@@ -8,9 +8,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use crate::scenario_run::TOLD;
 use crate::stamps::now_ns;
 use crate::stop::Stop;
 use crate::tally::{Apart, Tally};
+use crate::tls::Pem;
 use crate::{Failure, Outcome};
 
 /// What both ends have to have in common.
@@ -47,6 +48,8 @@ pub struct Task {
     pub v5: bool,
     /// Name and password.
     pub login: Option<(String, Vec<u8>)>,
+    /// Whom to believe and what to show.
+    pub pem: Pem,
     /// What topics begin with.
     pub prefix: String,
     /// How long an answer may take, in s.
@@ -176,6 +179,7 @@ fn work(stop: &Stop, lines: &Receiver<String>) -> Outcome<()> {
     };
     let options = Options {
         broker: task.broker,
+        pem: task.pem,
         version: if task.v5 { Version::V5 } else { Version::V3 },
         prefix: Some(task.prefix),
         patience: Duration::try_from_secs_f64(task.patience_s).unwrap_or(Duration::from_secs(5)),
@@ -195,10 +199,7 @@ fn work(stop: &Stop, lines: &Receiver<String>) -> Outcome<()> {
             Err(Failure::Stopped) => break,
             other => other?,
         };
-        let watch = match how.times {
-            true => Some((Watch::start(), reading(&machine.clock))),
-            false => None,
-        };
+        let before = how.times.then(|| (Look::take(), reading(&machine.clock)));
         say(&Said::Ready)?;
         let at: u64 = hear(stop, lines)?;
         let now = now_ns();
@@ -210,13 +211,19 @@ fn work(stop: &Stop, lines: &Receiver<String>) -> Outcome<()> {
             } else {
                 now + LEAD_NS
             },
+            looks: before.iter().map(|(look, _)| *look).collect(),
             ..Apart::default()
         });
         engine.trial(stop, &scenario, how.scale, how.patience(), &mut tally)?;
         stop.check()?;
-        let clock = watch.map(|(watch, before)| {
-            known(before, reading(&machine.clock), &watch.stop())
-                .map_err(|why| Failure::Failed(format!("{why}.")))
+        let mut looks = tally
+            .apart
+            .as_ref()
+            .map_or(Vec::new(), |one| one.looks.clone());
+        let clock = before.map(|(_, before)| {
+            let after = reading(&machine.clock);
+            looks.push(Look::take());
+            known(before, after, &looks).map_err(|why| Failure::Failed(format!("{why}.")))
         });
         say(&Said::Done(Box::new(part(
             &engine,
@@ -351,33 +358,4 @@ fn listen(asker: Arc<AtomicBool>) -> Receiver<String> {
         std::process::exit(1);
     });
     receiver
-}
-
-/// Looks at the clock now and then, in a thread of its own.
-struct Watch {
-    looks: Arc<Mutex<Vec<Look>>>,
-}
-
-impl Watch {
-    fn start() -> Self {
-        let looks = Arc::new(Mutex::new(vec![Look::take()]));
-        let theirs = Arc::downgrade(&looks);
-        thread::spawn(move || {
-            while let Some(looks) = theirs.upgrade() {
-                looks
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(Look::take());
-                drop(looks);
-                thread::sleep(Duration::from_millis(20));
-            }
-        });
-        Self { looks }
-    }
-
-    fn stop(self) -> Vec<Look> {
-        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        looks.push(Look::take());
-        std::mem::take(&mut looks)
-    }
 }

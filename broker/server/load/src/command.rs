@@ -23,12 +23,15 @@ pub enum Command {
     Agent,
 }
 
-const COMMON: [&str; 8] = [
+const COMMON: [&str; 11] = [
     "broker",
     "broker-pid",
     "mqtt",
     "username",
     "password-file",
+    "ca-file",
+    "certificate-file",
+    "certificate-key-file",
     "prefix",
     "patience",
     "json",

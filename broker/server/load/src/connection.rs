@@ -1,38 +1,27 @@
 //! Connections to a broker: opened, accepted, subscribed; each step says clearly what went wrong.
 
-use mqtick_sn::{Code, Message};
 use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, connect, send, setsockopt,
-    socket, sockopt,
-};
-use nix::sys::time::{TimeVal, TimeValLike};
+use nix::sys::socket::{MsgFlags, recv, send};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use mqtick_packet::{
-    AckKind, ConnectOut, Packet, Property, Publish, Qos, Version, connect as connect_packet,
+    AckKind, ConnectOut, Packet, Property, Qos, Version, connect as connect_packet,
     disconnect as disconnect_packet, subscribe as subscribe_packet,
 };
 
-use crate::{Failure, Outcome, sensor, system, wire};
+use crate::dial::dial;
+use crate::tls::{Pem, Security, Tls};
+use crate::values::{address, broker_of, tls_host};
+use crate::{Failure, Outcome, sensor, wire};
 
 /// Seconds after which a broker may drop us: longer than a run, as we send no PINGREQ.
 const KEEP_ALIVE_S: u16 = 3600;
 
 /// Seconds for which a broker keeps a session that we could not end (MQTT 5).
 const KEPT_S: u32 = 3600;
-
-/// Connections that come from one loopback address, below the kernel's range of ports for it.
-const FROM_ONE_ADDRESS: usize = 20_000;
-
-/// The same over UDP, where an address has a share of a broker's leases.
-const LEASES_OF_ONE_ADDRESS: usize = 1000;
-
-/// Octets that may wait in a socket of datagrams, where we are root.
-const ROOM: usize = 8 << 20;
 
 /// A broker, and how to talk to it.
 #[derive(Debug, Clone)]
@@ -43,6 +32,10 @@ pub struct Target {
     pub address: SocketAddr,
     /// Which MQTT to speak.
     pub version: Version,
+    /// Whom to believe and what to show where TLS is spoken.
+    pub pem: Pem,
+    /// How TLS is spoken here, where it is.
+    pub security: Option<Security>,
     /// The user's name and password, where the broker asks for them.
     pub login: Option<(String, Vec<u8>)>,
     /// How long an answer may take.
@@ -58,6 +51,20 @@ pub struct Target {
 }
 
 impl Target {
+    /// Returns the same at another broker.
+    ///
+    /// # Errors
+    /// Where its name has no address, or TLS cannot be spoken with it.
+    pub fn at(&self, broker: &str) -> Outcome<Self> {
+        let broker = broker_of(broker)?;
+        let security = tls_host(&broker).map(|host| Security::new(&self.pem, host));
+        Ok(Self {
+            address: address(&broker)?,
+            security: security.transpose()?,
+            ..self.clone()
+        })
+    }
+
     /// Whether each packet is a datagram of its own.
     #[must_use]
     pub fn is_datagrams(&self) -> bool {
@@ -70,6 +77,8 @@ impl Target {
 pub struct Connection {
     /// The socket; over UDP, too: reading and writing are the same system calls.
     pub stream: TcpStream,
+    /// What encrypts it, if anything does.
+    pub tls: Option<Box<Tls>>,
     /// Octets that came and are no whole packet yet.
     pub rest: Vec<u8>,
     /// How many QoS 1 messages the broker takes before it has answered one.
@@ -80,7 +89,7 @@ pub struct Connection {
     pub sn: Option<u16>,
     /// Whether each packet is a datagram of its own.
     pub is_datagrams: bool,
-    name: String,
+    pub(crate) name: String,
     patience: Duration,
     /// Which session the broker keeps, and where.
     kept: Option<(Target, String)>,
@@ -108,6 +117,7 @@ impl Connection {
         let stream = dial(target, place)?;
         let mut connection = Self {
             stream,
+            tls: None,
             rest: Vec::new(),
             receive_maximum: u16::MAX,
             version: target.version,
@@ -117,15 +127,13 @@ impl Connection {
             patience: target.patience,
             kept: None,
         };
+        if let Some(security) = &target.security {
+            connection.encrypt(security)?;
+        }
         let expiry = [Property::SessionExpiry(KEPT_S)];
         let id = format!("{}-{name}", target.prefix);
         if target.sn {
-            let code =
-                connection.ask_sensor(&sensor::connect(&id), "CONNACK", |one| match one {
-                    Message::Connack(code) => Some(*code),
-                    _ => None,
-                })?;
-            connection.accepted("the connection", code)?;
+            connection.connect_sensor(&id)?;
             return Ok(connection);
         }
         let mut octets = Vec::new();
@@ -150,11 +158,7 @@ impl Connection {
             _ => None,
         })?;
         if code != 0 {
-            return Err(Failure::Failed(format!(
-                "{}: the broker refused the connection with reason {code:#04x}{}.",
-                connection.name,
-                meaning(code)
-            )));
+            return Err(connection.refused("refused the connection", code));
         }
         connection.receive_maximum = maximum;
         connection.kept = kept.then(|| (target.clone(), name.to_owned()));
@@ -167,13 +171,7 @@ impl Connection {
     /// As [`Connection::open`]; also where the broker grants another QoS.
     pub fn subscribe(&mut self, filter: &str, qos: Qos) -> Outcome<()> {
         if self.sn.is_some() {
-            let ask = sensor::subscribe(filter);
-            let (id, code) = self.ask_sensor(&ask, "SUBACK", |one| match one {
-                Message::Suback { topic_id, code, .. } => Some((*topic_id, *code)),
-                _ => None,
-            })?;
-            self.sn = Some(id);
-            return self.accepted("the subscription", code);
+            return self.subscribe_sensor(filter);
         }
         let mut octets = Vec::new();
         subscribe_packet(&mut octets, self.version, 1, &[(filter, qos)]);
@@ -184,86 +182,8 @@ impl Connection {
         if code == qos as u8 {
             return Ok(());
         }
-        Err(Failure::Failed(format!(
-            "{}: the broker answered the subscription to {filter} at QoS {} with {code:#04x}{}.",
-            self.name,
-            qos as u8,
-            meaning(code)
-        )))
-    }
-
-    /// Asks a broker of MQTT-SN for the id of a topic.
-    ///
-    /// # Errors
-    /// As [`Connection::open`].
-    pub fn register(&mut self, topic: &str) -> Outcome<u16> {
-        let ask = sensor::register(topic);
-        let (id, code) = self.ask_sensor(&ask, "REGACK", |one| match one {
-            Message::Regack { topic_id, code, .. } => Some((*topic_id, *code)),
-            _ => None,
-        })?;
-        self.sn = Some(id);
-        self.accepted("the topic", code)?;
-        Ok(id)
-    }
-
-    /// Answers what a broker of MQTT-SN asks in the midst of a measurement.
-    ///
-    /// # Errors
-    /// Where something else came.
-    pub fn answer(&self, datagram: &[u8]) -> Outcome<()> {
-        let message = sensor::message(datagram).map_err(|error| self.named(error))?;
-        let answer = sensor::answer(&message).ok_or_else(|| self.surprised(&message))?;
-        match send(
-            self.stream.as_raw_fd(),
-            &sensor::octets(&answer),
-            MsgFlags::MSG_NOSIGNAL,
-        ) {
-            Ok(_) => Ok(()),
-            Err(errno) => Err(self.lost(Some(errno))),
-        }
-    }
-
-    fn surprised(&self, message: &Message<'_>) -> Failure {
-        Failure::Failed(format!(
-            "{}: {message:?} came during the measurement.",
-            self.name
-        ))
-    }
-
-    fn accepted(&self, what: &str, code: Code) -> Outcome<()> {
-        match code {
-            Code::ACCEPTED => Ok(()),
-            Code(code) => Err(Failure::Failed(format!(
-                "{}: the broker refused {what} with code {code}.",
-                self.name
-            ))),
-        }
-    }
-
-    /// Sends a request of MQTT-SN and returns what `take` finds in the answer.
-    fn ask_sensor<T>(
-        &mut self,
-        message: &Message<'_>,
-        wanted: &str,
-        take: impl Fn(&Message<'_>) -> Option<T>,
-    ) -> Outcome<T> {
-        self.stream
-            .write_all(&sensor::octets(message))
-            .map_err(|error| self.broken(wanted, &error))?;
-        let mut piece = [0; 2048];
-        loop {
-            let count = self
-                .stream
-                .read(&mut piece)
-                .map_err(|error| self.broken(wanted, &error))?;
-            let datagram = piece.get(..count).unwrap_or_default();
-            let came = sensor::message(datagram).map_err(|error| self.named(error))?;
-            match take(&came) {
-                Some(found) => return Ok(found),
-                None => self.answer(datagram)?,
-            }
-        }
+        let did = format!("answered the subscription to {filter} at QoS {}", qos as u8);
+        Err(self.refused(&did, code))
     }
 
     /// Makes the socket one that never waits.
@@ -273,54 +193,6 @@ impl Connection {
     pub fn unblock(&self) -> Outcome<()> {
         let refused = |error| Failure::Failed(format!("{}: {error}.", self.name));
         self.stream.set_nonblocking(true).map_err(refused)
-    }
-
-    /// Makes the failure of a connection that the broker ended while it was needed.
-    #[must_use]
-    pub fn lost(&self, error: Option<Errno>) -> Failure {
-        let why = match error {
-            None | Some(Errno::ECONNRESET | Errno::EPIPE) => {
-                "the broker closed the connection".to_owned()
-            }
-            Some(errno) => format!("the connection broke: {}", errno.desc()),
-        };
-        Failure::Failed(format!("{}: {why} during the measurement.", self.name))
-    }
-
-    /// Makes the failure of a packet that nobody may send here.
-    #[must_use]
-    pub fn unexpected(&self, packet: &Packet<'_>) -> Failure {
-        Failure::Failed(match packet {
-            Packet::Disconnect(one) => format!(
-                "{}: the broker disconnected with reason {:#04x}{}.",
-                self.name,
-                one.reason,
-                meaning(one.reason)
-            ),
-            other => format!("{}: {other:?} came during the measurement.", self.name),
-        })
-    }
-
-    /// Makes the failure of a message that we did not send.
-    #[must_use]
-    pub fn stranger(&self, message: &Publish<'_>) -> Failure {
-        let octets = message.payload.len();
-        let topic = message.topic;
-        let text = format!(
-            "{}: {octets} octets that we never sent came on {topic}.",
-            self.name
-        );
-        Failure::Failed(text)
-    }
-
-    /// Makes the failure of a message that the broker does not take.
-    #[must_use]
-    pub fn refused(&self, reason: u8) -> Failure {
-        Failure::Failed(format!(
-            "{}: the broker refused a message with reason {reason:#04x}{}.",
-            self.name,
-            meaning(reason)
-        ))
     }
 
     /// Takes the PUBACKs out of what has come; returns how many there were.
@@ -337,7 +209,7 @@ impl Connection {
                 // 0x10: nobody has subscribed. It will be counted as lost.
                 Packet::Ack(one) if one.kind == AckKind::Puback && one.reason < 0x80 => count += 1,
                 Packet::Ack(one) if one.kind == AckKind::Puback => {
-                    return Err(self.refused(one.reason));
+                    return Err(self.refused("refused a message", one.reason));
                 }
                 other => return Err(self.unexpected(&other)),
             }
@@ -347,15 +219,6 @@ impl Connection {
         Ok(count)
     }
 
-    /// Puts the connection's name before a failure.
-    #[must_use]
-    pub fn named(&self, failure: Failure) -> Failure {
-        match failure {
-            Failure::Failed(text) => Failure::Failed(format!("{}: {text}", self.name)),
-            other => other,
-        }
-    }
-
     /// Sends a request and returns what `take` finds in the answer.
     fn ask<T>(
         &mut self,
@@ -363,10 +226,7 @@ impl Connection {
         wanted: &str,
         take: impl FnOnce(&Packet<'_>) -> Option<T>,
     ) -> Outcome<T> {
-        self.stream
-            .write_all(octets)
-            .map_err(|error| self.broken(wanted, &error))?;
-        let mut piece = [0; 4096];
+        self.put(octets, wanted)?;
         let asked = Instant::now();
         loop {
             let found =
@@ -375,9 +235,8 @@ impl Connection {
                 if matches!(&packet, Packet::Publish(one) if one.topic == "$proof") {
                     // Over UDP: what came shows that we are there; nothing else was kept.
                     let proof: Vec<u8> = self.rest.drain(..length).collect();
-                    let sent = self.stream.write_all(&proof);
-                    sent.and_then(|()| self.stream.write_all(octets))
-                        .map_err(|error| self.broken(wanted, &error))?;
+                    self.put(&proof, wanted)?;
+                    self.put(octets, wanted)?;
                     continue;
                 }
                 let answer = take(&packet).ok_or_else(|| {
@@ -393,28 +252,106 @@ impl Connection {
             if asked.elapsed() > self.patience {
                 return Err(self.broken(wanted, &ErrorKind::TimedOut.into()));
             }
-            match self.stream.read(&mut piece) {
-                Ok(0) => {
-                    return Err(Failure::Failed(format!(
-                        "{}: the broker closed the connection instead of sending {wanted}.",
-                        self.name
-                    )));
-                }
-                Ok(count) => self.rest.extend(piece.iter().take(count)),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.broken(wanted, &error)),
-            }
+            self.get(wanted)?;
         }
     }
 
-    fn broken(&self, wanted: &str, error: &std::io::Error) -> Failure {
-        let text = match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                "the broker did not send it in time".to_owned()
+    /// Does the handshake of TLS.
+    fn encrypt(&mut self, security: &Security) -> Outcome<()> {
+        let (wanted, begun) = ("the TLS handshake", Instant::now());
+        self.tls = Some(Box::new(Tls::new(security)?));
+        self.put(&[], wanted)?;
+        while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
+            if begun.elapsed() > self.patience {
+                return Err(self.broken(wanted, &ErrorKind::TimedOut.into()));
             }
-            _ => format!("the connection broke ({error})"),
+            self.get(wanted)?;
+            self.put(&[], wanted)?;
+        }
+        Ok(())
+    }
+
+    /// Writes all, and waits for it.
+    fn put(&mut self, octets: &[u8], wanted: &str) -> Outcome<()> {
+        let written = match &mut self.tls {
+            None => self.stream.write_all(octets),
+            Some(tls) => {
+                if !octets.is_empty() {
+                    tls.seal(octets);
+                }
+                self.stream.write_all(&std::mem::take(&mut tls.wire))
+            }
         };
-        Failure::Failed(format!("{}: waiting for {wanted}: {text}.", self.name))
+        written.map_err(|error| self.broken(wanted, &error))
+    }
+
+    /// Waits for octets.
+    fn get(&mut self, wanted: &str) -> Outcome<()> {
+        let mut piece = [0; 4096];
+        match self.stream.read(&mut piece) {
+            Ok(0) => Err(Failure::Failed(format!(
+                "{}: the broker closed the connection instead of sending {wanted}{}.",
+                self.name,
+                self.hint()
+            ))),
+            Ok(count) => self.came(piece.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(self.broken(wanted, &error)),
+        }
+    }
+
+    /// Adds what came through the socket to [`Connection::rest`].
+    ///
+    /// # Errors
+    /// Where it is no TLS, but should be.
+    pub fn came(&mut self, octets: &[u8]) -> Outcome<()> {
+        let Some(tls) = &mut self.tls else {
+            self.rest.extend_from_slice(octets);
+            return Ok(());
+        };
+        tls.open(octets, &mut self.rest).map_err(|why| {
+            let _ = self.stream.write_all(&tls.wire); // an alert
+            Failure::Failed(format!("{}: the broker's TLS: {why}.", self.name))
+        })
+    }
+
+    /// Reads what the socket has, without waiting, into a piece of memory.
+    ///
+    /// # Errors
+    /// Where the broker closed.
+    pub fn receive(&self, piece: &mut [u8]) -> Outcome<usize> {
+        match recv(self.stream.as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => Err(self.lost(None)),
+            Ok(count) => Ok(count),
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
+            Err(errno) => Err(self.lost(Some(errno))),
+        }
+    }
+
+    /// Sends octets as far as the socket takes them, without waiting; returns how many are its or
+    /// TLS's now.
+    ///
+    /// # Errors
+    /// Where the broker closed.
+    pub fn send(&mut self, octets: &[u8]) -> Outcome<usize> {
+        let fd = self.stream.as_raw_fd();
+        let write = |octets: &[u8]| match send(fd, octets, MsgFlags::MSG_NOSIGNAL) {
+            Ok(count) => Ok(count),
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
+            Err(errno) => Err(errno),
+        };
+        let sent = match &mut self.tls {
+            None if octets.is_empty() => Ok(0),
+            None => write(octets),
+            Some(tls) => tls.send(octets, write),
+        };
+        sent.map_err(|errno| self.lost(Some(errno)))
+    }
+
+    /// Whether the socket has taken all that TLS has made.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.wire.is_empty())
     }
 }
 
@@ -426,79 +363,14 @@ impl Drop for Connection {
             Some(_) => octets = sensor::octets(&sensor::disconnect()),
             None => disconnect_packet(&mut octets, self.version, 0),
         }
-        let _ = self.stream.write(&octets);
+        let _ = self.send(&octets);
+        if let Some(tls) = &mut self.tls {
+            tls.close();
+        }
+        let _ = self.send(&[]);
         if let Some((target, name)) = self.kept.take() {
             // A clean session ends the old one ([MQTT-3.1.2-4]).
             let _ = Self::open(&target, &name, 0);
         }
-    }
-}
-
-/// Says what the reason codes mean that a load meets.
-fn meaning(code: u8) -> &'static str {
-    match code {
-        0x84 => " (this MQTT version is not spoken: see --mqtt)",
-        0x86 | 0x8c => " (wrong user name or password: see --username, --password-file)",
-        0x87 => " (not authorised: see --username, --password-file, and the broker's access list)",
-        0x88 | 0x89 | 0x97 | 0x9f => " (the broker is at a limit of its own)",
-        _ => "",
-    }
-}
-
-/// Opens the socket: without delay, with limits in time, from an address that has ports left.
-fn dial(target: &Target, place: usize) -> Outcome<TcpStream> {
-    let address = target.address;
-    let family = if address.is_ipv4() {
-        AddressFamily::Inet
-    } else {
-        AddressFamily::Inet6
-    };
-    let is_datagram = target.is_datagrams();
-    let kind = if is_datagram {
-        SockType::Datagram
-    } else {
-        SockType::Stream
-    };
-    let fd = socket(family, kind, SockFlag::SOCK_CLOEXEC, None)
-        .map_err(system("a socket cannot be opened"))?;
-    let microseconds = target.patience.as_micros() as i64;
-    let limit = TimeVal::microseconds(microseconds);
-    setsockopt(&fd, sockopt::SendTimeout, &limit)
-        .and_then(|()| setsockopt(&fd, sockopt::ReceiveTimeout, &limit))
-        .and_then(|()| match is_datagram {
-            true => Ok(()),
-            false => setsockopt(&fd, sockopt::TcpNoDelay, &true),
-        })
-        .map_err(system("a socket cannot be set up"))?;
-    if is_datagram {
-        // For what comes while a generator that has to be on time does not read.
-        let _ = setsockopt(&fd, sockopt::RcvBufForce, &ROOM);
-    }
-    let group = match is_datagram {
-        true => place / LEASES_OF_ONE_ADDRESS,
-        false => place / FROM_ONE_ADDRESS,
-    };
-    if group > 0 && matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback()) {
-        let source = Ipv4Addr::new(127, 0, 0, (group + 1).min(254) as u8);
-        let source = SockaddrStorage::from(SocketAddr::from((source, 0)));
-        setsockopt(&fd, sockopt::IpBindAddressNoPort, &true)
-            .and_then(|()| bind(fd.as_raw_fd(), &source))
-            .map_err(system(
-                "a socket cannot be bound to another loopback address",
-            ))?;
-    }
-    let failed = |why: &str| Failure::Failed(format!("{address}: {why}"));
-    match connect(fd.as_raw_fd(), &SockaddrStorage::from(address)) {
-        Ok(()) => Ok(TcpStream::from(fd)),
-        Err(Errno::ECONNREFUSED) => Err(failed(
-            "the connection was refused: does a broker listen there?",
-        )),
-        Err(Errno::EINPROGRESS | Errno::EAGAIN | Errno::ETIMEDOUT) => {
-            Err(failed("the connection was not answered in time."))
-        }
-        Err(Errno::EADDRNOTAVAIL) => Err(failed(
-            "no local port is left for another connection (net.ipv4.ip_local_port_range).",
-        )),
-        Err(errno) => Err(failed(&format!("it cannot be reached: {}.", errno.desc()))),
     }
 }

@@ -6,7 +6,8 @@ use crate::connection::Target;
 use crate::floor::FloorProcess;
 use crate::options::Options;
 use crate::process::{Process, Used, own_ns};
-use crate::report::{Name, Report};
+use crate::report::{Report, names};
+use crate::scenario::{Kind, Scenario};
 use crate::stop::Stop;
 use crate::{Outcome, limits};
 
@@ -41,6 +42,17 @@ impl Run<'_> {
         self.report
             .note(format!("descriptors: this process may open {limit}."));
         Ok(())
+    }
+
+    /// Says what stamps mean over TLS, where it is spoken and something is stamped.
+    pub fn tell_tls(&mut self, target: &Target, scenario: &Scenario) {
+        let is_stamped = scenario.group.iter().any(|one| one.kind == Kind::Latency);
+        if target.security.is_some() && is_stamped {
+            let text = "stamps over TLS: those of the record that carries a message, when its last \
+                        octet left or came. What the broker takes to decrypt and encrypt is in the \
+                        latency; what mqtick-load takes is not.";
+            self.report.note(text.to_owned());
+        }
     }
 
     /// Adds what a block has cost a contestant and us. `copies`: messages delivered in it.
@@ -80,51 +92,21 @@ impl Run<'_> {
     }
 }
 
-/// Processor time of a contestant for each message delivered.
-pub const COST: Name = Name {
-    key: "cost_ns",
-    text: "processor time a message delivered",
-    unit: "ns",
-};
-const SYSTEM: Name = Name {
-    key: "cost_system_ns",
-    text: "of it in the kernel",
-    unit: "ns",
-};
-const OWN_COST: Name = Name {
-    key: "own_cost_ns",
-    text: "the generator's own, a message delivered",
-    unit: "ns",
-};
-const MEMORY: Name = Name {
-    key: "pss_kib",
-    text: "memory (PSS) at the end",
-    unit: "KiB",
-};
-/// Messages or copies that never came.
-pub const LOST: Name = Name {
-    key: "lost",
-    text: "lost",
-    unit: "messages",
-};
-/// The same, those of the warm-up too.
-pub const LOST_IN_ALL: Name = Name {
-    key: "lost_in_all",
-    text: "lost, warm-up included",
-    unit: "messages",
-};
-/// Copies that came twice.
-pub const DUPLICATES: Name = Name {
-    key: "duplicates",
-    text: "duplicates",
-    unit: "messages",
-};
-/// Copies that came after a later one.
-pub const DISORDER: Name = Name {
-    key: "disorder",
-    text: "out of order",
-    unit: "messages",
-};
+names! {
+    /// Processor time of a contestant for each message delivered.
+    pub COST "cost_ns" "processor time a message delivered" "ns";
+    SYSTEM "cost_system_ns" "of it in the kernel" "ns";
+    OWN_COST "own_cost_ns" "the generator's own, a message delivered" "ns";
+    MEMORY "pss_kib" "memory (PSS) at the end" "KiB";
+    /// Messages or copies that never came.
+    pub LOST "lost" "lost" "messages";
+    /// The same, those of the warm-up too.
+    pub LOST_IN_ALL "lost_in_all" "lost, warm-up included" "messages";
+    /// Copies that came twice.
+    pub DUPLICATES "duplicates" "duplicates" "messages";
+    /// Copies that came after a later one.
+    pub DISORDER "disorder" "out of order" "messages";
+}
 
 /// A processor meter: what a contestant and we use from now on.
 #[derive(Debug)]
@@ -199,6 +181,7 @@ pub fn contestants(options: &Options) -> Outcome<(Vec<Contestant>, Option<FloorP
         let target = Target {
             who: "floor",
             address: floor.address,
+            security: None,
             login: None,
             udp: options.udp || options.sn,
             sn: false,

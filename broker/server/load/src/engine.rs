@@ -13,7 +13,6 @@ use crate::scenario::{Group, Kind, Scenario};
 use crate::sender::{Sender, Sent};
 use crate::sequence::Sequence;
 use crate::stamps::{Reader, enable};
-use crate::values::{address, broker_of};
 use crate::wire::Template;
 use crate::{Outcome, system};
 
@@ -69,6 +68,7 @@ impl Engine {
     pub fn open(run: &mut Run<'_>, who: &Contestant, scenario: &Scenario) -> Outcome<Self> {
         let target = &who.target;
         run.descriptors(scenario.clients())?;
+        run.tell_tls(target, scenario);
         let _ = set_timerslack(1);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system("epoll"))?;
         let windows = scenario.group.iter().filter(|one| one.window > 0);
@@ -140,7 +140,14 @@ impl Engine {
             connection.subscribe(&filter, wanted)?;
             let template = match target.sn {
                 true => Template::of_sensor(topic, 0, group.payload)?,
-                false => Template::new(target.version, topic, qos.min(wanted), group.payload, 0)?,
+                false => Template::new(
+                    target.version,
+                    topic,
+                    qos.min(wanted),
+                    group.payload,
+                    0,
+                    false,
+                )?,
             };
             if latency {
                 self.stamped = self.stamped && enable(&connection.stream);
@@ -182,7 +189,7 @@ impl Engine {
             let mut connection = Connection::open(target, &name, place(self))?;
             let template = match target.sn {
                 true => Template::of_sensor(topic, connection.register(topic)?, group.payload)?,
-                false => Template::new_retained(
+                false => Template::new(
                     target.version,
                     topic,
                     qos,
@@ -277,12 +284,5 @@ fn targets(target: &Target, brokers: &[String]) -> Outcome<Vec<Target>> {
     if brokers.is_empty() {
         return Ok(vec![target.clone()]);
     }
-    let named = |broker: &String| {
-        let address = address(&broker_of(broker)?)?;
-        Ok(Target {
-            address,
-            ..target.clone()
-        })
-    };
-    brokers.iter().map(named).collect()
+    brokers.iter().map(|broker| target.at(broker)).collect()
 }

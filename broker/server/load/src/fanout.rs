@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use crate::contest::{COST, Run};
 use crate::engine::Engine;
 use crate::places::Places;
-use crate::report::{Name, Spread};
+use crate::report::{Name, Spread, names};
 use crate::scenario::{Group, Kind, Scenario};
 use crate::scenario_run::{DELAY, LATE, SKEW, percentiles, tell_percentiles};
 use crate::sender::Sent;
@@ -14,16 +14,11 @@ use crate::{Outcome, blocks};
 
 const FIRST: [Name; 5] = percentiles!("first", "publish to first copy");
 const SENT: [Name; 5] = percentiles!("sent", "send() to first copy");
-const MEAN: Name = Name {
-    key: "sent_mean_us",
-    text: "send() to first copy, mean",
-    unit: "us",
-};
-const RATE: Name = Name {
-    key: "burst_rate",
-    text: "messages, from a burst's first send() to its last copy",
-    unit: "1/s",
-};
+names! {
+    MEAN "sent_mean_us" "send() to first copy, mean" "us";
+    RATE "burst_rate" "messages, from a burst's first send() to its last copy" "1/s";
+}
+
 const WARM_UP_MESSAGES: usize = 20;
 /// Messages of a block at most of which the JSON has each one's delay and skew.
 const LISTED: usize = 10_000;

@@ -49,7 +49,8 @@ impl Fleet {
     ///
     /// # Errors
     /// Where one is not there, or is of another version.
-    pub fn open(run: &Run<'_>, target: &Target, scenario: &Scenario) -> Outcome<Self> {
+    pub fn open(run: &mut Run<'_>, target: &Target, scenario: &Scenario) -> Outcome<Self> {
+        run.tell_tls(target, scenario);
         let (sender, heard) = channel();
         let mut made = Self {
             all: Vec::new(),
@@ -84,6 +85,7 @@ impl Fleet {
                 broker: run.options.broker.clone(),
                 v5: target.version == mqtick_packet::Version::V5,
                 login: target.login.clone(),
+                pem: target.pem.clone(),
                 prefix: target.prefix.clone(),
                 patience_s: target.patience.as_secs_f64(),
             };

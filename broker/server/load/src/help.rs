@@ -2,9 +2,9 @@
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-mqtick-load: measure an MQTT broker over TCP, over UDP (broker/spec/mqtt-udp.md), or over MQTT-SN
+mqtick-load: measure an MQTT broker over TCP, TLS, UDP (broker/spec/mqtt-udp.md) or MQTT-SN
 
-  mqtick-load limit  mqtt://HOST[:PORT] [OPTION]...   how much the broker carries, and how surely
+  mqtick-load limit  mqtt[s]://HOST[:PORT] [OPTION]... how much the broker carries, and how surely
   mqtick-load run    FILE [OPTION]...   a scenario (.toml), or a mqttloader.conf, as it is
   mqtick-load pairs  [OPTION]...   1:1 topics: messages a second, processor time a message
   mqtick-load fanout [OPTION]...   one publisher: delay, first-to-last skew, processor time a copy
@@ -19,10 +19,12 @@ One thread, one epoll. Delays are by the kernel's receive stamps (SO_TIMESTAMPNS
 are on their way the generator sleeps, so that the broker's sends wake nobody.
 
 All but floor:
-  --broker HOST[:PORT]   where the broker listens (127.0.0.1:1883)
+  --broker HOST[:PORT]   where the broker listens (127.0.0.1:1883); mqtts://HOST[:PORT]: over TLS
   --broker-pid PID       its process: its processor time and memory are printed, too
   --mqtt 3.1.1|5         which MQTT to speak (3.1.1)
   --username NAME, --password-file FILE   log in
+  --ca-file FILE         who signed its certificate, PEM (whom the system believes)
+  --certificate-file FILE, --certificate-key-file FILE   show this certificate, PEM
   --prefix TOPIC         what topics begin with, of nobody else (mqtick-load-NUMBER)
   --patience SECONDS     how long an answer or a copy may take (5)
   --json                 print JSON instead of a table
@@ -71,6 +73,7 @@ floor:
 
 Examples:
   mqtick-load limit mqtt://localhost --page limit.html
+  mqtick-load limit mqtts://broker.lan --ca-file ca.pem --username u --password-file u.password
   mqtick-load run scenario.toml --broker localhost --json
   mqtick-load run mqttloader.conf --csv out.csv
   mqtick-load pairs --broker-pid $(pidof mosquitto) --floor

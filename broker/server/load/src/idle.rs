@@ -3,29 +3,16 @@
 use crate::connection::Connection;
 use crate::contest::Run;
 use crate::process::Process;
-use crate::report::Name;
+use crate::report::names;
 use crate::{Failure, Outcome};
 
-const RSS: Name = Name {
-    key: "rss_octets",
-    text: "resident memory a connection (RSS)",
-    unit: "octets",
-};
-const PSS: Name = Name {
-    key: "pss_octets",
-    text: "the same, shared pages by share (PSS)",
-    unit: "octets",
-};
-const ALL: Name = Name {
-    key: "pss_all_octets",
-    text: "PSS a connection, over all steps",
-    unit: "octets",
-};
-const BEFORE: Name = Name {
-    key: "pss_before_kib",
-    text: "PSS before the first connection",
-    unit: "KiB",
-};
+names! {
+    RSS "rss_octets" "resident memory a connection (RSS)" "octets";
+    PSS "pss_octets" "the same, shared pages by share (PSS)" "octets";
+    ALL "pss_all_octets" "PSS a connection, over all steps" "octets";
+    BEFORE "pss_before_kib" "PSS before the first connection" "KiB";
+}
+
 const STEPS: usize = 10;
 const NOTES: [&str; 2] = [
     "a broker that has had as many connections before uses their memory again: start it afresh.",

@@ -5,7 +5,7 @@ use crate::contest::{COST, Run};
 use crate::crew::Crew;
 use crate::options::Search;
 use crate::page::{self, Level, Page, Point};
-use crate::report::Name;
+use crate::report::names;
 use crate::scenario::{Kind, PUBLISHED, Scenario};
 use crate::search::{self, Limit};
 use crate::stamps::now_ns;
@@ -25,12 +25,6 @@ const LEVELS: [(&str, f64); 3] = [("at 50 %", 0.5), ("at 90 %", 0.9), ("at the l
 
 /// Trials whose rate is so near to the limit say what limited it.
 const NEAR: f64 = 1.5;
-
-macro_rules! names {
-    ($($constant:ident $key:literal $text:literal $unit:literal;)*) => {
-        $(const $constant: Name = Name { key: $key, text: $text, unit: $unit };)*
-    };
-}
 
 names! {
     INGRESS "limit_ingress" "limit of performance, ingress" "1/s";
@@ -264,5 +258,62 @@ fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Sh
             limit.at_an_end,
             limit.scales.len()
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use crate::report::Report;
+    use crate::stop::Stop;
+
+    /// What is told of trials: scale, whether it held, whether the load tool was at its end.
+    fn told(trials: &[(f64, bool, bool)], idle_share: f64) -> String {
+        let (options, stop) = (Options::default(), Stop::new().unwrap());
+        let mut report = Report::default();
+        let shown: Vec<Shown> = trials
+            .iter()
+            .map(|(scale, holds, is_ours)| Shown {
+                scale: *scale,
+                holds: *holds,
+                bottlenecks: is_ours
+                    .then(|| "mqtick-load used 99 %".to_owned())
+                    .into_iter()
+                    .collect(),
+                idle_share,
+                own_share: 0.99,
+            })
+            .collect();
+        let limit = Limit {
+            scale: 1.0,
+            uncertainty: 0.1,
+            below: 0.1,
+            scales: vec![1.0],
+            at_an_end: 0,
+        };
+        let mut run = Run {
+            options: &options,
+            stop: &stop,
+            report: &mut report,
+        };
+        let scenario = Scenario::parse(PUBLISHED).unwrap();
+        tell_limit(&mut run, &scenario, &limit, &shown);
+        report.json(true).to_string()
+    }
+
+    #[test]
+    fn whose_limit_it_was_is_said_by_the_trials_just_above_it() {
+        let ours = "THE LOAD TOOL, NOT THE BROKER, WAS THE LIMIT: mqtick-load used 99 %.";
+        assert!(told(&[(0.9, false, true), (0.8, false, true)], 0.5).contains(ours));
+        // Half of them, those that held, and those far above do not count.
+        let half = [(0.9, false, true), (0.8, false, false)];
+        let far = [(1.1, true, true), (0.9, false, false), (0.5, false, true)];
+        for trials in [&half[..], &far[..]] {
+            assert!(!told(trials, 0.5).contains("THE LOAD TOOL"), "{trials:?}");
+        }
+        let busy = "processors of this machine were all busy, 0.99 of them with the load tool";
+        assert!(told(&[(0.9, false, false)], 0.01).contains(busy));
+        assert!(!told(&[(0.9, false, false)], 0.5).contains(busy));
     }
 }

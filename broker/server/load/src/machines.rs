@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::agent::{Clock, Part};
 use crate::clocks::Interval;
 use crate::contest::Run;
-use crate::report::{Name, quantile_of};
+use crate::report::{Name, names, quantile_of};
 use crate::scenario::Scenario;
 use crate::scenario_run::{self, LATE, TOLD, percentiles, tell_own};
 use crate::tally::Tally;
@@ -38,11 +38,9 @@ const CLOCK: [Name; 2] = [
         unit: "us",
     },
 ];
-const WITHIN: Name = Name {
-    key: "clocks_within_us",
-    text: "uncertainty of the latency by both clocks, +-",
-    unit: "us",
-};
+names! {
+    WITHIN "clocks_within_us" "uncertainty of the latency by both clocks, +-" "us";
+}
 
 /// Where copies are whose machine does not matter.
 const ALL: &str = "at any machine";

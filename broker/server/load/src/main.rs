@@ -60,7 +60,7 @@ fn measure(options: &Options) -> Outcome<()> {
     };
     if !report.is_empty() {
         print(&if options.json {
-            report.json(result.is_ok())
+            format!("{}\n", report.json(result.is_ok()))
         } else {
             report.text()
         })?;
@@ -95,63 +95,16 @@ fn print(text: &str) -> Outcome<()> {
     }
 }
 
-/// What a result was measured with.
+/// What a result was measured with; what is not said there, is as this version has it.
 fn parameters(options: &Options) -> Vec<(&'static str, String)> {
     let mqtt = match options.version {
         mqtick_packet::Version::V3 => "3.1.1",
         mqtick_packet::Version::V5 => "5",
     };
-    let mut all = vec![
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    vec![
         ("broker", options.broker.clone()),
         ("mqtt", mqtt.to_owned()),
-    ];
-    let both = [
-        ("size", options.size.to_string()),
-        ("qos", (options.qos as u8).to_string()),
-        ("repeats", options.repeats.to_string()),
-    ];
-    match options.command {
-        Command::Pairs => {
-            all.extend(both);
-            all.extend([
-                ("pairs", options.pairs.to_string()),
-                ("window", options.window.to_string()),
-                ("burst", options.burst.to_string()),
-                ("seconds", options.seconds.to_string()),
-                ("persistent", options.persistent.to_string()),
-            ]);
-        }
-        Command::Fanout => {
-            all.extend(both);
-            all.extend([
-                ("subscribers", options.subscribers.to_string()),
-                ("messages", options.messages.to_string()),
-                ("udp", options.udp.to_string()),
-                ("sn", options.sn.to_string()),
-                ("burst", options.burst.to_string()),
-            ]);
-            match options.rate {
-                Some(rate) => all.push(("rate", rate.to_string())),
-                None => all.push(("gap_ms", (options.gap.as_secs_f64() * 1e3).to_string())),
-            }
-        }
-        Command::Limit => all.extend([
-            ("search", format!("{:?}", options.search).to_lowercase()),
-            (
-                "scenario",
-                options
-                    .scenario
-                    .clone()
-                    .unwrap_or_else(|| "published".to_owned()),
-            ),
-            ("trial", options.trial.to_string()),
-            ("repeats", options.repeats.to_string()),
-        ]),
-        Command::Run => all.push(("file", options.file.clone().unwrap_or_default())),
-        _ => all.push(("connections", options.connections.to_string())),
-    }
-    if options.floor {
-        all.push(("floor_threads", options.threads.to_string()));
-    }
-    all
+        ("arguments", words.join(" ")),
+    ]
 }

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use crate::scenario::{Group, Kind, Scenario};
+use crate::format::calendar;
+use crate::scenario::{Group, Kind, Scenario, read};
+use crate::tls::Pem;
 use crate::{Failure, Outcome};
 
 /// What a configuration says.
@@ -21,13 +23,34 @@ pub struct Configuration {
     pub patience_s: f64,
     /// Name and password.
     pub login: Option<(String, Vec<u8>)>,
+    /// Files for TLS: who signed the broker's certificate, our key, our certificates.
+    pub tls: [Option<String>; 3],
     /// In which folder a CSV file is wanted.
     pub output: Option<String>,
     /// Keys that are understood, and ask for what is done in another way.
     pub notes: Vec<String>,
 }
 
-const KEYS: [&str; 21] = [
+impl Configuration {
+    /// Reads the files for TLS.
+    ///
+    /// # Errors
+    /// [`Failure::Use`], with the one that cannot be read.
+    pub fn pem(&self) -> Outcome<Pem> {
+        let all = |files: &Option<String>| -> Outcome<Option<String>> {
+            let Some(files) = files else { return Ok(None) };
+            files.split(';').map(read).collect::<Outcome<_>>().map(Some)
+        };
+        let [ca, key, certificate] = &self.tls;
+        Ok(Pem {
+            ca: all(ca)?,
+            certificate: all(certificate)?,
+            key: all(key)?,
+        })
+    }
+}
+
+const KEYS: [&str; 25] = [
     "broker",
     "broker_port",
     "mqtt_version",
@@ -49,6 +72,10 @@ const KEYS: [&str; 21] = [
     "ntp",
     "output",
     "user_name",
+    "tls",
+    "tls_rootca_cert",
+    "tls_client_key",
+    "tls_client_cert_chain",
 ];
 
 /// Reads the text of a configuration: `key = value`, a line each; `#` begins a comment.
@@ -68,6 +95,7 @@ pub fn parse(text: &str) -> Outcome<Configuration> {
         },
         patience_s: 5.0,
         login: None,
+        tls: [None, None, None],
         output: None,
         notes: Vec::new(),
     };
@@ -80,7 +108,7 @@ pub fn parse(text: &str) -> Outcome<Configuration> {
         topic: "mqttloader-test-topic".to_owned(),
         ..Group::default()
     };
-    let (mut host, mut port) = (String::new(), 1883);
+    let (mut host, mut port, mut is_tls) = (String::new(), None, false);
     let (mut user, mut password) = (None, None);
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -108,7 +136,7 @@ pub fn parse(text: &str) -> Outcome<Configuration> {
         }
         match key {
             "broker" => value.clone_into(&mut host),
-            "broker_port" => port = count(1, 65_535)?,
+            "broker_port" => port = Some(count(1, 65_535)?),
             "mqtt_version" if count(3, 5)? == 4 => return Err(at("mqtt_version 4: give 3 or 5.")),
             "mqtt_version" => {
                 made.version = if value == "3" {
@@ -139,9 +167,10 @@ pub fn parse(text: &str) -> Outcome<Configuration> {
             "output" => made.output = Some(value.to_owned()),
             "user_name" => user = Some(value.to_owned()),
             "password" => password = Some(value.as_bytes().to_vec()),
-            key if key.starts_with("tls") => {
-                return Err(at(&format!("{key}: mqtick-load speaks no TLS.")));
-            }
+            "tls" => is_tls = truth()?,
+            "tls_rootca_cert" => made.tls[0] = Some(value.to_owned()),
+            "tls_client_key" => made.tls[1] = Some(value.to_owned()),
+            "tls_client_cert_chain" => made.tls[2] = Some(value.to_owned()),
             key => {
                 let known = KEYS.join(", ");
                 return Err(at(&format!(
@@ -153,11 +182,18 @@ pub fn parse(text: &str) -> Outcome<Configuration> {
     if host.is_empty() {
         return Err(Failure::Use("broker is missing: which host?".to_owned()));
     }
-    made.broker = if host.contains(':') && !host.starts_with('[') {
-        format!("[{host}]:{port}")
+    if host.contains(':') && !host.starts_with('[') {
+        host = format!("[{host}]");
+    }
+    let (scheme, usual) = if is_tls {
+        ("mqtts://", 8883)
     } else {
-        format!("{host}:{port}")
+        ("", 1883)
     };
+    made.broker = format!("{scheme}{host}:{}", port.unwrap_or(usual));
+    if !is_tls {
+        made.tls = [None, None, None];
+    }
     made.login = user.map(|name| (name, password.unwrap_or_default()));
     made.scenario.group.push(group);
     made.scenario.check()?;
@@ -197,10 +233,12 @@ impl Csv {
         Ok(made)
     }
 
-    /// Returns the name that the other tool would give a file of now.
+    /// Returns the name that the other tool would give a file of now, but in UTC.
     #[must_use]
     pub fn name_in(folder: &str, start_ns: u64) -> String {
-        let name = format!("mqttloader_{}.csv", start_ns / 1_000_000_000);
+        let [year, month, day, hour, minute, second] = calendar(start_ns);
+        let name =
+            format!("mqttloader_{year}{month:02}{day:02}-{hour:02}{minute:02}{second:02}.csv");
         Path::new(folder).join(name).to_string_lossy().into_owned()
     }
 
@@ -314,7 +352,7 @@ mod tests {
             ("broker = h\nretain = yes", "retain yes: give true or false"),
             ("broker = h\ninterval = -1", "interval -1"),
             ("broker = h\nmqtt_version = 4", "give 3 or 5"),
-            ("broker = h\ntls_truststore = x", "speaks no TLS"),
+            ("broker = h\ntls = 1", "tls 1: give true or false"),
             ("broker = h\ntopic = a/#", "without # and +"),
             ("broker = h\nexec_time = 5\nramp_up = 5", "leave nothing"),
         ] {
@@ -329,5 +367,23 @@ mod tests {
     #[test]
     fn an_address_of_ipv6_gets_brackets() {
         assert_eq!(parse("broker = ::1").unwrap().broker, "[::1]:1883");
+    }
+
+    #[test]
+    fn a_csv_is_named_after_its_moment() {
+        // GNU date: `date -u -d @1599643916 +%Y%m%d-%H%M%S`.
+        let name = Csv::name_in("out", 1_599_643_916_416_823_000);
+        assert_eq!(name, "out/mqttloader_20200909-093156.csv");
+    }
+
+    #[test]
+    fn tls_has_a_port_and_files_of_its_own() {
+        let text = "broker = h\ntls_rootca_cert = /none\ntls = ";
+        let plain = parse(&format!("{text}false")).unwrap();
+        assert_eq!(plain.broker, "h:1883");
+        assert!(plain.pem().unwrap().is_empty());
+        let found = parse(&format!("{text}true")).unwrap();
+        assert_eq!(found.broker, "mqtts://h:8883");
+        assert!(found.pem().unwrap_err().to_string().contains("/none"));
     }
 }

@@ -2,16 +2,15 @@
 
 use lexopt::prelude::*;
 use mqtick_packet::{Qos, Version};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::command::Command;
 use crate::connection::Target;
-use crate::values::{address, broker_of, number, one_of, seconds};
+use crate::scenario::read;
+use crate::tls::Pem;
+use crate::values::{broker_of, number, one_of, seconds, tls_host};
 use crate::{Failure, Outcome};
-
-/// Octets of a payload beside which a datagram has room for the topic.
-const LONGEST_OVER_UDP: usize = 1400;
 
 /// How the limit is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +34,7 @@ pub struct Options {
     pub version: Version,
     pub username: Option<String>,
     pub password_file: Option<String>,
+    pub pem: Pem,
     pub prefix: Option<String>,
     pub patience: Duration,
     pub json: bool,
@@ -77,6 +77,7 @@ impl Default for Options {
             version: Version::V3,
             username: None,
             password_file: None,
+            pem: Pem::default(),
             prefix: None,
             patience: Duration::from_secs(5),
             json: false,
@@ -225,15 +226,6 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the address of a broker that a file names; `--broker` says otherwise.
-    ///
-    /// # Errors
-    /// Where its name has none.
-    pub fn address_of(&self, broker: &str) -> Outcome<SocketAddr> {
-        let given = self.broker != Self::default().broker;
-        address(if given { &self.broker } else { broker })
-    }
-
     fn set(&mut self, name: &str, value: String) -> Outcome<()> {
         match name {
             "broker" => self.broker = broker_of(&value)?,
@@ -243,6 +235,9 @@ impl Options {
             }
             "username" => self.username = Some(value),
             "password-file" => self.password_file = Some(value),
+            "ca-file" => self.pem.ca = Some(read(&value)?),
+            "certificate-file" => self.pem.certificate = Some(read(&value)?),
+            "certificate-key-file" => self.pem.key = Some(read(&value)?),
             "prefix" => self.prefix = Some(value),
             "patience" => self.patience = seconds(name, &value, 0.01, 3600.0)?,
             "qos" => {
@@ -286,56 +281,6 @@ impl Options {
         Ok(())
     }
 
-    fn check(&self) -> Outcome<()> {
-        if self.command == Command::Run && self.file.is_none() {
-            let text = "run needs a file: a scenario (.toml) or a mqttloader.conf.";
-            return Err(Failure::Use(text.to_owned()));
-        }
-        if self.command == Command::Pairs && self.burst as u64 > self.window {
-            return Err(Failure::Use(format!(
-                "--burst {} is more than --window {}: a burst has to fit.",
-                self.burst, self.window
-            )));
-        }
-        if self.subscribers * self.messages > 100_000_000 {
-            return Err(Failure::Use(format!(
-                "--subscribers {} times --messages {} is more than 100 million stamps: ask for \
-                 fewer messages and more --repeats.",
-                self.subscribers, self.messages
-            )));
-        }
-        if self.command == Command::Idle && self.broker_pid.is_none() {
-            return Err(Failure::Use(
-                "idle measures a process: name it by --broker-pid.".to_owned(),
-            ));
-        }
-        if self.rate.is_some() && self.burst > 1 {
-            return Err(Failure::Use(
-                "--rate and --burst exclude each other.".to_owned(),
-            ));
-        }
-        let plain = self.qos == Qos::AtMostOnce && self.version == Version::V3;
-        if self.udp && (!plain || self.rate.is_some() || self.username.is_some()) {
-            return Err(Failure::Use(
-                "--udp: MQTT 3.1.1, QoS 0, no accounts, one message at a time.".to_owned(),
-            ));
-        }
-        if self.sn && (self.udp || !plain || self.username.is_some()) {
-            return Err(Failure::Use(
-                "--sn: without --udp, QoS 0, no accounts.".to_owned(),
-            ));
-        }
-        if (self.udp || self.sn) && self.size > LONGEST_OVER_UDP {
-            return Err(Failure::Use(format!(
-                "--udp, --sn: a datagram holds --size {LONGEST_OVER_UDP} at most."
-            )));
-        }
-        if self.password_file.is_some() && self.username.is_none() {
-            return Err(Failure::Use("--password-file needs --username.".to_owned()));
-        }
-        Ok(())
-    }
-
     /// Finds the broker.
     ///
     /// # Errors
@@ -353,9 +298,18 @@ impl Options {
             (Some(name), None) => Some((name.clone(), Vec::new())),
             _ => None,
         };
-        Ok(Target {
+        if !self.pem.is_empty() && tls_host(&self.broker).is_none() {
+            return Err(Failure::Use(format!(
+                "--broker {} is reached without TLS, so --ca-file and --certificate-file protect \
+                 nothing: write mqtts://, or leave them out.",
+                self.broker
+            )));
+        }
+        let target = Target {
             who: "broker",
-            address: address(&self.broker)?,
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
+            pem: self.pem.clone(),
+            security: None,
             version: self.version,
             login,
             patience: self.patience,
@@ -366,7 +320,8 @@ impl Options {
                 .clone()
                 .unwrap_or_else(|| format!("mqtick-load-{:x}", crate::stamps::now_ns() / 1000)),
             sn: self.sn,
-        })
+        };
+        target.at(&self.broker)
     }
 }
 
@@ -425,7 +380,9 @@ mod tests {
             ("run", "run needs a file"),
             ("run a b", "run takes no \"b\""),
             ("pairs a", "pairs takes no \"a\""),
-            ("limit mqtts://h", "speaks mqtt, not mqtts"),
+            ("limit wss://h", "speaks mqtt and mqtts, not wss"),
+            ("limit mqtts://h --ca-file /none", "/none: No such file"),
+            ("fanout --sn --broker mqtts://h", "--udp, --sn: without TLS"),
             ("limit --trial 0", "--trial 0: give a number from 0.1"),
             ("limit --search x", "give fast or published"),
             ("limit --qos 1", "limit takes no --qos"),

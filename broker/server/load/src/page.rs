@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::fs::File;
 use std::path::Path;
 
+use crate::format::{date, escaped, thousands};
 use crate::report::Report;
 use crate::{Failure, Outcome};
 
@@ -301,60 +302,9 @@ fn percentiles(levels: &[Level], of: impl Fn(&Level) -> &Histogram<u64>) -> Stri
     svg + "</svg>"
 }
 
-fn thousands(value: f64) -> String {
-    if value < 10.0 {
-        return format!("{value}");
-    }
-    let digits = format!("{value:.0}");
-    let mut out = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
-
-/// A moment as date and time, UTC (days to date: the proleptic Gregorian calendar).
-fn date(at_ns: u64) -> String {
-    let (days, second) = (at_ns / 86_400_000_000_000, at_ns / 1_000_000_000 % 86_400);
-    let shifted = days + 719_468;
-    let (era, day) = (shifted / 146_097, shifted % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let of_year = day - (365 * year + year / 4 - year / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    let year = year + era * 400 + u64::from(month <= 2);
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    format!(
-        "{year}-{month:02}-{day:02} {:02}:{:02} UTC",
-        second / 3600,
-        second / 60 % 60
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        // GNU date: `date -u -d @1709210096`.
-        assert_eq!(date(1_709_210_096_000_000_000), "2024-02-29 12:34 UTC");
-        assert_eq!(date(0), "1970-01-01 00:00 UTC");
-    }
 
     #[test]
     fn a_page_shows_the_limit_and_executes_nothing() {

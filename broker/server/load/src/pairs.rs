@@ -3,14 +3,13 @@
 use crate::Outcome;
 use crate::blocks;
 use crate::contest::{COST, Run};
-use crate::report::Name;
+use crate::report::names;
 use crate::scenario::{Group, Scenario};
 
-const RATE: Name = Name {
-    key: "rate",
-    text: "messages delivered",
-    unit: "1/s",
-};
+names! {
+    RATE "rate" "messages delivered" "1/s";
+}
+
 const WARM_UP_S: f64 = 0.5;
 
 /// Measures.

@@ -1,13 +1,11 @@
 //! Each subscriber's place among the copies of a message: whom a broker serves first.
 
 use crate::contest::Run;
-use crate::report::Name;
+use crate::report::names;
 
-const PLACE: Name = Name {
-    key: "place_spread",
-    text: "mean place of a subscriber, greatest less least",
-    unit: "%", // 0 first, 100 last
-};
+names! {
+    PLACE "place_spread" "mean place of a subscriber, greatest less least" "%"; // 0 first, 100 last
+}
 
 /// Connections of which the JSON has each one's mean place; of more it has groups.
 const PLACES: usize = 1000;

@@ -2,9 +2,8 @@
 
 use mqtick_packet::{AckKind, Packet, Qos, ack};
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, getsockopt, recv, send, sockopt};
+use nix::sys::socket::{getsockopt, sockopt};
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 
 use crate::connection::Connection;
 use crate::engine::{Engine, READ};
@@ -78,6 +77,14 @@ impl Engine {
         let Some(one) = self.listeners.get_mut(place) else {
             return Ok(());
         };
+        if one.connection.tls.is_some() {
+            let count = one.connection.receive(piece)?;
+            one.look_at_queue(count, tally);
+            one.connection
+                .came(piece.get(..count).unwrap_or_default())?;
+            self.take_rest(place, now, tally)?;
+            return self.answer(place);
+        }
         let held = one.connection.rest.len();
         let mut longer = Vec::new();
         // A packet above the usual size needs more room than there is.
@@ -89,61 +96,62 @@ impl Engine {
         };
         let (front, back) = space.split_at_mut_checked(held).unwrap_or_default();
         front.copy_from_slice(&one.connection.rest);
-        let fd = one.connection.stream.as_raw_fd();
-        let count = match recv(fd, back, MsgFlags::MSG_DONTWAIT) {
-            Ok(0) => return Err(one.connection.lost(None)),
-            Ok(count) => count,
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
-            Err(errno) => return Err(one.connection.lost(Some(errno))),
-        };
-        if 2 * count > one.room {
-            // The kernel gives a socket more room as it needs it.
-            one.room = getsockopt(&one.connection.stream, sockopt::RcvBuf).unwrap_or(one.room);
-        }
-        // More than is read at once is a queue, too, however large the room.
-        let room = one.room.min(READ + READ / 2);
-        tally.fullest = tally.fullest.max(count as f64 / room as f64);
+        let count = one.connection.receive(back)?;
+        one.look_at_queue(count, tally);
         let octets = space.get(..held + count).unwrap_or_default();
         let used = self.take(place, octets, now, tally)?;
-        let Some(one) = self.listeners.get_mut(place) else {
-            return Ok(());
-        };
-        one.connection.rest.clear();
-        one.connection
-            .rest
-            .extend_from_slice(octets.get(used..).unwrap_or_default());
-        one.answer()
+        if let Some(one) = self.listeners.get_mut(place) {
+            one.connection.rest.clear();
+            let rest = octets.get(used..).unwrap_or_default();
+            one.connection.rest.extend_from_slice(rest);
+        }
+        self.answer(place)
     }
 
-    /// Reads the copies of a subscriber one by one, so that each stamp is that of its last octet.
+    /// Reads the copies of a subscriber one by one, so that each stamp is that of its last octet; of
+    /// TLS, that of the last octet of its record.
     fn read_stamped(&mut self, place: usize, piece: &mut [u8], tally: &mut Tally) -> Outcome<()> {
         let turn = self.listeners.get(place).map_or(0, |one| one.turn);
         for _ in 0..turn {
             let Some(one) = self.listeners.get_mut(place) else {
                 return Ok(());
             };
-            let wanted = match one.connection.is_datagrams {
-                true => READ,
-                false => wire::missing(&one.connection.rest, one.template.length()),
+            let connection = &mut one.connection;
+            let wanted = match &connection.tls {
+                _ if connection.is_datagrams => READ,
+                Some(tls) => tls.missing(),
+                None => wire::missing(&connection.rest, one.template.length()),
             };
             let into = piece.get_mut(..wanted.min(READ)).unwrap_or_default();
-            let (count, stamp) = match self.reader.read(&one.connection.stream, into) {
-                Ok((0, _)) => return Err(one.connection.lost(None)),
+            let (count, stamp) = match self.reader.read(&connection.stream, into) {
+                Ok((0, _)) => return Err(connection.lost(None)),
                 Ok(read) => read,
                 Err(Errno::EAGAIN | Errno::EINTR) => break,
-                Err(errno) => return Err(one.connection.lost(Some(errno))),
+                Err(errno) => return Err(connection.lost(Some(errno))),
             };
-            let mut octets = std::mem::take(&mut one.connection.rest);
-            octets.extend_from_slice(into.get(..count).unwrap_or_default());
-            let used = self.take(place, &octets, stamp, tally)?;
-            octets.drain(..used);
-            if let Some(one) = self.listeners.get_mut(place) {
-                one.connection.rest = octets;
-            }
+            connection.came(into.get(..count).unwrap_or_default())?;
+            self.take_rest(place, stamp, tally)?;
         }
-        self.listeners
-            .get_mut(place)
-            .map_or(Ok(()), Listener::answer)
+        self.answer(place)
+    }
+
+    /// Takes the whole packets of what a subscriber holds.
+    fn take_rest(&mut self, place: usize, stamp: u64, tally: &mut Tally) -> Outcome<()> {
+        let Some(one) = self.listeners.get_mut(place) else {
+            return Ok(());
+        };
+        let mut octets = std::mem::take(&mut one.connection.rest);
+        let used = self.take(place, &octets, stamp, tally)?;
+        octets.drain(..used);
+        if let Some(one) = self.listeners.get_mut(place) {
+            one.connection.rest = octets;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, place: usize) -> Outcome<()> {
+        let one = self.listeners.get_mut(place);
+        one.map_or(Ok(()), Listener::answer)
     }
 
     /// Takes the whole packets at the beginning of what a subscriber got; returns their octets.
@@ -160,25 +168,20 @@ impl Engine {
             let Some(one) = self.listeners.get_mut(place) else {
                 return Ok(used);
             };
-            if let Some((stream, number, id)) = one.template.recognise_any(rest) {
+            if let Some((stream, number, id)) = one.template.recognise(rest) {
                 if one.connection.sn.is_some_and(|own| own != id) {
-                    one.connection.answer(rest)?;
+                    one.connection.answer_sensor(rest)?;
                     return Ok(octets.len());
                 }
                 used += one.template.length();
                 let qos = one.template.qos();
                 one.acknowledge(qos, id);
                 let mut numbers = number..number + 1;
-                // Those that follow it are counted with it.
-                while !one.latency
-                    && one.connection.sn.is_none()
-                    && let Some(rest) = octets.get(used..)
-                    && let Some((next, number, id)) = one.template.recognise_any(rest)
-                    && (next, number) == (stream, numbers.end)
-                {
-                    used += one.template.length();
-                    one.acknowledge(qos, id);
-                    numbers.end += 1;
+                if !one.latency && one.connection.sn.is_none() {
+                    // Those that follow it are counted with it.
+                    let rest = octets.get(used..).unwrap_or_default();
+                    numbers.end += one.template.follow(rest, stream, number + 1);
+                    used += one.template.length() * (numbers.end - number - 1) as usize;
                 }
                 while !numbers.is_empty() {
                     numbers.start += self.copies(place, stream, &numbers, stamp, tally)?;
@@ -187,7 +190,7 @@ impl Engine {
             }
             if one.connection.sn.is_some() {
                 if !rest.is_empty() {
-                    one.connection.answer(rest)?;
+                    one.connection.answer_sensor(rest)?;
                 }
                 return Ok(octets.len());
             }
@@ -205,7 +208,7 @@ impl Engine {
                         continue;
                     }
                     let stranger = || one.connection.stranger(&message);
-                    let (stream, number) = one.template.read_any(&message).ok_or_else(stranger)?;
+                    let (stream, number) = one.template.read(&message).ok_or_else(stranger)?;
                     self.copies(place, stream, &(number..number + 1), stamp, tally)?;
                 }
                 Packet::Ack(release) if release.kind == AckKind::Pubrel => {
@@ -333,15 +336,21 @@ impl Listener {
     }
 
     fn answer(&mut self) -> Outcome<()> {
-        if self.answers.is_empty() {
-            return Ok(());
-        }
-        let fd = self.connection.stream.as_raw_fd();
-        match send(fd, &self.answers, MsgFlags::MSG_NOSIGNAL) {
-            Ok(count) => drop(self.answers.drain(..count)),
-            Err(Errno::EAGAIN | Errno::EINTR) => {}
-            Err(errno) => return Err(self.connection.lost(Some(errno))),
+        if !self.answers.is_empty() || !self.connection.is_flushed() {
+            let count = self.connection.send(&self.answers)?;
+            self.answers.drain(..count);
         }
         Ok(())
+    }
+
+    /// Notes how full the receive queue was.
+    fn look_at_queue(&mut self, count: usize, tally: &mut Tally) {
+        if 2 * count > self.room {
+            // The kernel gives a socket more room as it needs it.
+            self.room = getsockopt(&self.connection.stream, sockopt::RcvBuf).unwrap_or(self.room);
+        }
+        // More than is read at once is a queue, too, however large the room.
+        let room = self.room.min(READ + READ / 2);
+        tally.fullest = tally.fullest.max(count as f64 / room as f64);
     }
 }

@@ -1,5 +1,6 @@
 //! What was measured, with its spread over the repeats, as a table or as JSON.
 
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -54,6 +55,18 @@ pub struct Name {
     /// What it is counted in.
     pub unit: &'static str,
 }
+
+/// Names of figures: `CONSTANT "key" "text" "unit";` each.
+macro_rules! names {
+    ($($(#[$doc:meta])* $vis:vis $constant:ident $key:literal $text:literal $unit:literal;)*) => {
+        $(
+            $(#[$doc])*
+            $vis const $constant: $crate::report::Name =
+                $crate::report::Name { key: $key, text: $text, unit: $unit };
+        )*
+    };
+}
+pub(crate) use names;
 
 /// One quantity of one contestant, a value a repeat.
 #[derive(Debug, Clone)]
@@ -197,78 +210,45 @@ impl Report {
 
     /// Returns the same and the lists as one JSON object.
     #[must_use]
-    pub fn json(&self, complete: bool) -> String {
-        let parameters: Vec<String> = self
-            .parameters
-            .iter()
-            .map(|(name, value)| format!("{}:{}", quoted(name), quoted(value)))
+    pub fn json(&self, complete: bool) -> Value {
+        let lists = self.lists.iter();
+        let lists: Map<_, _> = lists
+            .map(|(name, values)| (name.clone(), values.iter().map(rounded).collect()))
             .collect();
-        let rows: Vec<String> = self.rows.iter().map(row_json).collect();
-        let lists: Vec<String> = self
-            .lists
-            .iter()
-            .map(|(name, values)| format!("{}:{}", quoted(name), array(values)))
+        let parameters = self.parameters.iter();
+        let parameters: Map<_, _> = parameters
+            .map(|(name, value)| ((*name).to_owned(), json!(value)))
             .collect();
-        let notes: Vec<String> = self.notes.iter().map(|note| quoted(note)).collect();
-        format!(
-            "{{\"program\":\"mqtick-load\",\"version\":{},\"command\":{},\"complete\":{complete},\
-             \"parameters\":{{{}}},\"rows\":[{}],\"lists\":{{{}}},\"notes\":[{}]}}\n",
-            quoted(env!("CARGO_PKG_VERSION")),
-            quoted(&self.command),
-            parameters.join(","),
-            rows.join(",\n"),
-            lists.join(","),
-            notes.join(","),
-        )
+        json!({
+            "program": "mqtick-load",
+            "version": env!("CARGO_PKG_VERSION"),
+            "command": self.command,
+            "complete": complete,
+            "parameters": parameters,
+            "rows": self.rows.iter().map(row_json).collect::<Vec<_>>(),
+            "lists": lists,
+            "notes": self.notes,
+        })
     }
 }
 
-fn row_json(row: &Row) -> String {
-    let spread = Spread::of(&row.values).unwrap_or(Spread {
-        min: 0.0,
-        median: 0.0,
-        max: 0.0,
-    });
-    format!(
-        "{{\"key\":{},\"quantity\":{},\"unit\":{},\"who\":{},\"min\":{},\"median\":{},\"max\":{},\
-         \"repeats\":{}}}",
-        quoted(row.name.key),
-        quoted(row.name.text),
-        quoted(row.name.unit),
-        quoted(&row.who),
-        number(spread.min),
-        number(spread.median),
-        number(spread.max),
-        array(&row.values),
-    )
+fn row_json(row: &Row) -> Value {
+    let spread = Spread::of(&row.values);
+    json!({
+        "key": row.name.key,
+        "quantity": row.name.text,
+        "unit": row.name.unit,
+        "who": row.who,
+        "min": spread.map(|one| rounded(&one.min)),
+        "median": spread.map(|one| rounded(&one.median)),
+        "max": spread.map(|one| rounded(&one.max)),
+        "repeats": row.values.iter().map(rounded).collect::<Vec<_>>(),
+    })
 }
 
-fn array(values: &[f64]) -> String {
-    let values: Vec<String> = values.iter().copied().map(number).collect();
-    format!("[{}]", values.join(","))
-}
-
-/// JSON has no infinity and no NaN.
-fn number(value: f64) -> String {
-    if value.is_finite() {
-        format!("{}", (value * 1e4).round() / 1e4)
-    } else {
-        "null".to_owned()
-    }
-}
-
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for one in text.chars() {
-        match one {
-            '"' | '\\' => out.extend(['\\', one]),
-            control if control < ' ' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(control));
-            }
-            other => out.push(other),
-        }
-    }
-    out + "\""
+/// Four digits behind the point; JSON has no infinity and no NaN.
+fn rounded(value: &f64) -> Value {
+    json!((value * 1e4).round() / 1e4)
 }
 
 /// Four digits that count, or all of a whole number.
@@ -353,14 +333,12 @@ mod tests {
             "{text}"
         );
         let json = report.json(false);
-        for part in [
-            r#""complete":false"#,
-            r#""quantity":"what \"it\" is""#,
-            r#""repeats":[1234.5,0.25]"#,
-            r#""notes":["a\u000ab"]"#,
-            r#""places":[0.5,null]"#,
-        ] {
-            assert!(json.contains(part), "{part} in {json}");
-        }
+        assert_eq!(json["complete"], false);
+        assert_eq!(json["rows"][0]["quantity"], "what \"it\" is");
+        assert_eq!(json["rows"][0]["median"], 617.375);
+        assert_eq!(json["rows"][0]["repeats"], json!([1234.5, 0.25]));
+        assert_eq!(json["notes"], json!(["a\nb"]));
+        assert_eq!(json["lists"]["places"], json!([0.5, null]));
+        assert_eq!(json["parameters"]["pairs"], "2");
     }
 }

@@ -6,7 +6,8 @@ use crate::crew::Crew;
 use crate::engine::Engine;
 use crate::machines;
 use crate::mqttloader::{self, Csv};
-use crate::report::Name;
+use crate::options::Options;
+use crate::report::{Name, names};
 use crate::scenario::{self, Scenario};
 use crate::stamps::now_ns;
 use crate::tally::Tally;
@@ -14,12 +15,6 @@ use crate::{Failure, Outcome};
 use hdrhistogram::Histogram;
 
 const WHO: &str = "broker";
-
-macro_rules! names {
-    ($($constant:ident $key:literal $text:literal $unit:literal;)*) => {
-        $(const $constant: Name = Name { key: $key, text: $text, unit: $unit };)*
-    };
-}
 
 names! {
     OFFERED "offered" "ingress, as scheduled" "1/s";
@@ -40,33 +35,14 @@ pub(crate) const TOLD: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
 macro_rules! percentiles {
     ($key:literal, $text:literal) => {
-        [
-            Name {
-                key: concat!($key, "_p50_us"),
-                text: concat!($text, ", p50"),
-                unit: "us",
-            },
-            Name {
-                key: concat!($key, "_p90_us"),
-                text: concat!($text, ", p90"),
-                unit: "us",
-            },
-            Name {
-                key: concat!($key, "_p99_us"),
-                text: concat!($text, ", p99"),
-                unit: "us",
-            },
-            Name {
-                key: concat!($key, "_p999_us"),
-                text: concat!($text, ", p99.9"),
-                unit: "us",
-            },
-            Name {
-                key: concat!($key, "_max_us"),
-                text: concat!($text, ", max"),
-                unit: "us",
-            },
-        ]
+        percentiles!($key, $text: "p50" "p50", "p90" "p90", "p99" "p99", "p999" "p99.9", "max" "max")
+    };
+    ($key:literal, $text:literal: $($of:literal $told:literal),*) => {
+        [$(Name {
+            key: concat!($key, "_", $of, "_us"),
+            text: concat!($text, ", ", $told),
+            unit: "us",
+        }),*]
     };
 }
 
@@ -84,27 +60,36 @@ pub(crate) const LATE: [Name; 5] = percentiles!("late", "the load tool's own lat
 pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     let options = run.options;
     let path = options.file.as_deref().unwrap_or_default();
-    let mut target = options.target()?;
     let mut csv = options.csv.clone();
     let mut patience_s = options.patience.as_secs_f64();
-    let scenario = if path.ends_with(".conf") {
+    let (target, scenario) = if path.ends_with(".conf") {
         let found = mqttloader::parse(&scenario::read(path)?).map_err(|failure| match failure {
             Failure::Use(why) => Failure::Use(format!("{path}: {why}")),
             other => other,
         })?;
-        target.address = options.address_of(&found.broker)?;
-        target.version = found.version;
+        let mut asked = options.clone();
+        if asked.broker == Options::default().broker {
+            asked.broker.clone_from(&found.broker);
+        }
+        if asked.pem.is_empty() {
+            asked.pem = found.pem()?;
+        }
+        asked.version = found.version;
+        let mut target = asked.target()?;
         target.login = found.login.or(target.login);
         patience_s = found.patience_s;
-        let name = |folder: &String| Csv::name_in(folder, now_ns());
-        csv = csv.or(found.output.as_ref().map(name));
+        if let (None, Some(folder)) = (&csv, &found.output) {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| Failure::Use(format!("{path}: output {folder}: {error}.")))?;
+            csv = Some(Csv::name_in(folder, now_ns()));
+        }
         found
             .notes
             .into_iter()
             .for_each(|note| run.report.note(note));
-        found.scenario
+        (target, found.scenario)
     } else {
-        Scenario::load(path)?
+        (options.target()?, Scenario::load(path)?)
     };
     let start = now_ns();
     let mut csv = csv.map(|path| Csv::create(&path, start)).transpose()?;

@@ -1,13 +1,11 @@
 //! A publisher of a scenario: sends each message when it is due, and knows when it left.
 
 use mqtick_packet::{AckKind, Packet, Qos, ack};
-use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv, send};
 use std::collections::VecDeque;
-use std::os::fd::AsRawFd;
 
 use crate::Outcome;
 use crate::connection::Connection;
+use crate::schedule::Schedule;
 use crate::stamps::SendStamps;
 use crate::unsent::Unsent;
 use crate::wire::{self, Template};
@@ -28,52 +26,6 @@ pub struct Sent {
     pub last: u64,
     /// How many copies have come.
     pub came: usize,
-}
-
-/// When a publisher's messages are due.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Schedule {
-    /// The first, in ns.
-    pub begin: u64,
-    /// Between two, in ns; 0: whenever the broker takes one.
-    pub interval: f64,
-    /// After this none is due, in ns.
-    pub end: u64,
-    /// Messages at most.
-    pub most: u64,
-    /// Messages that may be on their way; 0: any number. The interval is then from when there is
-    /// room for the next ones.
-    pub window: u64,
-    /// Messages that are added at a time where nothing else spreads them.
-    pub burst: u64,
-}
-
-impl Schedule {
-    /// Returns when a message is due; None where there is no such message.
-    #[must_use]
-    pub fn due(&self, number: u64) -> Option<u64> {
-        let due = self.begin + (number as f64 * self.interval) as u64;
-        (number < self.most && due < self.end).then_some(due)
-    }
-
-    /// Whether each message has a moment of its own.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.interval > 0.0 && self.window == 0
-    }
-
-    /// Counts the messages that are due from one moment on and before another.
-    #[must_use]
-    pub fn count(&self, from: u64, to: u64) -> u64 {
-        if !self.is_open() {
-            return self.most;
-        }
-        let before = |moment: u64| {
-            let passed = moment.min(self.end).saturating_sub(self.begin) as f64;
-            ((passed / self.interval).ceil() as u64).min(self.most)
-        };
-        before(to).saturating_sub(before(from))
-    }
 }
 
 /// A publisher.
@@ -100,7 +52,9 @@ pub struct Sender {
     /// Where in the octets sent each message that has no stamp yet ends.
     marks: VecDeque<(u32, usize)>,
     octets: u32,
+    /// Acknowledgements that came, and how many messages are not waited for any more.
     acknowledged: u64,
+    given_up: u64,
     inflight: u64,
     /// Copies of all messages so far that have come, or were passed by later ones.
     pub passed: u64,
@@ -113,7 +67,7 @@ pub struct Sender {
 impl Sender {
     /// Takes an open connection.
     pub fn new(
-        connection: Connection,
+        mut connection: Connection,
         template: Template,
         qos: Qos,
         copies: usize,
@@ -121,8 +75,14 @@ impl Sender {
         stamps: bool,
     ) -> Self {
         let is_datagrams = connection.is_datagrams;
+        let stamps = (stamps && !is_datagrams)
+            .then(|| SendStamps::new(&connection.stream))
+            .flatten();
+        if let Some(tls) = connection.tls.as_mut().filter(|_| stamps.is_some()) {
+            tls.follow_records();
+        }
         Self {
-            unsent: Unsent::new(template.repeated(1)),
+            unsent: Unsent::new(template.packet().to_vec()),
             template,
             qos,
             schedule: Schedule::default(),
@@ -131,12 +91,11 @@ impl Sender {
             copies,
             latency,
             sent: Vec::new(),
-            stamps: (stamps && !is_datagrams)
-                .then(|| SendStamps::new(&connection.stream))
-                .flatten(),
+            stamps,
             marks: VecDeque::new(),
             octets: 0,
             acknowledged: 0,
+            given_up: 0,
             // Packet identifiers are 16 bits; MQTT 5 lets the broker take fewer at once.
             inflight: u64::from(connection.receive_maximum).min(60_000),
             passed: 0,
@@ -177,17 +136,18 @@ impl Sender {
     /// Whether all has left, with a stamp, and has been acknowledged.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let is_answered = self.qos == Qos::AtMostOnce || self.acknowledged >= self.next;
-        is_answered
+        self.unanswered() == 0
             && self.unsent.octets().is_empty()
+            && self.connection.is_flushed()
             && (self.stamps.is_none() || self.marks.is_empty())
     }
 
     /// Whether the broker takes another message now.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        let free = self.qos == Qos::AtMostOnce || self.next - self.acknowledged < self.inflight;
-        free && self.has_window() && self.unsent.octets().len() < MOST_UNSENT
+        self.unanswered() < self.inflight
+            && self.has_window()
+            && self.unsent.octets().len() < MOST_UNSENT
     }
 
     fn has_window(&self) -> bool {
@@ -199,12 +159,26 @@ impl Sender {
     #[must_use]
     pub fn on_way(&self) -> u64 {
         let passed = self.passed.checked_div(self.copies as u64);
-        let done = passed.unwrap_or(self.next);
-        let done = match self.qos {
-            Qos::AtMostOnce => done,
-            _ => done.min(self.acknowledged),
-        };
-        self.next.saturating_sub(done)
+        let unheard = self.next.saturating_sub(passed.unwrap_or(self.next));
+        unheard.max(self.unanswered())
+    }
+
+    /// Messages of which acknowledgements have not come.
+    fn unanswered(&self) -> u64 {
+        match self.qos {
+            Qos::AtMostOnce => 0,
+            // Those of what was given up may come after it.
+            _ => self
+                .next
+                .saturating_sub(self.acknowledged.max(self.given_up)),
+        }
+    }
+
+    /// Has its next message be of this number.
+    pub fn renumber(&mut self, next: u64) {
+        self.acknowledged += next.saturating_sub(self.next);
+        self.next = next;
+        self.give_up();
     }
 
     /// Returns when the next message is due; None where there is none any more.
@@ -226,12 +200,10 @@ impl Sender {
         }
         while self.has_room() {
             match self.due() {
-                Some(due) if due <= now && self.schedule.is_open() => self.add(due, now),
+                Some(due) if due <= now && self.schedule.is_open() => self.add(1, due, now),
                 Some(due) if due <= now => {
                     let left = self.schedule.most - self.count();
-                    for _ in 0..self.schedule.burst.min(left) {
-                        self.add(now, now);
-                    }
+                    self.add(self.schedule.burst.min(left), now, now);
                     // Each burst is a write of its own.
                     self.rests = self.schedule.window > 0 && self.schedule.interval > 0.0;
                     break;
@@ -252,22 +224,26 @@ impl Sender {
         is_whole.then(|| end.saturating_sub(last.first().map_or(end, |one| one.due)))
     }
 
-    fn add(&mut self, due: u64, now: u64) {
-        self.template.number(self.unsent.add(), self.next);
-        self.next += 1;
-        if self.latency {
+    fn add(&mut self, count: u64, due: u64, now: u64) {
+        let (held, each) = (self.unsent.octets().len(), self.unsent.each());
+        for (packet, number) in self.unsent.add(count as usize).zip(self.next..) {
+            self.template.number(packet, number);
+        }
+        self.next += count;
+        if !self.latency {
+            return;
+        }
+        for place in 1..=count as usize {
             if self.stamps.is_some() {
-                let end = self.octets.wrapping_add(self.unsent.octets().len() as u32);
+                let end = self.octets.wrapping_add((held + place * each) as u32);
                 self.marks.push_back((end, self.sent.len()));
             }
-            let (first, last, came) = (0, 0, 0);
-            let left = now;
             self.sent.push(Sent {
                 due,
-                left,
-                first,
-                last,
-                came,
+                left: now,
+                first: 0,
+                last: 0,
+                came: 0,
             });
         }
     }
@@ -279,24 +255,25 @@ impl Sender {
     pub fn flush(&mut self) -> Outcome<bool> {
         let unsent = self.unsent.octets();
         if unsent.is_empty() {
-            return Ok(true);
+            self.connection.send(&[])?;
+            return Ok(self.connection.is_flushed());
         }
-        let fd = self.connection.stream.as_raw_fd();
-        let each = match self.is_datagrams {
+        // A datagram for each message; where there are stamps, a record of TLS for each.
+        let each = match self.is_datagrams || self.stamps.is_some() && self.connection.tls.is_some()
+        {
             true => self.unsent.each(),
             false => unsent.len(),
         };
         let mut sent = 0;
         for part in unsent.chunks(each) {
-            match send(fd, part, MsgFlags::MSG_NOSIGNAL) {
-                Ok(count) => sent += count,
-                Err(Errno::EAGAIN | Errno::EINTR) => break,
-                Err(errno) => return Err(self.connection.lost(Some(errno))),
+            match self.connection.send(part)? {
+                0 => break,
+                count => sent += count,
             }
         }
         self.octets = self.octets.wrapping_add(sent as u32);
         self.unsent.sent(sent);
-        Ok(self.unsent.octets().is_empty())
+        Ok(self.unsent.octets().is_empty() && self.connection.is_flushed())
     }
 
     /// Takes the kernel's stamps of what has left.
@@ -305,9 +282,12 @@ impl Sender {
             return;
         };
         while let Some((last_octet, stamp)) = stamps.read(&self.connection.stream) {
+            let sent = last_octet.wrapping_add(1);
+            let tls = self.connection.tls.as_mut();
+            let sent = tls.map_or(sent, |tls| tls.plain_of(sent));
             while let Some((end, message)) = self.marks.front().copied() {
                 // Octets are counted in 32 bits, and begin again.
-                if last_octet.wrapping_add(1).wrapping_sub(end).cast_signed() < 0 {
+                if sent.wrapping_sub(end).cast_signed() < 0 {
                     break;
                 }
                 self.marks.pop_front();
@@ -329,17 +309,15 @@ impl Sender {
     /// Where it closed, or answered what nobody asked.
     pub fn read_answers(&mut self, piece: &mut [u8]) -> Outcome<()> {
         let connection = &mut self.connection;
-        match recv(connection.stream.as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT) {
-            Ok(0) => return Err(connection.lost(None)),
-            Ok(count) if connection.sn.is_some() => {
-                return connection.answer(piece.get(..count).unwrap_or_default());
-            }
-            Ok(count) => connection
-                .rest
-                .extend_from_slice(piece.get(..count).unwrap_or_default()),
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
-            Err(errno) => return Err(connection.lost(Some(errno))),
+        let count = connection.receive(piece)?;
+        let came = piece.get(..count).unwrap_or_default();
+        if came.is_empty() {
+            return Ok(());
         }
+        if connection.sn.is_some() {
+            return connection.answer_sensor(came);
+        }
+        connection.came(came)?;
         if self.qos != Qos::ExactlyOnce {
             self.acknowledged += connection.acknowledgements()?;
             return Ok(());
@@ -354,7 +332,9 @@ impl Sender {
                 return Err(connection.unexpected(&packet));
             };
             match one.kind {
-                _ if one.reason >= 0x80 => return Err(connection.refused(one.reason)),
+                _ if one.reason >= 0x80 => {
+                    return Err(connection.refused("refused a message", one.reason));
+                }
                 AckKind::Pubrec => {
                     let (version, id) = (connection.version, one.id);
                     self.unsent
@@ -385,30 +365,8 @@ impl Sender {
 
     /// Gives up what was not acknowledged or has not come: the window is empty.
     pub fn give_up(&mut self) {
-        self.acknowledged = self.next;
+        self.given_up = self.next;
         self.passed = self.next * self.copies as u64;
         self.rests = true;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_schedule_counts_what_is_due_in_a_window() {
-        let one = Schedule {
-            begin: 1000,
-            interval: 2.5,
-            end: 2000,
-            most: u64::MAX,
-            ..Schedule::default()
-        };
-        let dues: Vec<u64> = (0..).map_while(|number| one.due(number)).collect();
-        assert_eq!((dues.len(), dues.last()), (400, Some(&1997)));
-        assert_eq!(one.count(0, 5000), 400);
-        assert_eq!(one.count(1000, 1005), 2);
-        assert_eq!(Schedule { most: 7, ..one }.count(0, 5000), 7);
-        assert_eq!(Schedule { most: 7, ..one }.due(7), None);
     }
 }

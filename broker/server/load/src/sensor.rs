@@ -1,7 +1,11 @@
 //! MQTT-SN (`broker/spec/mqtt-sn.md`): a client's side of it, as far as a load needs it.
 
 use mqtick_sn::{Code, Error, Filter, Message, Qos, decode, encode};
+use nix::sys::socket::{MsgFlags, send};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 
+use crate::connection::Connection;
 use crate::{Failure, Outcome};
 
 /// Seconds after which a broker may give us up: longer than a run, as we send no PINGREQ.
@@ -11,8 +15,7 @@ const KEEP_ALIVE_S: u16 = 3600;
 const ID: u16 = 1;
 
 /// Asks for a clean session.
-#[must_use]
-pub fn connect(client: &str) -> Message<'_> {
+fn connect(client: &str) -> Message<'_> {
     Message::Connect {
         will: false,
         clean: true,
@@ -23,8 +26,7 @@ pub fn connect(client: &str) -> Message<'_> {
 }
 
 /// Asks for a topic's messages at QoS 0.
-#[must_use]
-pub fn subscribe(name: &str) -> Message<'_> {
+fn subscribe(name: &str) -> Message<'_> {
     Message::Subscribe {
         dup: false,
         qos: Qos::AtMostOnce,
@@ -34,8 +36,7 @@ pub fn subscribe(name: &str) -> Message<'_> {
 }
 
 /// Asks for a topic's id.
-#[must_use]
-pub fn register(name: &str) -> Message<'_> {
+fn register(name: &str) -> Message<'_> {
     Message::Register {
         topic_id: 0,
         message_id: ID,
@@ -57,11 +58,8 @@ pub fn octets(message: &Message<'_>) -> Vec<u8> {
     octets
 }
 
-/// Reads what a broker sent.
-///
-/// # Errors
-/// Where it is no MQTT-SN, or meant for somebody behind a forwarder.
-pub fn message(datagram: &[u8]) -> Outcome<Message<'_>> {
+/// Reads what a broker sent, if it is MQTT-SN, and meant for nobody behind a forwarder.
+fn read(datagram: &[u8]) -> Outcome<Message<'_>> {
     match decode(datagram) {
         Ok((message, None)) => Ok(message),
         Ok((_, Some(_))) => Err(garbage(Error::Type)),
@@ -74,8 +72,7 @@ fn garbage(error: Error) -> Failure {
 }
 
 /// Returns what a client answers to what nobody asked for; None where it may not come.
-#[must_use]
-pub fn answer(message: &Message<'_>) -> Option<Message<'static>> {
+fn answer(message: &Message<'_>) -> Option<Message<'static>> {
     match *message {
         Message::Register {
             topic_id,
@@ -88,5 +85,100 @@ pub fn answer(message: &Message<'_>) -> Option<Message<'static>> {
         }),
         Message::Pingreq { .. } => Some(Message::Pingresp),
         _ => None,
+    }
+}
+
+impl Connection {
+    /// Asks for a session.
+    pub(crate) fn connect_sensor(&mut self, id: &str) -> Outcome<()> {
+        let code = self.ask_sensor(&connect(id), "CONNACK", |one| match one {
+            Message::Connack(code) => Some(*code),
+            _ => None,
+        })?;
+        self.accepted("the connection", code)
+    }
+
+    /// Asks for a topic's messages.
+    pub(crate) fn subscribe_sensor(&mut self, filter: &str) -> Outcome<()> {
+        let (id, code) = self.ask_sensor(&subscribe(filter), "SUBACK", |one| match one {
+            Message::Suback { topic_id, code, .. } => Some((*topic_id, *code)),
+            _ => None,
+        })?;
+        self.sn = Some(id);
+        self.accepted("the subscription", code)
+    }
+
+    /// Asks a broker of MQTT-SN for the id of a topic.
+    ///
+    /// # Errors
+    /// As [`Connection::open`].
+    pub fn register(&mut self, topic: &str) -> Outcome<u16> {
+        let ask = register(topic);
+        let (id, code) = self.ask_sensor(&ask, "REGACK", |one| match one {
+            Message::Regack { topic_id, code, .. } => Some((*topic_id, *code)),
+            _ => None,
+        })?;
+        self.sn = Some(id);
+        self.accepted("the topic", code)?;
+        Ok(id)
+    }
+
+    /// Answers what a broker of MQTT-SN asks in the midst of a measurement.
+    ///
+    /// # Errors
+    /// Where something else came.
+    pub fn answer_sensor(&self, datagram: &[u8]) -> Outcome<()> {
+        let message = read(datagram).map_err(|error| self.named(error))?;
+        let answer = answer(&message).ok_or_else(|| self.surprised(&message))?;
+        match send(
+            self.stream.as_raw_fd(),
+            &octets(&answer),
+            MsgFlags::MSG_NOSIGNAL,
+        ) {
+            Ok(_) => Ok(()),
+            Err(errno) => Err(self.lost(Some(errno))),
+        }
+    }
+
+    fn surprised(&self, message: &Message<'_>) -> Failure {
+        Failure::Failed(format!(
+            "{}: {message:?} came during the measurement.",
+            self.name
+        ))
+    }
+
+    fn accepted(&self, what: &str, code: Code) -> Outcome<()> {
+        match code {
+            Code::ACCEPTED => Ok(()),
+            Code(code) => Err(Failure::Failed(format!(
+                "{}: the broker refused {what} with code {code}.",
+                self.name
+            ))),
+        }
+    }
+
+    /// Sends a request of MQTT-SN and returns what `take` finds in the answer.
+    fn ask_sensor<T>(
+        &mut self,
+        message: &Message<'_>,
+        wanted: &str,
+        take: impl Fn(&Message<'_>) -> Option<T>,
+    ) -> Outcome<T> {
+        self.stream
+            .write_all(&octets(message))
+            .map_err(|error| self.broken(wanted, &error))?;
+        let mut piece = [0; 2048];
+        loop {
+            let count = self
+                .stream
+                .read(&mut piece)
+                .map_err(|error| self.broken(wanted, &error))?;
+            let datagram = piece.get(..count).unwrap_or_default();
+            let came = read(datagram).map_err(|error| self.named(error))?;
+            match take(&came) {
+                Some(found) => return Ok(found),
+                None => self.answer_sensor(datagram)?,
+            }
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use crate::clocks::Look;
 use crate::mqttloader::Csv;
 use crate::process::Used;
 use crate::{Failure, Outcome};
@@ -26,6 +27,8 @@ pub struct Apart {
     pub owed: u64,
     /// Whether our publishers have sent all that they may.
     pub is_over: bool,
+    /// How its clock went, where that is wanted: it begins with a look before the trial.
+    pub looks: Vec<Look>,
     /// Publisher, number and stamp of each copy whose latency is measured.
     pub heard: Vec<(u32, u64, u64)>,
 }

@@ -10,12 +10,14 @@ use std::collections::BinaryHeap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::clocks::Look;
 use crate::contest::Meter;
 use crate::engine::Engine;
 use crate::machine::Machine;
 use crate::process::waited_ns;
 use crate::scenario::Scenario;
-use crate::sender::{Schedule, Sender};
+use crate::schedule::Schedule;
+use crate::sender::Sender;
 use crate::sequence::Sequence;
 use crate::stamps::{ahead_ns, now_ns};
 use crate::stop::Stop;
@@ -119,10 +121,8 @@ impl Engine {
     /// Has each publisher, on whichever machine, begin the trial at the same number.
     fn renumber(&mut self) {
         self.base += MOST_MESSAGES;
-        for one in &mut self.senders {
-            one.next = self.base;
-            one.give_up();
-        }
+        let base = self.base;
+        self.senders.iter_mut().for_each(|one| one.renumber(base));
         self.sequences.fill(Sequence::from(self.base));
     }
 
@@ -152,16 +152,16 @@ impl Engine {
         patience: Duration,
         tally: &mut Tally,
     ) -> Outcome<()> {
-        let (mut waiting, mut looked) = (Vec::new(), Instant::now());
-        let (mut last, mut vain, mut delivered) = (Instant::now(), 0, 0);
+        let (mut dirty, mut waiting, mut looked) = (Vec::new(), Vec::new(), Instant::now());
+        let (mut last, mut vain, mut delivered) = (looked, 0, 0);
         loop {
-            let now = now_ns();
-            let mut dirty = std::mem::take(&mut waiting);
+            let (now, moment) = (now_ns(), Instant::now());
+            std::mem::swap(&mut dirty, &mut waiting);
             while let Some(Reverse((_, place))) = due.peek().filter(|one| one.0.0 <= now) {
                 dirty.push(*place);
                 due.pop();
             }
-            for place in dirty {
+            for place in dirty.drain(..) {
                 if let Some(next) = self.serve(place, now, tally)? {
                     if next <= now {
                         waiting.push(place)
@@ -174,7 +174,7 @@ impl Engine {
             let apart = tally.apart.as_ref();
             let (until, owed) = apart.map_or((0, tally.copies), |one| (one.until, one.owed));
             if came > 0 || !due.is_empty() || now < until {
-                last = Instant::now();
+                last = moment;
             }
             let all_sent = due.is_empty() && waiting.is_empty();
             // Others still wait for what leaves here, so that each handshake has to end first.
@@ -183,7 +183,7 @@ impl Engine {
             if all_sent && has_all() && is_settled() {
                 return Ok(());
             }
-            if last.elapsed() > patience {
+            if moment.duration_since(last) > patience {
                 vain = if tally.delivered > delivered {
                     0
                 } else {
@@ -192,11 +192,14 @@ impl Engine {
                 if !self.is_closed || all_sent || vain == VAIN {
                     return Ok(());
                 }
-                (last, delivered) = (Instant::now(), tally.delivered);
+                (last, delivered) = (moment, tally.delivered);
                 self.give_up();
             }
-            if looked.elapsed() > Duration::from_millis(20) {
-                looked = Instant::now();
+            if moment.duration_since(looked) > Duration::from_millis(20) {
+                looked = moment;
+                if let Some(apart) = tally.apart.as_mut().filter(|one| !one.looks.is_empty()) {
+                    apart.looks.push(Look::take());
+                }
                 if stop.asked() {
                     tally.stopped = true;
                     return Ok(());

@@ -5,17 +5,39 @@ use std::time::Duration;
 
 use crate::{Failure, Outcome};
 
-/// Returns host and port of an address such as `mqtt://HOST:PORT`, or of that without a scheme.
+/// What an address begins with where TLS is spoken.
+const TLS: &str = "mqtts://";
+
+/// Returns a broker's address, `mqtt://` left out.
+///
+/// # Errors
+/// Where it begins with another scheme, or holds an account.
 pub fn broker_of(address: &str) -> Outcome<String> {
+    let wrong = |text: &str| Err(Failure::Use(format!("{address}: {text}")));
     match address.split_once("://") {
-        None | Some(("mqtt", _)) => {
-            let name = address.trim_start_matches("mqtt://").trim_end_matches('/');
-            Ok(name.to_owned())
+        None | Some(("mqtt" | "mqtts", _)) if address.contains('@') => {
+            wrong("no account in an address: see --username, --password-file.")
         }
-        Some((scheme, _)) => Err(Failure::Use(format!(
-            "{address}: mqtick-load speaks mqtt, not {scheme}: give mqtt://HOST[:PORT]."
-        ))),
+        None | Some(("mqtts", _)) => Ok(address.trim_end_matches('/').to_owned()),
+        Some(("mqtt", name)) => Ok(name.trim_end_matches('/').to_owned()),
+        Some((scheme, _)) => wrong(&format!(
+            "mqtick-load speaks mqtt and mqtts, not {scheme}: give mqtt://HOST[:PORT]."
+        )),
     }
+}
+
+/// Returns the name of the host where a broker is reached by TLS; None where it is not.
+#[must_use]
+pub fn tls_host(broker: &str) -> Option<&str> {
+    let name = broker.strip_prefix(TLS)?;
+    let host = name.rsplit_once(':').filter(|_| has_port(name));
+    let host = host.map_or(name, |(host, _)| host);
+    Some(host.trim_start_matches('[').trim_end_matches(']'))
+}
+
+fn has_port(name: &str) -> bool {
+    let host = name.rsplit_once(':').map(|(host, _)| host);
+    host.is_some_and(|host| !host.contains(':') || host.ends_with(']'))
 }
 
 /// Finds the address of a broker; its port is the usual one where it is not said.
@@ -24,14 +46,11 @@ pub fn broker_of(address: &str) -> Outcome<String> {
 /// Where its name has none.
 pub fn address(broker: &str) -> Outcome<SocketAddr> {
     let unknown = |why: &str| Failure::Use(format!("--broker {broker}: {why}."));
-    let has_port = match broker.rsplit_once(':') {
-        Some((host, _)) => !host.contains(':') || host.ends_with(']'),
-        None => false,
-    };
-    let name = if has_port {
-        broker.to_owned()
-    } else {
-        format!("{broker}:1883")
+    let name = broker.trim_start_matches(TLS);
+    let name = match (has_port(name), tls_host(broker)) {
+        (true, _) => name.to_owned(),
+        (false, None) => format!("{name}:1883"),
+        (false, Some(_)) => format!("{name}:8883"),
     };
     let found = name
         .to_socket_addrs()
@@ -80,9 +99,26 @@ mod tests {
             ("127.0.0.1:99", "127.0.0.1:99"),
             ("[::1]", "[::1]:1883"),
             ("[::1]:99", "[::1]:99"),
+            ("mqtts://127.0.0.1", "127.0.0.1:8883"),
+            ("mqtts://[::1]:99", "[::1]:99"),
         ] {
             assert_eq!(address(name).unwrap().to_string(), expected);
         }
+        for (name, host) in [
+            ("mqtts://a.b", Some("a.b")),
+            ("mqtts://a.b:1", Some("a.b")),
+            ("mqtts://[::1]", Some("::1")),
+            ("mqtts://[::1]:99", Some("::1")),
+            ("a.b:1", None),
+        ] {
+            assert_eq!(tls_host(&broker_of(name).unwrap()), host);
+        }
+        assert!(
+            broker_of("mqtts://user:word@h")
+                .unwrap_err()
+                .to_string()
+                .contains("no account")
+        );
         assert!(address("127.0.0.1:x").is_err());
     }
 }

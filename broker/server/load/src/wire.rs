@@ -11,11 +11,17 @@ pub const LEAST_SIZE: usize = 8;
 /// Octets of them that say the stream.
 const STREAM: usize = 3;
 
+/// Bits of them that say the number.
+const NUMBER: usize = 8 * (LEAST_SIZE - STREAM);
+
 /// Streams that can be told apart.
 pub const STREAMS: usize = 1 << (8 * STREAM);
 
 /// Octets of the longest packet that a broker can have a reason to send us.
 const LONGEST: usize = 2 << 20;
+
+/// Octets of packets that are compared at once.
+const EXPECTED: usize = 1 << 12;
 
 /// What the rest of a payload is filled with.
 const FILL: u8 = b'.';
@@ -32,6 +38,8 @@ pub struct Template {
     topic: String,
     stream: u32,
     qos: Qos,
+    /// What [`Template::follow`] looks for: packets of which only the numbers change.
+    expected: Vec<u8>,
 }
 
 impl Template {
@@ -39,15 +47,7 @@ impl Template {
     ///
     /// # Errors
     /// Where MQTT cannot carry such a message.
-    pub fn new(version: Version, topic: &str, qos: Qos, size: usize, stream: u32) -> Outcome<Self> {
-        Self::new_retained(version, topic, qos, size, stream, false)
-    }
-
-    /// The same of a message that the broker may have to retain.
-    ///
-    /// # Errors
-    /// As [`Template::new`].
-    pub fn new_retained(
+    pub fn new(
         version: Version,
         topic: &str,
         qos: Qos,
@@ -77,6 +77,7 @@ impl Template {
             topic: topic.to_owned(),
             stream,
             qos,
+            expected: Vec::new(),
         })
     }
 
@@ -106,6 +107,7 @@ impl Template {
             topic: topic.to_owned(),
             stream: 0,
             qos: Qos::AtMostOnce,
+            expected: Vec::new(),
         })
     }
 
@@ -121,39 +123,37 @@ impl Template {
         self.octets.len()
     }
 
-    /// Returns the packets of `count` messages, to be numbered.
+    /// Returns the packet, to be numbered.
     #[must_use]
-    pub fn repeated(&self, count: usize) -> Vec<u8> {
-        self.octets.repeat(count)
+    pub fn packet(&self) -> &[u8] {
+        &self.octets
     }
 
     /// Numbers the packet that `octets` begin with. Packet identifiers follow the numbers.
+    #[inline]
     pub fn number(&self, octets: &mut [u8], sequence: u64) {
-        let at = self.payload_at + STREAM;
-        let [_, _, _, number @ ..] = sequence.to_be_bytes();
-        if let Some(place) = octets.get_mut(at..at + number.len()) {
-            place.copy_from_slice(&number);
-        }
         let id_at = self.id_at.filter(|_| self.numbers_id);
         if let Some(place) = id_at.and_then(|at| octets.get_mut(at..at + 2)) {
             let id = (sequence % u64::from(u16::MAX)) as u16 + 1;
             place.copy_from_slice(&id.to_be_bytes());
         }
+        self.place_numbers(octets, self.stream, sequence);
     }
 
-    /// Looks whether `octets` begin with what was sent, but for its numbers; returns the sequence
-    /// number and the packet identifier (0 at QoS 0; of MQTT-SN, the topic's id).
     #[inline]
-    #[must_use]
-    pub fn recognise(&self, octets: &[u8]) -> Option<(u64, u16)> {
-        let (stream, sequence, id) = self.recognise_any(octets)?;
-        (stream == self.stream).then_some((sequence, id))
+    fn place_numbers(&self, octets: &mut [u8], stream: u32, sequence: u64) {
+        let numbers = u64::from(stream) << NUMBER | sequence & ((1 << NUMBER) - 1);
+        let octets = octets.get_mut(self.payload_at..).unwrap_or_default();
+        if let Some(place) = octets.first_chunk_mut() {
+            *place = numbers.to_be_bytes();
+        }
     }
 
-    /// The same for a topic with several publishers: returns the stream, too.
+    /// Looks whether `octets` begin with what was sent, but for its numbers; returns the stream, the
+    /// sequence number, and the packet identifier (0 at QoS 0; of MQTT-SN, the topic's id).
     #[inline]
     #[must_use]
-    pub fn recognise_any(&self, octets: &[u8]) -> Option<(u32, u64, u16)> {
+    pub fn recognise(&self, octets: &[u8]) -> Option<(u32, u64, u16)> {
         let octets = octets.get(..self.octets.len())?;
         let (head, payload) = octets.split_at_checked(self.payload_at)?;
         let (own_head, own) = self.octets.split_at_checked(self.payload_at)?;
@@ -169,16 +169,43 @@ impl Template {
         Some((stream, sequence, id))
     }
 
-    /// Returns the sequence number of a message that came in other octets; None if it is not ours.
-    #[must_use]
-    pub fn read(&self, message: &Publish<'_>) -> Option<u64> {
-        let (stream, sequence) = self.read_any(message)?;
-        (stream == self.stream).then_some(sequence)
+    /// Counts the packets that `octets` begin with and that are those of a stream's next messages, at
+    /// QoS 0. It may find fewer than there are.
+    pub fn follow(&mut self, octets: &[u8], stream: u32, next: u64) -> u64 {
+        let each = self.octets.len();
+        if self.id_at.is_some() || each > EXPECTED {
+            return 0;
+        }
+        let (mut used, mut count, mut next) = (0, 1, next);
+        let begun = next;
+        while let Some(some) = octets.get(used..used + count * each) {
+            let mut expected = std::mem::take(&mut self.expected);
+            while expected.len() < count * each {
+                expected.extend_from_slice(&self.octets);
+            }
+            for (packet, number) in expected
+                .chunks_exact_mut(each)
+                .zip(next..next + count as u64)
+            {
+                self.place_numbers(packet, stream, number);
+            }
+            let are_they = expected.get(..some.len()) == Some(some);
+            self.expected = expected;
+            if !are_they {
+                break;
+            }
+            (used, next) = (used + some.len(), next + count as u64);
+            if 2 * count * each <= EXPECTED {
+                count *= 2;
+            }
+        }
+        next - begun
     }
 
-    /// The same for a topic with several publishers: returns the stream and the number.
+    /// Returns stream and sequence number of a message that came in other octets; None if it is not
+    /// ours.
     #[must_use]
-    pub fn read_any(&self, message: &Publish<'_>) -> Option<(u32, u64)> {
+    pub fn read(&self, message: &Publish<'_>) -> Option<(u32, u64)> {
         let own = self.octets.get(self.payload_at..)?;
         let same = message.topic == self.topic && message.payload.len() == own.len();
         same.then(|| numbers(message.payload, own))?
@@ -190,9 +217,8 @@ impl Template {
 fn numbers(payload: &[u8], own: &[u8]) -> Option<(u32, u64)> {
     let (number, rest) = payload.split_first_chunk::<LEAST_SIZE>()?;
     let number = u64::from_be_bytes(*number);
-    let bits = 8 * (LEAST_SIZE - STREAM);
     (rest == own.get(LEAST_SIZE..)?).then_some(())?;
-    Some(((number >> bits) as u32, number & ((1 << bits) - 1)))
+    Some(((number >> NUMBER) as u32, number & ((1 << NUMBER) - 1)))
 }
 
 fn payload(size: usize, stream: u32) -> Vec<u8> {
@@ -235,7 +261,7 @@ mod tests {
     use super::*;
 
     fn template(version: Version, qos: Qos) -> Template {
-        Template::new(version, "a/b", qos, 40, 7).unwrap()
+        Template::new(version, "a/b", qos, 40, 7, false).unwrap()
     }
 
     #[test]
@@ -243,14 +269,17 @@ mod tests {
         for version in [Version::V3, Version::V5] {
             for (qos, id) in [(Qos::AtMostOnce, 0), (Qos::AtLeastOnce, 66)] {
                 let template = template(version, qos);
-                let mut octets = template.repeated(2);
+                let mut octets = template.packet().repeat(2);
                 template.number(&mut octets, u64::from(u16::MAX) + 65);
-                assert_eq!(template.recognise(&octets), Some((65_600, id)));
+                assert_eq!(template.recognise(&octets), Some((7, 65_600, id)));
                 let (packet, length) = packet(&octets, version).unwrap().unwrap();
                 let Packet::Publish(message) = packet else {
                     panic!("{packet:?}")
                 };
-                assert_eq!((template.read(&message), message.id), (Some(65_600), id));
+                assert_eq!(
+                    (template.read(&message), message.id),
+                    (Some((7, 65_600)), id)
+                );
                 assert_eq!(length, template.length());
             }
         }
@@ -259,13 +288,13 @@ mod tests {
     #[test]
     fn a_message_of_mqtt_sn_is_known_again_by_whatever_id_its_receiver_has() {
         let template = Template::of_sensor("a/b", 7, 40).unwrap();
-        let mut octets = template.repeated(1);
+        let mut octets = template.packet().to_vec();
         template.number(&mut octets, 65_600);
         assert_eq!(octets.len(), 47);
         assert_eq!(octets.get(..7), Some([47, 0x0c, 0, 0, 7, 0, 0].as_slice()));
-        assert_eq!(template.recognise(&octets), Some((65_600, 7)));
+        assert_eq!(template.recognise(&octets), Some((0, 65_600, 7)));
         octets[4] = 9;
-        assert_eq!(template.recognise(&octets), Some((65_600, 9)));
+        assert_eq!(template.recognise(&octets), Some((0, 65_600, 9)));
         octets[2] = 0x20;
         assert_eq!(template.recognise(&octets), None);
     }
@@ -273,15 +302,50 @@ mod tests {
     #[test]
     fn a_changed_message_is_not_ours() {
         let template = template(Version::V3, Qos::AtMostOnce);
-        let octets = template.repeated(1);
+        let octets = template.packet().to_vec();
         for place in 0..octets.len() {
             let mut changed = octets.clone();
             changed[place] ^= 1;
             let number = template.payload_at + STREAM..template.payload_at + LEAST_SIZE;
-            let known = template.recognise(&changed).is_some();
+            let known = template
+                .recognise(&changed)
+                .is_some_and(|(stream, ..)| stream == 7);
             assert_eq!(known, number.contains(&place), "octet {place}");
         }
         assert_eq!(template.recognise(&octets[..octets.len() - 1]), None);
+    }
+
+    #[test]
+    fn a_run_of_messages_is_followed_as_far_as_it_is_one() {
+        let sender = template(Version::V5, Qos::AtMostOnce);
+        let each = sender.length();
+        let mut octets = sender.packet().repeat(300);
+        for (packet, number) in octets.chunks_exact_mut(each).zip(65_530..) {
+            sender.number(packet, number);
+        }
+        let mut receiver =
+            Template::new(Version::V5, "a/b", Qos::AtMostOnce, 40, 0, false).unwrap();
+        // All of it in several steps, each at least one message long.
+        let mut found = 0;
+        while found < 300 {
+            let rest = &octets[found as usize * each..];
+            let more = receiver.follow(rest, 7, 65_530 + found);
+            assert!(more > 0, "after {found}");
+            found += more;
+        }
+        assert_eq!(found, 300);
+        assert_eq!(receiver.follow(&octets, 8, 65_530), 0);
+        assert_eq!(receiver.follow(&octets, 7, 65_531), 0);
+        assert_eq!(receiver.follow(&octets[..each - 1], 7, 65_530), 0);
+        for place in (0..octets.len()).step_by(7) {
+            octets[place] ^= 1;
+            let more = receiver.follow(&octets, 7, 65_530) as usize;
+            assert!(
+                more <= place / each && (more > 0 || place < each),
+                "{place}: {more}"
+            );
+            octets[place] ^= 1;
+        }
     }
 
     #[test]

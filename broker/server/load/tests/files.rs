@@ -19,7 +19,7 @@ fn line() -> impl Strategy<Value = String> {
         "topic",
         "exec_time",
         "ramp_up",
-        "tls_truststore",
+        "tls",
         "x",
     ]);
     (key, "[ -~]{0,12}").prop_map(|(key, value)| format!("{key}={value}"))

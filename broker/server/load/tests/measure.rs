@@ -24,21 +24,7 @@ fn measure(peer: &Peer, line: &str) -> Output {
 
 /// The values of one row: one a repeat.
 fn row(output: &Output, key: &str, who: &str) -> Vec<f64> {
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
-    let line = text
-        .lines()
-        .find(|line| {
-            line.contains(&format!("\"key\":\"{key}\""))
-                && line.contains(&format!("\"who\":\"{who}\""))
-        })
-        .unwrap_or_else(|| panic!("no {key} of {who} in {text}{}", error(output)));
-    numbers(line, "repeats")
-}
-
-fn numbers(text: &str, name: &str) -> Vec<f64> {
-    let from = text.find(&format!("\"{name}\":[")).unwrap() + name.len() + 4;
-    let list = &text[from..from + text[from..].find(']').unwrap()];
-    list.split(',').map(|one| one.parse().unwrap()).collect()
+    peer::row(&peer::json(output), key, Some(who))
 }
 
 fn error(output: &Output) -> String {
@@ -232,10 +218,7 @@ fn the_mean_place_shows_who_is_always_served_first() {
     let line = "fanout --subscribers 5 --messages 20 --repeats 1";
     let places = |trick| {
         let output = measure(&start(trick), line);
-        numbers(
-            &String::from_utf8(output.stdout).unwrap(),
-            "broker_mean_place",
-        )
+        peer::numbers(&peer::json(&output)["lists"]["broker_mean_place"])
     };
     assert_eq!(places(Trick::None), [0.0, 0.25, 0.5, 0.75, 1.0]);
     assert_eq!(places(Trick::Alternate), [0.5; 5]);
@@ -440,9 +423,5 @@ fn ctrl_c_prints_what_was_measured() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     assert!(row(&output, "skew_p50_us", "broker").len() >= 10);
-    assert!(
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .contains("\"complete\":false")
-    );
+    assert_eq!(peer::json(&output)["complete"], false);
 }

@@ -53,18 +53,7 @@ fn error(output: &Output) -> String {
 
 /// The only value of a row.
 fn value(output: &Output, key: &str) -> f64 {
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
-    let found = text
-        .lines()
-        .find(|line| line.contains(&format!("\"key\":\"{key}\"")));
-    let line = found.unwrap_or_else(|| panic!("no {key} in {text}{}", error(output)));
-    let from = line.find("\"repeats\":[").unwrap() + 11;
-    line[from..]
-        .split([']', ','])
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap()
+    peer::row(&peer::json(output), key, None)[0]
 }
 
 /// 20 messages of each of 2 publishers to 3 subscribers.
@@ -174,6 +163,22 @@ fn a_file_of_mqttloader_is_run_and_its_csv_is_written() {
     );
     assert!(error(&output).contains("File exists"), "{}", error(&output));
     fs::remove_file(&csv.0).unwrap();
+    // As with the other tool, its folder need not be there.
+    let folder = format!("{}-folder", csv.path());
+    let second = start(Trick::None);
+    let text = text.replace(
+        &peer.address.port().to_string(),
+        &second.address.port().to_string(),
+    );
+    let other = File::new("output.conf", &format!("{text}output = {folder}\n"));
+    assert_eq!(program(&["run", other.path()]).status.code(), Some(0));
+    let made = fs::read_dir(&folder).unwrap().next().unwrap().unwrap();
+    let name = made.file_name().into_string().unwrap();
+    assert!(
+        name.starts_with("mqttloader_20") && name.ends_with(".csv"),
+        "{name}"
+    );
+    fs::remove_dir_all(&folder).unwrap();
     let output = program(&["run", conf.path(), "--csv", csv.path(), "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", error(&output));
     let written = fs::read_to_string(&csv.0).unwrap();
@@ -273,8 +278,7 @@ fn a_scenario_may_keep_windows_full_instead_of_following_a_schedule() {
 
 /// The notes of a run by its output.
 fn notes(output: &Output) -> String {
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
-    text[text.find("\"notes\"").unwrap()..].to_owned()
+    peer::json(output)["notes"].to_string()
 }
 
 /// Octets in the fullest receive queue of a connection to a port, by the kernel.

@@ -57,16 +57,19 @@ def measured(
     broker = broker_from(experiment)
     sentences: list[str] = []
     result: dict[str, Any] = {"fan_out": {}, "limit": None, "sentences": sentences}
-    if broker.scheme != "mqtt":
-        sentences.append(f"mqtick-load speaks mqtt:// only, not {broker.scheme}://.")
+    if broker.scheme not in ("mqtt", "mqtts"):
+        sentences.append(f"mqtick-load speaks mqtt:// and mqtts://, not {broker.scheme}://.")
     else:
-        host = f"[{broker.host}]" if ":" in broker.host else broker.host
         who = ["--mqtt", broker.version]
-        if broker.username:
-            who += ["--username", broker.username]
-        if experiment.password_file:
-            who += ["--password-file", experiment.password_file]
-        at = f"{host}:{broker.port}"
+        for option, value in (
+            ("--username", broker.username),
+            ("--password-file", experiment.password_file),
+            ("--ca-file", broker.ca_file),
+            ("--certificate-file", broker.certificate_file),
+            ("--certificate-key-file", broker.key_file),
+        ):
+            who += [option, value] if value else []
+        at = broker.address
 
         def run(words: Sequence[str], within_s: float) -> Any:
             note(f"mqtick-load {words[0]}")

@@ -13,7 +13,7 @@ use crate::session::{Connect, MOST_NAMES, Named, Request, Session, State, Subscr
 use crate::udp::{Answered, Asked};
 
 impl Clients {
-    /// A client of mqtt-udp says something; None: it cannot be read.
+    /// A client of mqtt-udp says something; None: a broker refuses it.
     pub fn asked_by_udp(&mut self, now_ns: u64, client: SocketAddr, asked: Option<Asked>) {
         match asked {
             Some(Asked::Publish(name)) => {
@@ -21,7 +21,7 @@ impl Clients {
             }
             Some(Asked::Proof) => return self.proves(now_ns, client),
             Some(Asked::Nothing) => return,
-            _ => {}
+            _ => self.is_heard(now_ns, client),
         }
         if matches!(
             asked,
@@ -56,7 +56,7 @@ impl Clients {
                     keep_alive_ns: u64::from(keep_alive_s) * SECOND_NS,
                     ..Connect::nobodys()
                 };
-                session.connects_by_udp(connect);
+                session.connects_by_udp(now_ns, connect, self.settings.lease_ns);
                 self.touch(client);
             }
             Some(Asked::Subscribe(id, filters)) => {
@@ -77,8 +77,15 @@ impl Clients {
                 session.changed();
                 self.touch(client);
             }
-            None => self.is_unread(now_ns, client),
+            None => self.is_in_doubt(now_ns, client),
             _ => {}
+        }
+    }
+
+    /// Whoever is a stranger may have had his lease renewed.
+    fn is_heard(&mut self, now_ns: u64, client: SocketAddr) {
+        if let Some(stranger) = self.strangers.get_mut(&client) {
+            stranger.heard_ns = now_ns;
         }
     }
 
@@ -151,9 +158,22 @@ impl Clients {
         }
     }
 
-    /// Something of a client cannot be read. A broker that can may do anything for who has a lease; for
-    /// another it can only be the proof.
-    fn is_unread(&mut self, now_ns: u64, client: SocketAddr) {
+    /// Something of a client cannot be read. A broker that can may have subscribed who has a lease, and its
+    /// answer may be lost.
+    pub fn is_unread(&mut self, now_ns: u64, client: SocketAddr) {
+        self.is_heard(now_ns, client);
+        let session = self.sessions.get_mut(&client);
+        match session.and_then(|session| session.lease.as_mut()) {
+            Some(lease) if lease.stage == Stage::Held => return self.estrange(now_ns, client),
+            Some(lease) => lease.unread = lease.stage == Stage::Proven,
+            None => {}
+        }
+        self.is_in_doubt(now_ns, client);
+    }
+
+    /// What a client has sent may be a request, until the broker has answered something later; from who has no
+    /// lease it can only be the proof.
+    fn is_in_doubt(&mut self, now_ns: u64, client: SocketAddr) {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
         };

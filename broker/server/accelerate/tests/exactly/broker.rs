@@ -303,8 +303,12 @@ impl Broker {
         let before = self.sessions.iter().position(|one| one.id == id);
         let before = before.map(|place| self.sessions.remove(place));
         let first_id = 10 + u16::from(id.as_bytes().last().copied().unwrap_or(0)) % 3;
+        let (mut releases, mut behind) = (BTreeMap::new(), Vec::new());
         let (subscriptions, kept, ids, next_id) = match before {
-            Some(one) if !clean => (one.subscriptions, one.kept, one.ids, one.next_id),
+            Some(one) if !clean => {
+                (releases, behind) = (one.releases, one.behind);
+                (one.subscriptions, one.kept, one.ids, one.next_id)
+            }
             _ => (Vec::new(), Vec::new(), BTreeMap::new(), first_id),
         };
         self.say(at, &Message::Connack(Code::ACCEPTED));
@@ -316,8 +320,8 @@ impl Broker {
             held: Vec::new(),
             heard: 1,
             asked: false,
-            releases: BTreeMap::new(),
-            behind: Vec::new(),
+            releases,
+            behind,
             id: id.to_owned(),
             at,
             clean,

@@ -27,6 +27,7 @@ fn fate() -> impl Strategy<Value = Fate> {
         1 => Just(Fate::Unheard),
         1 => Just(Fate::UnheardBehind),
         1 => Just(Fate::Unread),
+        1 => Just(Fate::UnreadUnheard),
     ]
 }
 

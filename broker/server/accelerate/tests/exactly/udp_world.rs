@@ -30,8 +30,9 @@ pub enum Fate {
     /// The same of its answer.
     Unheard,
     UnheardBehind,
-    /// The data plane cannot read it, the broker can.
+    /// The data plane cannot read it, the broker can; and the answer is lost before the data plane.
     Unread,
+    UnreadUnheard,
 }
 
 /// One thing that happens.
@@ -391,7 +392,7 @@ impl World {
         let at = self.clients[who].at;
         match fate {
             Fate::Lost => return,
-            Fate::Unheard => self.unheard = Some((at, false)),
+            Fate::Unheard | Fate::UnreadUnheard => self.unheard = Some((at, false)),
             Fate::UnheardBehind => self.unheard = Some((at, true)),
             _ => {}
         }
@@ -407,7 +408,7 @@ impl World {
             }
             return;
         }
-        let readable = fate != Fate::Unread;
+        let readable = !matches!(fate, Fate::Unread | Fate::UnreadUnheard);
         let packet = match readable {
             true => Packet::read(Protocol::MqttUdp, Way::ToBroker, &datagram),
             false => Packet::Unread,

@@ -486,9 +486,9 @@ impl World {
         client.ids.clear();
         if clean {
             client.names.clear();
+            client.owes.clear();
         }
         client.pings = 0;
-        client.owes.clear();
         client.before_ns = std::mem::replace(&mut client.said_ns, now_ns);
         let id = client.id.clone();
         let message = Message::Connect {

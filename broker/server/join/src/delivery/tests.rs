@@ -48,7 +48,7 @@ fn sent(lane: &mut Lane) -> Vec<(u8, u16)> {
     let (mut at, mut all) = (0, Vec::new());
     while let Some(found) = frame(&out[at..], 1 << 20).unwrap() {
         at += found.length;
-        match mqtick_packet::decode(&found, Version::V5).unwrap() {
+        match mqtick_packet::decode(&found, lane.version).unwrap() {
             Packet::Publish(publish) => all.push((found.first, publish.id)),
             Packet::Ack(ack) => all.push((found.first, ack.id)),
             _ => {}
@@ -63,7 +63,7 @@ fn a_message_of_qos_2_goes_on_where_it_was_when_the_connection_broke() {
     lane.publish(key(1), message(Qos::ExactlyOnce), false);
     up(&mut lane, false);
     assert_eq!(sent(&mut lane), [(0x34, 1)]);
-    lane.closed();
+    lane.closed(true);
     lane.open(None, None);
     up(&mut lane, true);
     assert_eq!(sent(&mut lane), [(0x3C, 1)], "sent again, and said so");
@@ -72,7 +72,7 @@ fn a_message_of_qos_2_goes_on_where_it_was_when_the_connection_broke() {
     });
     assert_eq!(done, [key(1)], "the broker has it");
     assert_eq!(sent(&mut lane), [(0x62, 1)]);
-    lane.closed();
+    lane.closed(true);
     lane.open(None, None);
     assert!(up(&mut lane, true).is_empty());
     assert_eq!(sent(&mut lane), [(0x62, 1)]);
@@ -90,7 +90,7 @@ fn a_message_that_ends_the_connection_each_time_is_given_up_and_those_behind_it_
     for _ in 0..MOST_TRIES {
         assert!(up(&mut lane, true).is_empty());
         assert_eq!(lane.waiting(), 2);
-        lane.closed();
+        lane.closed(true);
         lane.open(None, None);
     }
     assert_eq!(up(&mut lane, true), [key(1)]);
@@ -150,7 +150,7 @@ fn a_broker_that_forgot_the_session_and_takes_less_at_once_is_sent_less_at_once(
         lane.publish(key(number), message(Qos::AtLeastOnce), false);
     }
     assert_eq!(sent(&mut lane).len(), 3);
-    lane.closed();
+    lane.closed(true);
     lane.open(None, None);
     up(&mut lane, false);
     assert_eq!(sent(&mut lane), [(0x32, 1)]);
@@ -185,4 +185,68 @@ fn a_message_whose_time_is_over_is_not_published_any_more() {
         }
         other => unreachable!("{other:?}"),
     }
+}
+
+#[test]
+fn a_broker_of_mqtt_3_1_1_that_ends_the_connection_at_qos_2_gets_it_with_qos_1() {
+    let mut lane = lane();
+    lane.closed(true); // it does not speak MQTT 5
+    let connected = |lane: &mut Lane| {
+        lane.open(None, None);
+        lane.out.clear();
+        hear(lane, |out| {
+            connack(out, Version::V3, true, 0, &ConnackProperties::default());
+        });
+        sent(lane)
+    };
+    lane.publish(key(1), message(Qos::ExactlyOnce), false);
+    lane.publish(key(2), message(Qos::ExactlyOnce), false);
+    for dup in [0, 8] {
+        assert_eq!(connected(&mut lane), [(0x34 | dup, 1), (0x34 | dup, 2)]);
+        lane.closed(true);
+    }
+    assert_eq!(connected(&mut lane), [(0x3A, 1), (0x3A, 2)]);
+    for number in 1..=2 {
+        let done = hear(&mut lane, |out| {
+            ack(out, Version::V3, AckKind::Puback, number as u16, 0);
+        });
+        assert_eq!(done, [key(number)]);
+    }
+    assert_eq!((lane.refused, lane.waiting()), (0, 0));
+    lane.publish(key(3), message(Qos::ExactlyOnce), false);
+    assert_eq!(sent(&mut lane), [(0x32, 3)], "and those behind it");
+}
+
+#[test]
+fn a_broker_that_has_taken_qos_2_before_goes_on_to_get_it_however_often_it_breaks_off() {
+    let mut lane = lane();
+    lane.closed(true);
+    lane.open(None, None);
+    hear(&mut lane, |out| {
+        connack(out, Version::V3, false, 0, &ConnackProperties::default());
+    });
+    lane.publish(key(1), message(Qos::ExactlyOnce), false);
+    for kind in [AckKind::Pubrec, AckKind::Pubcomp] {
+        hear(&mut lane, |out| ack(out, Version::V3, kind, 1, 0));
+    }
+    lane.publish(key(2), message(Qos::ExactlyOnce), false);
+    for _ in 0..MOST_TRIES - 1 {
+        lane.closed(true);
+        lane.open(None, None);
+        hear(&mut lane, |out| {
+            connack(out, Version::V3, true, 0, &ConnackProperties::default());
+        });
+        assert_eq!(sent(&mut lane).last(), Some(&(0x3C, 2)));
+    }
+}
+
+#[test]
+fn only_a_broker_that_was_there_is_asked_in_the_older_version() {
+    let mut lane = lane();
+    lane.closed(false);
+    assert_eq!(lane.version(), Version::V5);
+    lane.closed(true);
+    assert_eq!(lane.version(), Version::V3);
+    lane.closed(false);
+    assert_eq!(lane.version(), Version::V5, "another one may come back");
 }

@@ -8,6 +8,7 @@ use mqtick_broker::residence::Arrived;
 use mqtick_broker::upstream::wire::Wire;
 use mqtick_packet::{Connect, Error, Packet, Version, decode, frame};
 use nix::sys::epoll::EpollFlags;
+use std::collections::hash_map::Entry::Occupied;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -62,6 +63,7 @@ impl Manager {
             heard_s: now_s,
             was_answered: false,
             has_left: false,
+            leaves: None,
         };
         self.slots.insert(token, slot);
         self.dirty.push(token);
@@ -178,6 +180,14 @@ impl Manager {
             self.send(token, &refusal(connect.version, NOT_VALID));
             self.over(token);
             return Ok(found.length);
+        }
+        // What it acknowledged on its last connection, the broker must have first, or it would send
+        // that again.
+        if let Some((_, waiting)) = self.leaving.get_mut(connect.client_id) {
+            if !waiting.contains(&token) {
+                waiting.push(token);
+            }
+            return Ok(0);
         }
         self.pair(
             token,
@@ -304,6 +314,7 @@ impl Manager {
             }),
             Role::Paired(client) => !self.blocked.contains(&token) && waits(&client) < HIGH,
             Role::Reader => !self.blocked.contains(&token),
+            Role::New => held < 2 * FIRST, // it may wait for its predecessor
             _ => true,
         };
         if let Some(slot) = self.slots.get_mut(&token)
@@ -323,8 +334,10 @@ impl Manager {
             Some(Role::Client) => self.end_pair(token, token),
             Some(Role::Paired(client)) => self.end_pair(client, token),
             Some(Role::Lane(number)) => {
+                let slot = self.slots.get(&token);
+                let has_met = slot.is_some_and(|slot| slot.connection.has_met());
                 self.drop(token);
-                self.lane_ended(number, why);
+                self.lane_ended(number, why, has_met);
             }
             Some(Role::Reader) => {
                 self.drop(token);
@@ -363,8 +376,18 @@ impl Manager {
     }
 
     pub(crate) fn drop(&mut self, token: u64) {
-        if let Some(slot) = self.slots.remove(&token) {
-            self.poller.forget(&slot.connection);
+        let Some(slot) = self.slots.remove(&token) else {
+            return;
+        };
+        self.poller.forget(&slot.connection);
+        let leaving = slot.leaves.map(|name| self.leaving.entry(name));
+        if let Some(Occupied(entry)) = leaving
+            && entry.get().0 == token
+        {
+            for waits in entry.remove().1 {
+                self.process(waits);
+                self.dirty.push(waits); // it is to be read from again
+            }
         }
     }
 }

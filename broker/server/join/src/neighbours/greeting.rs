@@ -128,7 +128,8 @@ impl Manager {
             ));
         }
         if self.removed.contains(&hello.name) {
-            return not_allowed("it was removed here, and not added again");
+            let why = format!("{} was removed here, and not added again", hello.name);
+            return not_allowed(&why);
         }
         let algorithm = self.settings.algorithm.name();
         if hello.algorithm != algorithm {

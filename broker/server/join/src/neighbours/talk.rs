@@ -217,9 +217,12 @@ impl Manager {
                     self.tell(link, &out);
                 }
                 Action::TreeChanged => {
-                    let tree = &self.site.node.tree;
-                    let (nodes, links) = (tree.nodes.len(), tree.links.len());
-                    log::notice(&format!("the tree has {nodes} nodes and {links} links"));
+                    let nodes = self.site.node.tree.nodes.len();
+                    let nodes = match nodes {
+                        1 => "this node alone".into(),
+                        _ => format!("{nodes} nodes"),
+                    };
+                    log::notice(&format!("the tree has {nodes}"));
                 }
             }
         }

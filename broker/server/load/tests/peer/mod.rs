@@ -1,4 +1,4 @@
-//! A small broker in a thread, faithful or not.
+//! A small broker in a thread, faithful or not; and what the program says of it.
 
 pub mod sensor;
 
@@ -6,8 +6,10 @@ use mqtick_packet::{
     AckKind, ConnackProperties, MAXIMUM_LENGTH, Outgoing, Packet, Qos, Version, ack, connack,
     decode, frame, publish, suback,
 };
+use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Output;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -183,7 +185,7 @@ impl Shared {
             Trick::LateClose if count == SOME => return None,
             _ => {}
         }
-        let last = group.len() - 1;
+        let last = group.len().saturating_sub(1);
         for (place, (_, version, stream)) in group.into_iter().enumerate() {
             let mut stream = stream;
             let mut again = |octets: &[u8]| stream.write_all(octets);
@@ -232,4 +234,26 @@ impl Shared {
         }
         Some(())
     }
+}
+
+/// The result that was printed.
+pub fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        panic!("{error}: {said}")
+    })
+}
+
+/// The values of a row: one a repeat.
+pub fn row(result: &Value, key: &str, who: Option<&str>) -> Vec<f64> {
+    let rows = result["rows"].as_array().unwrap();
+    let is_it = |row: &&Value| row["key"] == key && who.is_none_or(|who| row["who"] == who);
+    let found = rows.iter().find(is_it);
+    numbers(&found.unwrap_or_else(|| panic!("no {key} of {who:?} in {result}"))["repeats"])
+}
+
+/// The numbers of a list.
+pub fn numbers(list: &Value) -> Vec<f64> {
+    let all = list.as_array().unwrap().iter();
+    all.map(|one| one.as_f64().unwrap()).collect()
 }

@@ -1,0 +1,69 @@
+//! When the messages of a publisher are due.
+
+/// When a publisher's messages are due.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Schedule {
+    /// The first, in ns.
+    pub begin: u64,
+    /// Between two, in ns; 0: whenever the broker takes one.
+    pub interval: f64,
+    /// After this none is due, in ns.
+    pub end: u64,
+    /// Messages at most.
+    pub most: u64,
+    /// Messages that may be on their way; 0: any number. The interval is then from when there is
+    /// room for the next ones.
+    pub window: u64,
+    /// Messages that are added at a time where nothing else spreads them.
+    pub burst: u64,
+}
+
+impl Schedule {
+    /// Returns when a message is due; None where there is no such message.
+    #[must_use]
+    pub fn due(&self, number: u64) -> Option<u64> {
+        let due = self.begin + (number as f64 * self.interval) as u64;
+        (number < self.most && due < self.end).then_some(due)
+    }
+
+    /// Whether each message has a moment of its own.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.interval > 0.0 && self.window == 0
+    }
+
+    /// Counts the messages that are due from one moment on and before another.
+    #[must_use]
+    pub fn count(&self, from: u64, to: u64) -> u64 {
+        if !self.is_open() {
+            return self.most;
+        }
+        let before = |moment: u64| {
+            let passed = moment.min(self.end).saturating_sub(self.begin) as f64;
+            ((passed / self.interval).ceil() as u64).min(self.most)
+        };
+        before(to).saturating_sub(before(from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_counts_what_is_due_in_a_window() {
+        let one = Schedule {
+            begin: 1000,
+            interval: 2.5,
+            end: 2000,
+            most: u64::MAX,
+            ..Schedule::default()
+        };
+        let dues: Vec<u64> = (0..).map_while(|number| one.due(number)).collect();
+        assert_eq!((dues.len(), dues.last()), (400, Some(&1997)));
+        assert_eq!(one.count(0, 5000), 400);
+        assert_eq!(one.count(1000, 1005), 2);
+        assert_eq!(Schedule { most: 7, ..one }.count(0, 5000), 7);
+        assert_eq!(Schedule { most: 7, ..one }.due(7), None);
+    }
+}

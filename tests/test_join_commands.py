@@ -1,0 +1,159 @@
+"""`mqtick-join status|topology|add|remove`: what who asks is told, rightly asked or not."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from joined import JOIN, Site, joined, settled, until
+
+from broker.conformance.client import V5, Client
+from demo.local_broker import Mosquitto, program, running
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
+    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
+]
+
+
+def run(*words: str) -> tuple[int, str]:
+    """The exit code, and what was said; nothing is asked of a node that runs."""
+    done = subprocess.run([str(JOIN), *words], capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "say where the broker is (--broker)"),
+        ("stat", '"stat" is not understood; see --help'),
+        ("status site-a", '"status site-a" is not understood'),
+        ("add", "say which neighbour"),
+        ("remove", "say which neighbour"),
+        ("add a b", '"add a b" is not understood'),
+        ("add http://site-b", '"http://site-b" is no address'),
+        ("add site-b:99999", '"site-b:99999" is no address'),
+        ("add site-b --json", "--json belongs to status and topology"),
+        ("--json", "--json belongs to status and topology"),
+        ("status --broker b", "asks a node that runs"),
+        ("topology --lines", "asks a node that runs"),
+        ("status --check-config", "asks a node that runs"),
+        ("status --config /none.toml", "/none.toml: cannot be read"),
+        ("status --jsn", "invalid option '--jsn'"),
+        ("--broker b --listen here", '--listen "here" is no address with a port'),
+        ("--broker b --name two\nlines", 'name: is "two\\nlines"'),
+        ("--broker b --algorithm best", "--algorithm is subscriptions or publications"),
+        ("--broker b --reliability some", "--reliability is broker or all"),
+        ("--control", "missing argument"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_a_sentence(words: str, said: str) -> None:
+    code, found = run(*words.split(" ")) if words else run()
+    assert code == 2
+    assert said in found
+    assert found.count("\n") == 1
+
+
+def test_where_no_node_runs_who_asks_is_told_where_was_looked(tmp_path: Path) -> None:
+    code, said = run("status", "--control", str(tmp_path / "nobody"))
+    assert code == 1
+    assert f"{tmp_path}/nobody" in said
+    assert "Is mqtick-join running" in said
+
+
+@pytest.fixture
+def star(tmp_path: Path) -> Iterator[list[Site]]:
+    """The first of four sites has the second, that has the others."""
+    with contextlib.ExitStack() as open_ones:
+        sites = open_ones.enter_context(joined(tmp_path, [Mosquitto] * 3))
+        folder = tmp_path / "site-d"
+        folder.mkdir()
+        broker = open_ones.enter_context(running(Mosquitto(folder)))
+        last = Site(folder, broker, neighbours=[sites[1].url])
+        last.start()
+        open_ones.callback(last.stop)
+        settled(*sites, last)
+        yield [*sites, last]
+
+
+def test_the_tree_is_drawn_from_the_node_that_is_asked(star: list[Site]) -> None:
+    first, middle, *_ = star
+    seen = "site-a (this node)\n`-- site-b\n    |-- site-c\n    `-- site-d\n"
+    assert first.ask("topology").stdout == seen
+    seen = "site-b (this node)\n|-- site-a\n|-- site-c\n`-- site-d\n"
+    assert middle.ask("topology").stdout == seen
+    names = {node["id"]: node["name"] for node in middle.topology()["nodes"]}
+    pairs = {tuple(sorted(names[one] for one in pair)) for pair in middle.topology()["tree"]}
+    assert pairs == {("site-a", "site-b"), ("site-b", "site-c"), ("site-b", "site-d")}
+
+
+def test_a_neighbour_that_was_removed_is_named_and_stays_away_until_the_next_add(
+    star: list[Site],
+) -> None:
+    _, middle, _, last = star
+    assert middle.ask("remove", "site-d").returncode == 0
+    last.says("it refuses us: site-d was removed here, and not added again")
+    assert "removed site-d: turned away until the next `add`\n" in middle.ask("status").stdout
+    until(lambda: last.now("neighbours_away") == 1, "it counts whom it does not reach")
+    assert middle.ask("add", last.url).stdout == "connecting; see status\n"
+    settled(*star)
+    assert "removed" not in middle.ask("status").stdout
+
+
+def test_status_says_what_each_number_means_and_leaves_out_what_never_happened(
+    star: list[Site],
+) -> None:
+    first, middle, *_ = star
+    first.client("writer").publish("t", b"")
+    until(lambda: first.now("client_messages_received") == 1, "it is counted")
+    said = first.ask("status").stdout.splitlines()
+    assert said[0].startswith("node site-a (subscription flooding, version ")
+    assert said[1] == f"broker {first.broker.url}: connected"
+    assert said[2].startswith("neighbour site-b at ")
+    (line,) = (line for line in said if line.startswith("client_messages_received "))
+    assert line.split(maxsplit=2)[1:] == ["1", "Messages that clients published."]
+    assert not any(line.startswith("expired") for line in said)
+    assert "expired" in first.status()["counts"]  # programs get them all
+    # Who was given as a node, and is none.
+    assert middle.ask("add", first.broker.url).returncode == 0
+    no_node = "it is no mqtick-join, but a broker: give its node's address instead"
+    until(lambda: no_node in middle.ask("status").stdout, "it says so")
+
+
+def test_a_configuration_says_where_to_ask(star: list[Site]) -> None:
+    command = [str(JOIN), "status", "--config", str(star[0].config)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("node site-a ")
+
+
+def test_of_a_name_with_several_addresses_the_one_that_answers_is_used(tmp_path: Path) -> None:
+    # Debian's localhost is ::1, too; these listen on 127.0.0.1 only.
+    with contextlib.ExitStack() as open_ones:
+        sites: list[Site] = []
+        for name in ("site-a", "site-b"):
+            folder = tmp_path / name
+            folder.mkdir()
+            broker = open_ones.enter_context(running(Mosquitto(folder)))
+            url = broker.url.replace("127.0.0.1", "localhost")
+            others = [f"mqtt://localhost:{site.port}" for site in sites]
+            site = Site(folder, broker, neighbours=others, url=url)
+            site.start()
+            open_ones.callback(site.stop)
+            sites.append(site)
+        settled(*sites)
+        for number in range(8):
+            client = Client(("127.0.0.1", sites[0].port), V5, f"client-{number}")
+            assert client.connect().reason == 0
+        # Nor is the broker taken for one of MQTT 3.1.1 after a look at the wrong address.
+        reader = sites[1].client("reader")
+        reader.subscribe("t")
+        settled(*sites)
+        writer = sites[0].client("writer")
+        for number in range(4):  # over each of the sessions at the broker
+            writer.publish(f"t{number}"[:1], b"", properties=[("content_type", b"text")])
+            assert ("content_type", b"text") in reader.message().properties
