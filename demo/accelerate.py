@@ -60,7 +60,7 @@ def measure(
 ) -> dict[str, float]:
     """Publish, and say how late and how far apart the copies came, us."""
     first, last, skew, lost = [], [], [], 0
-    instants = []
+    instants: list[tuple[int, ...]] = []
     for number in range(1, messages + 1):
         sent_ns = time.time_ns()
         publisher.publish(topic_id, struct.pack("!I", number) + bytes(96))
