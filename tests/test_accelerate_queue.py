@@ -81,8 +81,14 @@ def test_copies_for_which_the_queue_has_no_room_are_counted(tmp_path: Path) -> N
                 frames = one.status()["frames"]
                 if frames["hits"] > before["hits"]:
                     break
-            made = frames["copies"] - before["copies"]
-            assert frames["refused"] - before.get("refused", 0) == count - made > 0
+
+            def counted() -> tuple[int, int]:
+                now = one.status()["frames"]
+                return now["copies"] - before["copies"], now["refused"] - before.get("refused", 0)
+
+            until(lambda: sum(counted()) == count, "not every copy is counted")
+            made, refused = counted()
+            assert refused > 0
 
             def came() -> int:
                 for each in subscribers:
