@@ -9,8 +9,9 @@ from __future__ import annotations
 import secrets
 import socket
 import struct
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,14 +33,17 @@ _SO_TIMESTAMPNS, _SO_RCVBUFFORCE = 35, 33
 _TIMESPEC = struct.Struct("=qq")
 _BUFFER = 1 << 25
 _GAP_S = 0.005
+_HEADERS = 42
+"""Ethernet, IPv4 and UDP."""
 
 
 class Copy(NamedTuple):
-    """A copy that left: how long it was there by the stamps and by what it says, ns."""
+    """A copy that left: how long it was there by the stamps and by what it says, ns; its frame."""
 
     left_ns: int
     stamps_ns: int
     stated_ns: int
+    octets: int
 
 
 class Tap:
@@ -84,13 +88,20 @@ def _copies(tap: Tap) -> list[Copy]:
         copies = Copies()
         copies.note(octets[7:])
         if came_ns is not None and copies.current is not None:
-            found.append(Copy(at_ns, at_ns - came_ns, copies.current.stated >> 16))
+            stated_ns = copies.current.stated >> 16
+            found.append(Copy(at_ns, at_ns - came_ns, stated_ns, _HEADERS + len(octets)))
     return found
 
 
-def measure(folder: Path, count: int, messages: int) -> list[list[Copy]]:
-    """Return the copies of each message to so many subscribers."""
+def measure(folder: Path, count: int, messages: int, queue: Sequence[str] = ()) -> list[list[Copy]]:
+    """Return the copies of each message to so many subscribers.
+
+    `queue`: what stands before the interface's driver, in words of tc; else nothing does.
+    """
     with between_namespaces(folder) as at:
+        if queue:
+            place = ["tc", "-n", BROKER_SIDE, "qdisc", "add", "dev", "b0", "root"]
+            subprocess.run([*place, *queue], check=True)
         accelerator = in_the_kernel(folder, at, "#", "--residence", "mqtick/#")
         tap = Tap()
         try:

@@ -44,7 +44,7 @@ def write_signals(file: Path, instants: list[tuple[int, ...]]) -> None:
     lines = ["$timescale 1 ns $end", "$scope module demo $end"]
     lines += [f"$var wire 1 {sign} {name} $end" for sign, name in names.items()]
     lines += ["$upscope $end", "$enddefinitions $end", "#0", *(f"0{sign}" for sign in names)]
-    start_ns, fall_ns = instants[0][0] - 1000, round(GAP_S / 4 * 1e9)
+    start_ns, fall_ns = instants[0][0] - 1000, round(GAP_S / 2 * 1e9)
     changes = [
         (at_ns - start_ns + after_ns, f"{level}{sign}")
         for one in instants
@@ -60,7 +60,7 @@ def measure(
 ) -> dict[str, float]:
     """Publish, and say how late and how far apart the copies came, us."""
     first, last, skew, lost = [], [], [], 0
-    instants = []
+    instants: list[tuple[int, ...]] = []
     for number in range(1, messages + 1):
         sent_ns = time.time_ns()
         publisher.publish(topic_id, struct.pack("!I", number) + bytes(96))
@@ -100,6 +100,8 @@ def run(
         one = in_the_kernel(folder, at, TOPIC if accelerated else "nothing")
         open_ones.callback(one.end)
         subscribers = [Sensor(at, f"subscriber-{number}", CLIENT_SIDE) for number in range(count)]
+        # In the order in which mqtick-accelerate copies, so that the first is the first for both.
+        subscribers.sort(key=lambda one: one.socket.getsockname())
         for subscriber in subscribers:
             subscriber.connect().subscribe(TOPIC)
         publisher = Sensor(at, "publisher", CLIENT_SIDE).connect()

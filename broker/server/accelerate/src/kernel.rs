@@ -19,6 +19,7 @@ use aya::programs::{LinkOrder, SchedClassifier, TcAttachType, TestRun, TestRunOp
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
+use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
 mod octets;
@@ -281,9 +282,9 @@ impl Kernel {
     pub fn alive(&mut self) -> io::Result<()> {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
         let [tai, utc] = [ClockId::CLOCK_TAI, ClockId::CLOCK_REALTIME].map(clock_gettime);
-        let ahead_ns = nanoseconds(tai?) - nanoseconds(utc?);
+        let ahead_ns = tai?.num_nanoseconds() - utc?.num_nanoseconds();
         let ahead_ns = (ahead_ns + 500_000_000).div_euclid(1_000_000_000) * 1_000_000_000;
-        let own_ns = nanoseconds(now) + ALIVE.as_nanos() as i64;
+        let own_ns = now.num_nanoseconds() + ALIVE.as_nanos() as i64;
         let until_ns = self.lent_ns.unwrap_or(own_ns).min(self.first_end_ns);
         let settings = octets([
             &until_ns.to_ne_bytes(),
@@ -664,8 +665,4 @@ fn shell(script: &str, interface: &str) -> Command {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     command
-}
-
-fn nanoseconds(time: nix::sys::time::TimeSpec) -> i64 {
-    time.tv_sec() * 1_000_000_000 + time.tv_nsec()
 }
