@@ -66,7 +66,8 @@ def test_copies_for_which_the_queue_has_no_room_are_counted(tmp_path: Path) -> N
             topic_id = publisher.register("room/1")
             one.is_open(publisher, topic_id, "room/1", *subscribers)
             place = ["tc", "-n", BROKER_SIDE, "qdisc", "add", "dev", "b0", "root"]
-            subprocess.run([*place, *SLOW, "3000"], check=True)
+            narrow = ("tbf", "rate", "200kbit", "burst", str(BURST), "limit", "3000")
+            subprocess.run([*place, *narrow], check=True)
             # One that goes through the broker, as any may, says nothing here.
             for number in range(100):
                 before, payload = one.status()["frames"], b"number %d" % number
