@@ -117,11 +117,14 @@ pub struct Secrets {
     pub neighbour_tls: Option<Arc<ClientConfig>>,
 }
 
-/// Where something is: looked up again each time that it is away. Of several addresses the one that
-/// answered counts; not every program listens on all that its host's name stands for.
+/// Where something is: looked up again each time that it is away, and until that is known, where it
+/// was before. Of several addresses the one that answered counts; not every program listens on all
+/// that its host's name stands for.
 #[derive(Default)]
 pub(crate) struct Place {
     pub found: Vec<SocketAddr>,
+    /// It was looked up, and not away since.
+    pub is_sure: bool,
     pub is_asking: bool,
     pub tries: usize,
     at: usize,
@@ -137,8 +140,8 @@ impl Place {
     /// It is to be looked up again; `has_met`: somebody was there.
     pub fn away(&mut self, has_met: bool) {
         // Not twice, where several connections fail at once.
-        self.at += usize::from(!has_met && !self.found.is_empty());
-        self.found.clear();
+        self.at += usize::from(!has_met && self.is_sure);
+        self.is_sure = false;
     }
 }
 

@@ -33,6 +33,8 @@ pub const MARK: &str = "mqtick-join/";
 pub const VERSION: u32 = 3;
 /// The most connections of one link.
 pub const MOST_CONNECTIONS: u8 = 16;
+const CONNECTS: &str = "that connects";
+const IS_REACHED: &str = "that it connects to";
 const TAG: &str = "mqtick-join";
 const KEPT: u64 = 4;
 const ATTEMPT: u64 = 8;
@@ -64,15 +66,20 @@ impl fmt::Display for Hello {
     }
 }
 
-/// A number of another version.
-fn version<'t>(words: &mut impl Iterator<Item = &'t str>) -> Result<(), String> {
+/// The version that the other node speaks, which is `there` as seen from this one, `here`. The
+/// sentence is read at both ends.
+fn version<'t>(
+    words: &mut impl Iterator<Item = &'t str>,
+    there: &str,
+    here: &str,
+) -> Result<(), String> {
     let found = words.next().unwrap_or_default();
     let said: String = found.chars().filter(char::is_ascii_digit).take(9).collect();
     match found == VERSION.to_string() {
         true => Ok(()),
         false => Err(format!(
-            "it speaks version {said:?} of mqtick-join's words, and this node version {VERSION}: \
-             bring both to the same release"
+            "the node {there} speaks version {said:?} of mqtick-join's words, and the one {here} \
+             version {VERSION}: bring both to the same release"
         )),
     }
 }
@@ -84,7 +91,7 @@ impl Hello {
     /// Why it is none of ours.
     pub fn parse(client_id: &str) -> Result<Self, String> {
         let mut words = client_id.strip_prefix(MARK).unwrap_or_default().split('/');
-        version(&mut words)?;
+        version(&mut words, CONNECTS, IS_REACHED)?;
         let hello = (|| {
             let number = |text: &str| u64::from_str_radix(text, 16).ok();
             let hello = Self {
@@ -149,7 +156,7 @@ pub fn parse_welcome(assigned: Option<&str>) -> Result<(NodeId, String), String>
         return Err("it is no mqtick-join, but a broker: give its node's address instead".into());
     };
     let mut words = rest.split('/');
-    version(&mut words)?;
+    version(&mut words, IS_REACHED, CONNECTS)?;
     let node = words
         .next()
         .and_then(|text| u64::from_str_radix(text, 16).ok());
@@ -430,7 +437,11 @@ mod tests {
         let text = hello.to_string();
         assert_eq!(Hello::parse(&text), Ok(hello));
         let other = Hello::parse("mqtick-join/1/11/3/1/2/subscriptions/site-a").unwrap_err();
-        assert!(other.contains("version \"1\""), "{other}");
+        assert_eq!(
+            other,
+            "the node that connects speaks version \"1\" of mqtick-join's words, and the one that it \
+             connects to version 3: bring both to the same release"
+        );
         for wrong in [
             "mqtick-join/3",
             "mqtick-join/3/11/3/2/2/subscriptions/site-a",

@@ -816,6 +816,31 @@ fn who_is_back_after_a_while_gets_what_came_before_it_said_again_what_it_wants()
 }
 
 #[test]
+fn however_many_wait_for_a_neighbour_none_of_them_is_taken_for_one_that_it_had() {
+    const COUNT: u16 = 4200; // of one lane: more than a node remembers one by one
+    let mut network = Network::new(Kind::Subscriptions, 3, 30);
+    network.join(0, 1);
+    network.join(1, 2);
+    network.subscribe(2, "a");
+    network.settle();
+    network.cut(2);
+    network.rest();
+    let publish = |network: &mut Network, number: u16| {
+        network.publish(0, "a", number.to_be_bytes().into(), Qos::AtLeastOnce);
+    };
+    (0..COUNT).for_each(|number| publish(&mut network, number));
+    network.rest();
+    network.join(1, 2);
+    network.rest();
+    publish(&mut network, COUNT); // it is there first
+    network.settle();
+    for number in 0..=COUNT {
+        let got = network.sites[2].got.get(number.to_be_bytes().as_slice());
+        assert_eq!(got, Some(&1), "{number}");
+    }
+}
+
+#[test]
 fn a_filter_that_only_two_neighbours_in_a_loop_told_each_other_is_not_kept_alive() {
     let mut network = Network::new(Kind::Subscriptions, 3, 30);
     network.subscribe(0, "a");

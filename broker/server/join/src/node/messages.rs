@@ -1,6 +1,6 @@
 //! Messages on their way through a node: where they go, who has confirmed them, what is sent again.
 
-use super::window::{WINDOW, Window};
+use super::window::{Noted, WINDOW, Window};
 use super::{
     Action, Key, LANES, Link, MOST_OCTETS, MOST_PENDING, MOST_SEEN, MOST_TRIED, Message, Node,
     Pending,
@@ -183,20 +183,27 @@ impl Node {
             self.seen.clear(); // that many nodes there are not: somebody makes them up
         }
         let seen = self.seen.entry((key.origin, key.lane)).or_default();
-        let is_new = if sure {
+        let noted = if sure {
             let window = seen.sure.get_or_insert_with(|| Window::new(key.sequence));
             window.note(key.sequence)
         } else {
             let is_new = key.sequence > seen.plain;
             seen.plain = seen.plain.max(key.sequence);
-            is_new
+            if is_new { Noted::First } else { Noted::Again }
         };
         let is_later = sure && self.is_later(key, attempt);
+        // Better twice than never: whoever sends it again is believed that it is not everywhere.
+        let is_new = match noted {
+            Noted::First => true,
+            Noted::Again => false,
+            Noted::Unknown => is_later || message.kept,
+        };
         if !is_new {
             self.counters.repeated += 1;
             if !is_later {
                 if sure {
-                    self.confirm(link, key, attempt, true);
+                    let is_here = noted == Noted::Again || attempt > 0;
+                    self.confirm(link, key, attempt, is_here);
                 }
                 return;
             }
