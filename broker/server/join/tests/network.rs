@@ -676,10 +676,10 @@ fn arrives_once(
         if anew[from] > number {
             continue;
         }
-        for to in 0..size {
+        for (to, anew) in anew.iter().enumerate() {
             let got = network.sites[to].got.get(&payload).copied().unwrap_or(0);
             let wanted = usize::from(to != from && network.wants(to, topic));
-            let is_right = got == wanted || got > wanted && wanted > 0 && anew[to] > number;
+            let is_right = got == wanted || got > wanted && wanted > 0 && *anew > number;
             assert!(is_right, "{topic} from {from} came {got} times to {to}");
         }
         assert!(key.is_none_or(|key| network.sites[from].released.contains(&key)));
