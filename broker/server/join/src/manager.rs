@@ -205,6 +205,7 @@ pub struct Manager {
     pub counts: Counts,
     /// The program ends: nothing more is taken from clients.
     pub(crate) is_ending: bool,
+    others_kept: String,
     full_said: Rarely,
     start: Instant,
     room: Vec<u8>,
@@ -286,6 +287,7 @@ impl Manager {
             leaving: HashMap::new(),
             counts: Counts::default(),
             is_ending: false,
+            others_kept: String::new(),
             full_said: Rarely::default(),
             start: Instant::now(),
             room: vec![0; READ],
@@ -300,6 +302,16 @@ impl Manager {
         let filters = self.site.sessions.restore(text, self.site.now_s)?;
         self.site.node.subscribed(Source::Local, &filters);
         Ok(())
+    }
+
+    /// What the other nodes are called, a line each, where that has changed.
+    pub(crate) fn others(&mut self) -> Option<String> {
+        let names = self.site.node.others().into_iter();
+        let text: String = names.map(|name| format!("{name}\n")).collect();
+        (self.others_kept != text).then(|| {
+            self.others_kept.clone_from(&text);
+            text
+        })
     }
 
     /// The program ends: nobody is read from any more until other sites have what clients here

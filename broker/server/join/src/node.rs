@@ -33,6 +33,8 @@ pub type Link = u64;
 
 /// How many lanes there are.
 pub const LANES: u8 = 16;
+// No link: who was there before this node started anew is away over it.
+const BEFORE: Link = 0;
 const MOST_PENDING: usize = 4096; // messages that began here and are not confirmed
 const MOST_OCTETS: usize = 64 << 20; // of their payloads
 const MOST_SEEN: usize = 1024 * LANES as usize;
@@ -128,6 +130,8 @@ pub enum Action {
     Release(Key),
     /// Ask a neighbour for what its site has retained.
     Ask(Link),
+    /// Give a neighbour what this site has retained, as if it had asked.
+    Hand(Link),
     /// The tree is another one.
     TreeChanged,
 }
@@ -158,6 +162,8 @@ struct Neighbour {
     key: LinkKey,
     name: String,
     is_used: bool,
+    /// It was used, and then not, whatever the other end did.
+    was_cut: bool,
     /// The tree has no need of it since then.
     unneeded_s: Option<u64>,
     away: Option<Away>,

@@ -6,6 +6,7 @@ use crate::manager::{Manager, Secrets};
 use crate::neighbours::{random, trust_nodes};
 use crate::settings::{CONTROL, Settings, url};
 use crate::status;
+use crate::topology::valid_name;
 use arguments::{Asked, arguments};
 use mqtick_accelerate::control::{Control, ask};
 use mqtick_access::Rules;
@@ -228,7 +229,7 @@ fn reply(manager: &mut Manager, question: &str) -> String {
     }
 }
 
-/// What clients of kept sessions were subscribed to before the restart.
+/// What clients of kept sessions were subscribed to before the restart, and who else was there.
 fn restore(manager: &mut Manager) -> Result<(), String> {
     let Some(path) = manager.settings.state.clone() else {
         return Ok(());
@@ -238,6 +239,9 @@ fn restore(manager: &mut Manager) -> Result<(), String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
+    let names = fs::read_to_string(path.with_extension("nodes")).unwrap_or_default();
+    let names = names.lines().filter(|name| valid_name(name));
+    manager.site.node.expect(names.map(Into::into));
     manager.restore(&text).map_err(|line| {
         format!(
             "{}: line {line} is none of a node's: move the file away, and clients with a kept \
@@ -251,15 +255,21 @@ fn keep(manager: &mut Manager) {
     let Some(path) = manager.settings.state.clone() else {
         return;
     };
-    let Some(text) = manager.site.sessions.changes() else {
-        return;
+    let write = |path: &Path, text: String| {
+        let new = path.with_extension("new");
+        if let Err(error) = fs::write(&new, text).and_then(|()| fs::rename(&new, path)) {
+            log::error(&format!(
+                "{}: {error}: what is to outlive a restart is not on disk",
+                path.display()
+            ));
+        }
     };
-    let new = path.with_extension("new");
-    if let Err(error) = fs::write(&new, text).and_then(|()| fs::rename(&new, &path)) {
-        log::error(&format!(
-            "{}: {error}: kept sessions are not on disk",
-            path.display()
-        ));
+    if let Some(text) = manager.site.sessions.changes() {
+        write(&path, text);
+    }
+    // At its end the node parts with all.
+    if let Some(text) = manager.others().filter(|_| !manager.is_ending) {
+        write(&path.with_extension("nodes"), text);
     }
 }
 

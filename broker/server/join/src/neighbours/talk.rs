@@ -223,6 +223,7 @@ impl Manager {
                     subscribe(&mut out, Version::V5, ID, &all);
                     self.tell(link, &out);
                 }
+                Action::Hand(link) => self.reader.ask(link),
                 Action::TreeChanged => {
                     let nodes = self.site.node.tree.nodes.len();
                     let nodes = match nodes {

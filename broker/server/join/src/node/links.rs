@@ -1,10 +1,10 @@
 //! Links to neighbours: which are used, what goes over them of nodes' states, and neighbours that are
 //! away.
 
-use super::{Action, Link, Neighbour, Node, SETTLING};
+use super::{Action, BEFORE, Link, Neighbour, Node, SETTLING};
 use crate::cooperation::Say;
 use crate::topology::{LinkKey, NodeId, State};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// A neighbour is gone, and may come back: messages above QoS 0 wait for it.
 pub(super) struct Away {
@@ -37,6 +37,7 @@ impl Node {
             key,
             name: name.into(),
             is_used: false,
+            was_cut: false,
             unneeded_s: None,
             away: None,
         };
@@ -49,6 +50,38 @@ impl Node {
         self.actions.extend(states);
         self.announce();
         self.refresh();
+    }
+
+    /// These nodes were there before this one started anew: what its clients publish above QoS 0 waits
+    /// for them, as for those behind a neighbour that went.
+    pub fn expect(&mut self, names: impl IntoIterator<Item = String>) {
+        let missing: BTreeMap<_, _> = names.into_iter().map(|name| (name, None)).collect();
+        if missing.is_empty() {
+            return;
+        }
+        let before = Neighbour {
+            peer: self.own,
+            key: 0,
+            name: "known before".into(),
+            is_used: true,
+            was_cut: false,
+            unneeded_s: None,
+            away: Some(Away {
+                missing,
+                until_s: self.now_s + self.absence_s.max(SETTLING),
+            }),
+        };
+        self.links.insert(BEFORE, before);
+    }
+
+    /// What the other nodes are called that are there, or are waited for.
+    #[must_use]
+    pub fn others(&self) -> BTreeSet<&str> {
+        let here = self.topology.states();
+        let here = here.filter(|one| one.node != self.own && self.tree.nodes.contains(&one.node));
+        let away = self.links.values().filter_map(|one| one.away.as_ref());
+        let away = away.flat_map(|away| away.missing.keys().map(String::as_str));
+        here.map(|one| one.name.as_str()).chain(away).collect()
     }
 
     /// It is gone; `for_good`: nobody waits for it.
@@ -153,11 +186,15 @@ impl Node {
                     one.is_used = true;
                     self.algorithm.added(*link, &mut say);
                     new.push(*link);
+                    // What was published meanwhile did not go there, and nobody there may have noticed.
+                    if one.was_cut {
+                        self.actions.push_back(Action::Hand(*link));
+                    }
                 }
             } else if one.is_used {
                 let since_s = *one.unneeded_s.get_or_insert(self.now_s);
                 if since_s + SETTLING <= self.now_s {
-                    one.is_used = false;
+                    (one.is_used, one.was_cut) = (false, true);
                     cut.push(*link);
                 }
             }

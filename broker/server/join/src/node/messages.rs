@@ -2,8 +2,8 @@
 
 use super::window::{Noted, WINDOW, Window};
 use super::{
-    Action, Key, LANES, Link, MOST_OCTETS, MOST_PENDING, MOST_SEEN, MOST_TRIED, Message, Node,
-    Pending,
+    Action, BEFORE, Key, LANES, Link, MOST_OCTETS, MOST_PENDING, MOST_SEEN, MOST_TRIED, Message,
+    Node, Pending,
 };
 use crate::cooperation::Source;
 use crate::retained::Came;
@@ -36,7 +36,8 @@ impl Node {
     pub fn goes_on(&self, topic: &str, retain: bool) -> bool {
         let mut to = Vec::new();
         self.algorithm.route(topic, retain, Source::Local, &mut to);
-        !to.is_empty() && !topic.starts_with('$')
+        let is_wanted = !to.is_empty() || self.links.contains_key(&BEFORE);
+        is_wanted && !topic.starts_with('$')
     }
 
     /// A client of this site published, and its broker knows it already. Which message it is, if
@@ -52,6 +53,9 @@ impl Node {
         let mut to = std::mem::take(&mut self.room);
         to.clear();
         self.algorithm.route(topic, retain, Source::Local, &mut to);
+        if qos != Qos::AtMostOnce && self.links.contains_key(&BEFORE) {
+            to.push(BEFORE);
+        }
         let goes = !to.is_empty() && !topic.starts_with('$');
         let key = goes.then(|| {
             self.counters.began += 1;
