@@ -21,7 +21,8 @@ const OF_ENTRY: usize = 128; // octets, beside the topic
 pub struct Entry {
     stamp: u64,
     content: u64,
-    /// The reading of the broker in which, or after which, it was last known to be right.
+    /// The last reading of the broker that says nothing against it: the one that found it, or the next
+    /// one after it was on its way to the broker.
     reading: u64,
     /// Which of the deletions it is, or 0.
     gone: u64,
@@ -108,7 +109,7 @@ impl Retained {
         let entry = Entry {
             stamp,
             content: hash(payload),
-            reading: self.reading,
+            reading: self.reading + 1,
             gone: u64::from(payload.is_empty()),
         };
         // Now it is for others, too.
@@ -194,13 +195,13 @@ impl Retained {
             return;
         }
         if let Some(here) = self.stays.get_mut(topic) {
-            *here = (content, self.reading);
+            *here = (content, self.reading + 1);
         } else if self.stays_octets + topic.len() + OF_ENTRY > self.most_octets / 4 {
             self.doubts_found = true;
             self.unknown += 1;
         } else {
             self.stays_octets += topic.len() + OF_ENTRY;
-            self.stays.insert(topic.into(), (content, self.reading));
+            self.stays.insert(topic.into(), (content, self.reading + 1));
         }
     }
 
@@ -225,9 +226,9 @@ impl Retained {
         }
     }
 
-    /// The broker is about to say what it has.
+    /// The broker is about to say what it has. If it was away, it may have lost what was on its way.
     pub fn begin_reading(&mut self) {
-        self.reading += 1;
+        self.reading += if self.is_known { 1 } else { 2 };
     }
 
     /// It has this: with which stamp other sites get it, if they do.
@@ -247,7 +248,7 @@ impl Retained {
                 Some(here.stamp)
             }
             // Another one is on its way to the broker.
-            Some(here) if here.reading == reading => None,
+            Some(here) if here.reading >= reading => None,
             _ if self.doubts_found => None,
             // Somebody passed this node by, or the broker did not take what it was given.
             _ => self.set(topic, 0, payload).then_some(0),
@@ -258,12 +259,12 @@ impl Retained {
     pub fn end_reading(&mut self) {
         let reading = self.reading;
         self.all.retain(|topic, one| {
-            let stays = one.gone > 0 || one.reading == reading;
+            let stays = one.gone > 0 || one.reading >= reading;
             self.octets -= if stays { 0 } else { topic.len() + OF_ENTRY };
             stays
         });
         self.stays.retain(|topic, one| {
-            let stays = one.1 == reading;
+            let stays = one.1 >= reading;
             self.stays_octets -= if stays { 0 } else { topic.len() + OF_ENTRY };
             stays
         });

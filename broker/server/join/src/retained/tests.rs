@@ -45,6 +45,31 @@ fn what_the_broker_lost_comes_again_and_what_was_deleted_does_not() {
 }
 
 #[test]
+fn what_is_on_its_way_to_the_broker_while_that_is_read_is_known_afterwards() {
+    let mut here = Retained::default();
+    here.begin_reading();
+    here.end_reading();
+    here.published("new", b"x", 5);
+    here.published("changed", b"x", 5);
+    here.stays("denied", b"not for others");
+    here.begin_reading();
+    assert_eq!(here.found("changed", b"before"), None);
+    here.end_reading();
+    for topic in ["new", "changed"] {
+        assert_eq!(here.came(&kept(topic, "y", 4)), Came::Older);
+    }
+    here.begin_reading();
+    assert_eq!(here.found("denied", b"not for others"), None);
+    assert_eq!(here.found("changed", b"past the node"), Some(0));
+    here.end_reading();
+    assert_eq!(
+        here.came(&kept("new", "y", 4)),
+        Came::Newer,
+        "it never came"
+    );
+}
+
+#[test]
 fn what_is_at_the_broker_without_the_nodes_knowledge_goes_on_as_what_was_found() {
     let mut here = Retained::default();
     here.published("a", b"seen", 5);
