@@ -57,7 +57,6 @@ class Broker:
                 self.others.append(one)
             one.sendall(CONNACK)
 
-
     def close(self) -> None:
         """Take nobody any more."""
         self.listener.shutdown(socket.SHUT_RDWR)
@@ -142,7 +141,8 @@ def test_what_several_publish_on_one_topic_comes_to_another_broker_over_one_conn
     tmp_path: Path,
 ) -> None:
     with contextlib.ExitStack() as open_ones:
-        brokers, sites = [Broker(), Broker()], []
+        brokers = [Broker(), Broker()]
+        sites: list[Site] = []
         for number, one in enumerate(brokers):
             open_ones.callback(one.close)
             folder = tmp_path / f"site-{number}"
