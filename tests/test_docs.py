@@ -60,7 +60,7 @@ MODULES = {
 }
 HELPS = {
     "mqtick-broker": "broker/src/program.rs",
-    "mqtick-join": "join/src/program.rs",
+    "mqtick-join": "join/src/program/arguments.rs",
     "mqtick-load": "load/src/help.rs",
     "mqtick-accelerate": "accelerate/src/options.rs",
 }

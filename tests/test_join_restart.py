@@ -24,12 +24,13 @@ COUNT = 1000  # more than links and sockets hold
 
 @contextlib.contextmanager
 def pair_with_reader(
-    folder: Path, lines: str = "", tables: str = ""
+    folder: Path, lines: str = "", tables: str = "", *, state: bool = False
 ) -> Iterator[tuple[Site, Site, Client]]:
     """Two sites, and a subscriber at the second one."""
     with joined(folder, [Mosquitto] * 2, lines) as (here, there):
-        here.config.write_text(f"{here.config.read_text()}\n{tables}\n")
-        if tables:
+        kept = f'state = "{here.folder}/kept.sessions"\n' if state else ""
+        here.config.write_text(f"{kept}{here.config.read_text()}\n{tables}\n")
+        if tables or state:
             here.stop()
             here.start()
         reader = there.client("reader")
@@ -122,3 +123,17 @@ def test_with_reliability_all_nothing_is_lost_with_a_node_that_is_killed(tmp_pat
         heard: set[int] = set()
         while len(heard) < COUNT:
             heard.add(int(reader.message().payload))
+
+
+def test_what_is_published_before_the_neighbour_is_back_waits_for_it(tmp_path: Path) -> None:
+    with pair_with_reader(tmp_path, state=True) as (here, there, reader):
+        kept = here.folder / "kept.nodes"
+        until(lambda: kept.exists() and kept.read_text() == f"{there.name}\n", "it is written down")
+        here.kill()
+        here.start()
+        writer = here.client("writer")
+        for number in range(20):
+            writer.publish("t", b"%d" % number, qos=1)
+        assert [int(reader.message().payload) for _ in range(20)] == list(range(20))
+        writer.publish("t", b"20", qos=1)
+        assert reader.message().payload == b"20", "and nothing comes twice"

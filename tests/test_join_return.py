@@ -1,17 +1,23 @@
-"""A client of `mqtick-join` that comes back at once finds its session as it left it."""
+"""What comes to the broker behind `mqtick-join`, and when, as a broker sees it that the test holds.
+
+A client that comes back at once finds its session as it left it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import selectors
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, PATIENCE_S, Site
+from joined import JOIN, PATIENCE_S, Site, hello, settled, until
 
-from broker.conformance.client import PUBACK, V3, Client
+from broker.conformance.client import PUBACK, V3, V5, Client
 from demo.local_broker import Mosquitto
 
 pytestmark = [
@@ -40,11 +46,21 @@ class Broker:
                 return
             one.settimeout(PATIENCE_S)
             who = one.recv(4096)
-            one.sendall(CONNACK)
+            if b"unanswered" in who:
+                one.close()
+                continue
             if b"comes-back" in who:
                 self.clients.put(one)
+                if b"waits" in who:
+                    continue
             else:
                 self.others.append(one)
+            one.sendall(CONNACK)
+
+    def close(self) -> None:
+        """Take nobody any more."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
 
 
 @pytest.fixture
@@ -52,8 +68,7 @@ def broker() -> Iterator[Broker]:
     """One that listens."""
     made = Broker()
     yield made
-    made.listener.shutdown(socket.SHUT_RDWR)
-    made.listener.close()
+    made.close()
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["it disconnects", "it vanishes"])
@@ -80,5 +95,108 @@ def test_the_broker_has_what_a_client_sent_before_that_client_connects_again(
         assert octets == bytes.fromhex("40020007") + bytes.fromhex("e000") * is_told
         before.close()
         assert again.receive().raw == CONNACK
+    finally:
+        site.stop()
+
+
+def test_whoever_the_broker_has_not_taken_keeps_nobody_of_that_name_waiting(
+    tmp_path: Path, broker: Broker
+) -> None:
+    site = Site(tmp_path, Mosquitto(tmp_path), url=broker.url)
+    site.start()
+    try:
+        name = "comes-back-waits"
+        thief = Client(("127.0.0.1", site.port), V3, name)
+        thief.send(thief.encode.connect(name))
+        before = broker.clients.get(timeout=PATIENCE_S)
+        thief.socket.close()
+        assert before.recv(1) == b"", "it has left, and this broker does not look"
+        again = Client(("127.0.0.1", site.port), V3, name)
+        again.send(again.encode.connect(name))
+        # Less than the seconds after which the node gives up that this broker ever looks.
+        broker.clients.get(timeout=4).sendall(CONNACK)
+        assert again.receive().raw == CONNACK
+    finally:
+        site.stop()
+
+
+def test_a_client_that_the_broker_does_not_answer_costs_the_next_one_nothing(
+    tmp_path: Path, broker: Broker
+) -> None:
+    url = broker.url.replace("127.0.0.1", "localhost")  # a name, which is looked up
+    site = Site(tmp_path, Mosquitto(tmp_path), url=url)
+    site.start()
+    try:
+        until(lambda: site.status()["broker_connected"], "it has its broker")
+        for number in range(20):
+            rude = Client(("127.0.0.1", site.port), V3, "unanswered")
+            rude.send(rude.encode.connect("unanswered"))
+            assert rude.receive().reason == 3, "the broker is unavailable"
+            site.client(f"other-{number}", V3).disconnect()
+    finally:
+        site.stop()
+
+
+def test_what_several_publish_on_one_topic_comes_to_another_broker_over_one_connection(
+    tmp_path: Path,
+) -> None:
+    with contextlib.ExitStack() as open_ones:
+        brokers = [Broker(), Broker()]
+        sites: list[Site] = []
+        for number, one in enumerate(brokers):
+            open_ones.callback(one.close)
+            folder = tmp_path / f"site-{number}"
+            folder.mkdir()
+            near = [sites[0].url] if sites else []
+            sites.append(Site(folder, Mosquitto(folder), url=one.url, neighbours=near))
+            sites[-1].start()
+            open_ones.callback(sites[-1].stop)
+        settled(*sites)
+        for number in range(16):
+            writer = sites[0].client(f"writer-{number}", V3)
+            writer.publish("topic", b"payload", retain=True)
+            writer.disconnect()
+        came: dict[socket.socket, int] = {}
+        end = time.monotonic() + PATIENCE_S
+        with selectors.DefaultSelector() as ready:
+            for other in brokers[1].others:
+                ready.register(other, selectors.EVENT_READ)
+            while sum(came.values()) < 16:
+                assert time.monotonic() < end
+                for key, _ in ready.select(1):
+                    assert isinstance(key.fileobj, socket.socket)
+                    octets = key.fileobj.recv(65536)
+                    if not octets:
+                        ready.unregister(key.fileobj)
+                    came[key.fileobj] = came.get(key.fileobj, 0) + octets.count(b"payload")
+        assert sorted(came.values())[-1] == 16
+
+
+def test_a_neighbour_that_does_not_wait_for_answers_is_parted_with(
+    tmp_path: Path, broker: Broker
+) -> None:
+    site = Site(tmp_path, Mosquitto(tmp_path), url=broker.url)
+    site.start()
+    try:
+        until(lambda: site.status()["broker_connected"], "it has its broker, which answers nothing")
+        stranger = Client(("127.0.0.1", site.port), V5, hello(rest="subscriptions/bad"))
+        assert stranger.connect().reason == 0
+
+        def send(number: int) -> None:
+            tag = b"abc 0 %x 1 %x" % (number, number)
+            said = [("user", (b"mqtick-join", tag)), ("user", (b"", b""))]
+            stranger.send(
+                stranger.encode.publish(
+                    "t", b"", qos=1, retain=True, packet_id=number, properties=said
+                )
+            )
+
+        for number in range(1, 513):
+            send(number)
+        until(lambda: site.now("unconfirmed") == 512, "so many may be under way")
+        assert site.now("neighbours") == 1
+        send(513)
+        site.says("more messages under way than a neighbour sends at once")
+        until(lambda: site.now("neighbours") == 0, "it is parted with")
     finally:
         site.stop()

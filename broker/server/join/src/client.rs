@@ -1,20 +1,21 @@
 //! One client and its paired connection to the broker: octets are relayed as they are, and what
 //! concerns other sites is read on the way.
 
+mod publish;
+
 use crate::cooperation::Source;
-use crate::manager::HIGH;
 use crate::node::{Key, Message, Node};
-use crate::residence::{self, Came, Residence};
+use crate::residence::{Came, Residence};
 use crate::retained::Entry;
 use crate::sessions::{FOR_EVER, Sessions};
 use mqtick_access::{Action, Rules};
 use mqtick_broker::residence::{Arrived, TRAILER, has_trailer};
-use mqtick_packet::{
-    Ack, AckKind, Connack, Connect, Error, Frame, Packet, Publish, Qos, Version, decode,
-};
+use mqtick_packet::{Ack, AckKind, Connack, Connect, Error, Frame, Packet, Version, decode};
+pub(crate) use publish::is_echo;
+use publish::plain_topic;
+pub use publish::publish_will;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What all clients of a site share.
 pub struct Site {
@@ -36,12 +37,6 @@ pub struct Site {
     pub came: Came,
     /// Seconds since the start.
     pub now_s: u64,
-}
-
-/// The computer's clock, to stamp what is to be kept.
-fn now_us() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_micros() as u64)
 }
 
 impl Site {
@@ -230,95 +225,6 @@ impl Paired {
         Ok(Next::Relay)
     }
 
-    fn publish(&mut self, publish: &Publish<'_>, site: &mut Site) -> Result<Next, Error> {
-        let alias = publish.properties.topic_alias();
-        let topic = match alias {
-            Some(alias) if publish.topic.is_empty() => match self.aliases.get(&alias) {
-                Some(topic) => topic.as_str(),
-                None => return Err(Error::Protocol("a topic alias that stands for nothing")),
-            },
-            Some(alias) if alias > self.most_aliases => {
-                return Err(Error::Protocol("a topic alias above the broker's maximum"));
-            }
-            Some(alias) => {
-                self.aliases.insert(alias, publish.topic.into());
-                publish.topic
-            }
-            None => publish.topic,
-        };
-        let sure = publish.qos != Qos::AtMostOnce;
-        let is_timed = has_trailer(publish.payload) && site.residence.is_timed(topic);
-        let goes_on = sure && site.node.goes_on(topic, publish.retain);
-        if goes_on && (!site.node.has_room() || self.unanswered_octets > HIGH) {
-            return Ok(Next::Wait);
-        }
-        let came = is_timed.then_some(site.came).flatten();
-        let arrived = residence::arrived(publish.payload, came, publish.retain || publish.dup);
-        if is_timed {
-            site.residence.note(publish.payload, arrived);
-        }
-        let came_before =
-            publish.qos == Qos::ExactlyOnce && !site.sessions.receive(&self.client, publish.id);
-        let name = self.client.strip_prefix('\0').map_or(&*self.client, |_| "");
-        let stays = is_echo(topic, publish.payload);
-        if came_before {
-            return Ok(Next::Relay);
-        }
-        if stays || !site.allows(&self.user, name, topic) {
-            if publish.retain {
-                site.node.retained.stays(topic, publish.payload);
-            }
-            return Ok(Next::Relay);
-        }
-        let is_kept = publish.retain && !topic.starts_with('$'); // for sites that join later
-        // In the order in which the broker gets them, whenever it answers.
-        let (stamp, before) = match is_kept {
-            true => (site.node.retained).published(topic, publish.payload, now_us()),
-            false => (0, None),
-        };
-        let came_s = site.now_s;
-        let times = &site.residence;
-        let make = || {
-            let mut forwarded = Vec::new();
-            publish.properties.forwarded(&mut forwarded);
-            let mut message = Message {
-                topic: topic.into(),
-                payload: publish.payload.into(),
-                qos: publish.qos,
-                retain: publish.retain,
-                expiry: publish.properties.message_expiry(),
-                came_s,
-                forwarded,
-                user: self.user.clone(),
-                client: name.into(),
-                arrived: None,
-                stamp,
-                kept: false,
-                is_denied: false,
-            };
-            residence::set_aside(&mut message, times, arrived);
-            message
-        };
-        if goes_on || (sure && is_kept) {
-            let message = make();
-            self.unanswered_octets += octets(&message);
-            self.last_number += 1;
-            let one = Unanswered {
-                number: self.last_number,
-                message,
-                before,
-            };
-            if let Some(before) = self.unanswered.insert(publish.id, one) {
-                self.unanswered_octets -= octets(&before.message);
-            }
-        } else if !sure {
-            let client = &self.client;
-            site.node
-                .publish(topic, publish.qos, publish.retain, client, make);
-        }
-        Ok(Next::Relay)
-    }
-
     /// A PUBLISH from the broker: whether it is a time message, and when that came, if it is known.
     pub fn broker_tells(
         &mut self,
@@ -350,31 +256,6 @@ impl Paired {
             let found = times.find(publish.payload);
             found.filter(|_| !is_kept)
         })
-    }
-
-    /// The broker has answered a message above QoS 0: it goes to other sites now, unless it was
-    /// refused. Which one it is, if those have to confirm it.
-    fn answered(&mut self, id: u16, is_taken: bool, site: &mut Site) -> Option<Key> {
-        let one = self.unanswered.remove(&id)?;
-        let message = one.message;
-        self.unanswered_octets -= octets(&message);
-        if message.retain && !is_taken {
-            let retained = &mut site.node.retained;
-            retained.refused(&message.topic, message.stamp, one.before);
-            // Those behind it, which may be refused as well, have replaced it.
-            for later in self.unanswered.values_mut() {
-                let is_next = |before: &Entry| before.has(message.stamp);
-                if later.message.topic == message.topic
-                    && later.before.as_ref().is_some_and(is_next)
-                {
-                    later.before = one.before;
-                }
-            }
-        }
-        let (topic, client) = (message.topic.clone(), Arc::clone(&self.client));
-        let (qos, retain) = (message.qos, message.retain);
-        let publish = || site.node.publish(&topic, qos, retain, &client, || message);
-        is_taken.then(publish).flatten()
     }
 
     /// A packet from the broker: what becomes of it.
@@ -500,54 +381,6 @@ impl Paired {
             .ended(&self.client, self.token, self.expiry_s, site.now_s);
         site.node.unsubscribed(Source::Local, &gone);
     }
-}
-
-/// The topic of a message of QoS 0 that is not retained and has no properties: all that need be known
-/// of it where nobody else wants it. None: it is another packet, or is not well-formed.
-fn plain_topic<'a>(frame: &Frame<'a>, version: Version) -> Option<&'a str> {
-    const PLAIN: u8 = 0x30;
-    let (length, rest) = frame.body.split_first_chunk()?;
-    let (topic, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
-    let has_none = version == Version::V3 || rest.first() == Some(&0);
-    let topic = std::str::from_utf8(topic).ok()?;
-    (frame.first == PLAIN && has_none && mqtick_topics::valid_topic(topic)).then_some(topic)
-}
-
-/// What a message takes here, about.
-fn octets(message: &Message) -> usize {
-    size_of::<Message>() + message.topic.len() + message.payload.len() + message.forwarded.len()
-}
-
-/// An echo message of a time server (docs/protocol.md, 4.5 and 4.8), on `P/f/SERVER/CLIENT`. It says
-/// between which instants its own broker delivered the reply. At another site that came later: who
-/// believed it would be wrong by the whole way. Without it the exchange counts as two-way.
-pub(crate) fn is_echo(topic: &str, payload: &[u8]) -> bool {
-    const FIRST: u8 = 0x15; // version 1, kind 5
-    const SECOND: u8 = 0x25;
-    let is_layout = matches!(
-        (payload.first(), payload.len()),
-        (Some(&FIRST), 32) | (Some(&SECOND), 53)
-    );
-    if !is_layout {
-        return false;
-    }
-    let mut levels = topic.rsplit('/').skip(1);
-    let is_number = levels.next().is_some_and(|one| one.parse::<u8>().is_ok());
-    is_number && levels.next() == Some("f")
-}
-
-/// Send a will to the other sites: the broker serves this one.
-pub fn publish_will(site: &mut Site, message: Message) {
-    let mut message = message;
-    residence::set_aside(&mut message, &site.residence, None);
-    message.came_s = site.now_s;
-    if message.retain && !message.topic.starts_with('$') {
-        let retained = &mut site.node.retained;
-        (message.stamp, _) = retained.published(&message.topic, &message.payload, now_us());
-    }
-    let (topic, client) = (message.topic.clone(), message.client.clone());
-    let (qos, retain) = (message.qos, message.retain);
-    site.node.publish(&topic, qos, retain, &client, || message);
 }
 
 #[cfg(test)]

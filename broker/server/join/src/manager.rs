@@ -117,11 +117,14 @@ pub struct Secrets {
     pub neighbour_tls: Option<Arc<ClientConfig>>,
 }
 
-/// Where something is: looked up again each time that it is away. Of several addresses the one that
-/// answered counts; not every program listens on all that its host's name stands for.
+/// Where something is: looked up again each time that it is away, and until that is known, where it
+/// was before. Of several addresses the one that answered counts; not every program listens on all
+/// that its host's name stands for.
 #[derive(Default)]
 pub(crate) struct Place {
     pub found: Vec<SocketAddr>,
+    /// It was looked up, and not away since.
+    pub is_sure: bool,
     pub is_asking: bool,
     pub tries: usize,
     at: usize,
@@ -137,8 +140,8 @@ impl Place {
     /// It is to be looked up again; `has_met`: somebody was there.
     pub fn away(&mut self, has_met: bool) {
         // Not twice, where several connections fail at once.
-        self.at += usize::from(!has_met && !self.found.is_empty());
-        self.found.clear();
+        self.at += usize::from(!has_met && self.is_sure);
+        self.is_sure = false;
     }
 }
 
@@ -202,6 +205,7 @@ pub struct Manager {
     pub counts: Counts,
     /// The program ends: nothing more is taken from clients.
     pub(crate) is_ending: bool,
+    others_kept: String,
     full_said: Rarely,
     start: Instant,
     room: Vec<u8>,
@@ -283,6 +287,7 @@ impl Manager {
             leaving: HashMap::new(),
             counts: Counts::default(),
             is_ending: false,
+            others_kept: String::new(),
             full_said: Rarely::default(),
             start: Instant::now(),
             room: vec![0; READ],
@@ -297,6 +302,16 @@ impl Manager {
         let filters = self.site.sessions.restore(text, self.site.now_s)?;
         self.site.node.subscribed(Source::Local, &filters);
         Ok(())
+    }
+
+    /// What the other nodes are called, a line each, where that has changed.
+    pub(crate) fn others(&mut self) -> Option<String> {
+        let names = self.site.node.others().into_iter();
+        let text: String = names.map(|name| format!("{name}\n")).collect();
+        (self.others_kept != text).then(|| {
+            self.others_kept.clone_from(&text);
+            text
+        })
     }
 
     /// The program ends: nobody is read from any more until other sites have what clients here

@@ -77,6 +77,7 @@ pub(crate) struct Wires {
     /// What came, with which attempt, and is not confirmed: on which connection, with which
     /// identifier.
     owed: HashMap<(Key, u32), Vec<(u8, u16)>>,
+    owed_count: usize,
     pub sent: u64,
     pub came: u64,
     pub dropped: u64,
@@ -94,6 +95,7 @@ impl Wires {
             since_s,
             most: usize::MAX,
             owed: HashMap::new(),
+            owed_count: 0,
             sent: 0,
             came: 0,
             dropped: 0,

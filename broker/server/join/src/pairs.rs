@@ -2,10 +2,11 @@
 
 use crate::client::Next;
 use crate::manager::{Manager, Pair, Role, UNAVAILABLE, refusal};
-use crate::node::{Key, LANES, Message};
+use crate::node::{Key, Message};
 use mqtick_broker::log;
 use mqtick_broker::residence::{Arrived, NOT_STATED, has_trailer};
 use mqtick_packet::frame;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -176,11 +177,13 @@ impl Manager {
                 self.send(client, &refusal(paired.version(), UNAVAILABLE));
             }
         }
-        let name = paired.client();
+        let (name, was_up) = (paired.client(), paired.is_up());
         paired.end(ended == client, &mut self.site);
         self.drop(ended);
         self.over(other);
+        // Whoever is not known to the broker under that name is to keep nobody waiting.
         if other == broker
+            && was_up
             && let Some(slot) = self.slots.get_mut(&broker)
         {
             slot.leaves = Some(Arc::clone(&name));
@@ -206,7 +209,11 @@ impl Manager {
         if has_trailer(&message.payload) && self.site.residence.is_timed(&message.topic) {
             self.site.residence.note(&message.payload, message.arrived);
         }
-        let number = usize::from(key.lane % LANES) % self.lanes.len().max(1);
+        // What is published on a topic, by whomever, comes to the broker in this order: it keeps the
+        // last one that is to be retained, and so does this node.
+        let mut hasher = DefaultHasher::new();
+        message.topic.hash(&mut hasher);
+        let number = (hasher.finish() % self.lanes.len().max(1) as u64) as usize;
         let most = self.settings.limits.queue;
         let Some((lane, token)) = self.lanes.get_mut(number) else {
             return;

@@ -1,15 +1,18 @@
-//! Command line, signals, and the files around a node.
+//! Signals, and the files around a node.
+
+mod arguments;
 
 use crate::manager::{Manager, Secrets};
 use crate::neighbours::{random, trust_nodes};
-use crate::settings::{CONTROL, Reliability, Settings, listener, url};
-use crate::{cooperation, status};
+use crate::settings::{CONTROL, Settings, url};
+use crate::status;
+use crate::topology::valid_name;
+use arguments::{Asked, arguments};
 use mqtick_accelerate::control::{Control, ask};
 use mqtick_access::Rules;
 use mqtick_broker::activation::Passed;
 use mqtick_broker::listener::{Certificate, Listener};
 use mqtick_broker::program::raise_descriptors;
-use mqtick_broker::settings::load;
 use mqtick_broker::upstream::wire::trust;
 use mqtick_broker::{log, scrape, supervisor};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
@@ -18,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{IsTerminal, Write};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -27,57 +30,6 @@ const PROGRAM: &str = "mqtick-join";
 const SECOND_MS: u16 = 1000;
 // Who asks for the status has not said all: the rest is looked for so often.
 const HALF_ASKED_MS: u16 = 20;
-
-const USAGE: &str = "\
-Usage: mqtick-join --broker HOST[:PORT] [--listen ADDRESS:PORT] [--neighbour HOST[:PORT]]... [OPTION]...
-       mqtick-join --config FILE [--check-config]
-       mqtick-join status|topology [--json]
-       mqtick-join add HOST[:PORT]
-       mqtick-join remove NAME|HOST[:PORT]
-
-Joins MQTT brokers of any kind. A node stands before each site's broker: clients connect to the node
-instead, and nodes exchange what clients of other sites want.
-
-  --broker HOST[:PORT]     this site's broker; also mqtt://user:password@host, mqtts for TLS
-  --listen ADDRESS:PORT    where clients and other nodes connect (127.0.0.1:1883)
-  --neighbour HOST[:PORT]  another node; one of both ends has to name the other
-  --secret-file FILE       in its first line, what all nodes know and nobody else: who reaches a node
-                           from another machine is a neighbour only with it, or a certificate
-  --name NAME              what other nodes call this one (the host's name)
-  --algorithm NAME         subscriptions: messages go where they are wanted (default);
-                           publications: each message goes everywhere
-  --reliability WHEN       a client's QoS 1 or 2 is acknowledged once its broker has it: broker
-                           (default); or once all sites that want it have it: all
-  --config FILE            settings, of which there are more; status and the like read `control` there
-  --check-config           say what is wrong with the settings, and end
-  --control PATH           where status and the like ask (/run/mqtick-join/control)
-  --lines                  print a line a second while messages flow; on a terminal it does so anyway
-  --json                   status, topology: for programs
-  --version                print the version
-  --help                   print this
-
-  status                   who is connected, and what was counted
-  topology                 a drawing of the tree of nodes
-  add HOST[:PORT]          connect to one more node, until the end of the program
-  remove NAME|HOST[:PORT]  part with a neighbour, and turn it away until the next add, or the end of
-                           the program
-
-Examples:
-  mqtick-join --broker localhost:1884 --neighbour localhost:2883
-  mqtick-join --broker localhost:1884 --listen 0.0.0.0:1883 --secret-file join.secret
-  mqtick-join --config /etc/mqtick/join.toml
-  mqtick-join status --json
-  mqtick-join add site-c.example
-  mqtick-join remove site-c
-
-Exit code: 0 ended by a signal, or answered; 1 failed; 2 wrong command line or settings.
-";
-
-enum Asked {
-    Run(Box<Settings>, bool),
-    Ask(PathBuf, String),
-    Said,
-}
 
 /// Run the program.
 pub fn main() -> ExitCode {
@@ -112,152 +64,6 @@ fn answer(path: &Path, question: &str) -> Result<(), String> {
             Ok(())
         }
     }
-}
-
-fn arguments() -> Result<Asked, String> {
-    use lexopt::prelude::*;
-    let mut parser = lexopt::Parser::from_env();
-    let (mut path, mut check, mut json, mut lines) = (None, false, false, false);
-    let mut words: Vec<String> = Vec::new();
-    type Change = Box<dyn FnOnce(&mut Settings)>;
-    let mut changes: Vec<Change> = Vec::new();
-    let plain = |error: lexopt::Error| error.to_string();
-    let mut listeners = Vec::new();
-    let mut control: Option<PathBuf> = None;
-    while let Some(argument) = parser.next().map_err(plain)? {
-        let text = |parser: &mut lexopt::Parser| -> Result<String, String> {
-            parser
-                .value()
-                .and_then(|value| value.string())
-                .map_err(plain)
-        };
-        match argument {
-            Short('c') | Long("config") => path = Some(PathBuf::from(text(&mut parser)?)),
-            Long("check-config") => check = true,
-            Long("json") => json = true,
-            Long("lines") => lines = true,
-            Long("control") => control = Some(PathBuf::from(text(&mut parser)?)),
-            Long("broker") => {
-                let broker =
-                    url(&text(&mut parser)?).map_err(|error| format!("--broker {error}"))?;
-                changes.push(Box::new(|settings| settings.broker.url = Some(broker)));
-            }
-            Long("listen") => {
-                let said = text(&mut parser)?;
-                let address = said.parse().map_err(|_| {
-                    format!("--listen {said:?} is no address with a port, such as 0.0.0.0:1883")
-                })?;
-                listeners.push(listener(address));
-            }
-            Long("neighbour") => {
-                let one =
-                    url(&text(&mut parser)?).map_err(|error| format!("--neighbour {error}"))?;
-                changes.push(Box::new(|settings| settings.neighbours.urls.push(one)));
-            }
-            Long("secret-file") => {
-                let file = PathBuf::from(text(&mut parser)?);
-                changes.push(Box::new(|settings| {
-                    settings.neighbours.secret_file = Some(file);
-                }));
-            }
-            Long("name") => {
-                let name = text(&mut parser)?;
-                changes.push(Box::new(|settings| settings.name = name));
-            }
-            Long("algorithm") => {
-                let kind = match text(&mut parser)?.as_str() {
-                    "subscriptions" => cooperation::Kind::Subscriptions,
-                    "publications" => cooperation::Kind::Publications,
-                    _ => return Err("--algorithm is subscriptions or publications".into()),
-                };
-                changes.push(Box::new(move |settings| settings.algorithm = kind));
-            }
-            Long("reliability") => {
-                let when = match text(&mut parser)?.as_str() {
-                    "broker" => Reliability::Broker,
-                    "all" => Reliability::All,
-                    _ => return Err("--reliability is broker or all".into()),
-                };
-                changes.push(Box::new(move |settings| settings.reliability = when));
-            }
-            Short('h') | Long("help") => {
-                print!("{USAGE}");
-                return Ok(Asked::Said);
-            }
-            Short('V') | Long("version") => {
-                println!("{PROGRAM} {}", env!("CARGO_PKG_VERSION"));
-                return Ok(Asked::Said);
-            }
-            Value(word) => words.push(word.string().map_err(plain)?),
-            other => return Err(other.unexpected().to_string()),
-        }
-    }
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    if json && !matches!(words.as_slice(), ["status" | "topology"]) {
-        return Err("--json belongs to status and topology".into());
-    }
-    let question = match words.as_slice() {
-        [] => None,
-        ["status" | "topology"] if json => Some(format!("{} --json", words.join(" "))),
-        ["status" | "topology"] => Some(words.join(" ")),
-        ["add", who] => {
-            url(who).map_err(|error| format!("{who:?} {error}"))?;
-            Some(format!("add {who}"))
-        }
-        ["remove", who] => Some(format!("remove {who}")),
-        ["add" | "remove"] => {
-            return Err("say which neighbour, as in `mqtick-join add site-c:1883`".into());
-        }
-        _ => {
-            return Err(format!(
-                "{:?} is not understood; see --help",
-                words.join(" ")
-            ));
-        }
-    };
-    if question.is_some() && (check || lines || !changes.is_empty() || !listeners.is_empty()) {
-        return Err(format!(
-            "{:?} asks a node that runs: beside it only --config, --control and --json mean something",
-            words.join(" ")
-        ));
-    }
-    let mut settings = match &path {
-        Some(path) => load(path).map_err(|error| error.to_string())?,
-        None => Settings::default(),
-    };
-    if let Some(control) = control {
-        settings.control = control;
-    }
-    if let Some(question) = question {
-        return Ok(Asked::Ask(settings.control, question));
-    }
-    changes.into_iter().for_each(|change| change(&mut settings));
-    if !listeners.is_empty() {
-        settings.listeners = listeners;
-    }
-    settings
-        .check()
-        .map_err(|error| in_file(path.as_deref(), error))?;
-    if check {
-        secrets(&settings)?;
-        rules(&settings)?;
-        println!("the settings are good");
-        return Ok(Asked::Said);
-    }
-    Ok(Asked::Run(Box::new(settings), lines))
-}
-
-/// An error of a setting, with its line where it is in a file.
-fn in_file(path: Option<&Path>, error: mqtick_broker::settings::Error) -> String {
-    let text = path.and_then(|path| fs::read_to_string(path).ok());
-    let line = text.and_then(|text| mqtick_broker::settings::line_of(&text, &error.key));
-    let file = path.filter(|_| line.is_some()).map(Into::into);
-    mqtick_broker::settings::Error {
-        file,
-        line,
-        ..error
-    }
-    .to_string()
 }
 
 fn first_line(path: &Path) -> Result<Vec<u8>, String> {
@@ -423,7 +229,7 @@ fn reply(manager: &mut Manager, question: &str) -> String {
     }
 }
 
-/// What clients of kept sessions were subscribed to before the restart.
+/// What clients of kept sessions were subscribed to before the restart, and who else was there.
 fn restore(manager: &mut Manager) -> Result<(), String> {
     let Some(path) = manager.settings.state.clone() else {
         return Ok(());
@@ -433,6 +239,9 @@ fn restore(manager: &mut Manager) -> Result<(), String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
+    let names = fs::read_to_string(path.with_extension("nodes")).unwrap_or_default();
+    let names = names.lines().filter(|name| valid_name(name));
+    manager.site.node.expect(names.map(Into::into));
     manager.restore(&text).map_err(|line| {
         format!(
             "{}: line {line} is none of a node's: move the file away, and clients with a kept \
@@ -446,15 +255,21 @@ fn keep(manager: &mut Manager) {
     let Some(path) = manager.settings.state.clone() else {
         return;
     };
-    let Some(text) = manager.site.sessions.changes() else {
-        return;
+    let write = |path: &Path, text: String| {
+        let new = path.with_extension("new");
+        if let Err(error) = fs::write(&new, text).and_then(|()| fs::rename(&new, path)) {
+            log::error(&format!(
+                "{}: {error}: what is to outlive a restart is not on disk",
+                path.display()
+            ));
+        }
     };
-    let new = path.with_extension("new");
-    if let Err(error) = fs::write(&new, text).and_then(|()| fs::rename(&new, &path)) {
-        log::error(&format!(
-            "{}: {error}: kept sessions are not on disk",
-            path.display()
-        ));
+    if let Some(text) = manager.site.sessions.changes() {
+        write(&path, text);
+    }
+    // At its end the node parts with all.
+    if let Some(text) = manager.others().filter(|_| !manager.is_ending) {
+        write(&path.with_extension("nodes"), text);
     }
 }
 

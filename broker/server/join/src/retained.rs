@@ -21,7 +21,8 @@ const OF_ENTRY: usize = 128; // octets, beside the topic
 pub struct Entry {
     stamp: u64,
     content: u64,
-    /// The reading of the broker in which, or after which, it was last known to be right.
+    /// The last reading of the broker that says nothing against it: the one that found it, or the next
+    /// one after it was on its way to the broker.
     reading: u64,
     /// Which of the deletions it is, or 0.
     gone: u64,
@@ -108,7 +109,7 @@ impl Retained {
         let entry = Entry {
             stamp,
             content: hash(payload),
-            reading: self.reading,
+            reading: self.reading + 1,
             gone: u64::from(payload.is_empty()),
         };
         // Now it is for others, too.
@@ -194,13 +195,13 @@ impl Retained {
             return;
         }
         if let Some(here) = self.stays.get_mut(topic) {
-            *here = (content, self.reading);
+            *here = (content, self.reading + 1);
         } else if self.stays_octets + topic.len() + OF_ENTRY > self.most_octets / 4 {
             self.doubts_found = true;
             self.unknown += 1;
         } else {
             self.stays_octets += topic.len() + OF_ENTRY;
-            self.stays.insert(topic.into(), (content, self.reading));
+            self.stays.insert(topic.into(), (content, self.reading + 1));
         }
     }
 
@@ -225,9 +226,9 @@ impl Retained {
         }
     }
 
-    /// The broker is about to say what it has.
+    /// The broker is about to say what it has. If it was away, it may have lost what was on its way.
     pub fn begin_reading(&mut self) {
-        self.reading += 1;
+        self.reading += if self.is_known { 1 } else { 2 };
     }
 
     /// It has this: with which stamp other sites get it, if they do.
@@ -247,7 +248,7 @@ impl Retained {
                 Some(here.stamp)
             }
             // Another one is on its way to the broker.
-            Some(here) if here.reading == reading => None,
+            Some(here) if here.reading >= reading => None,
             _ if self.doubts_found => None,
             // Somebody passed this node by, or the broker did not take what it was given.
             _ => self.set(topic, 0, payload).then_some(0),
@@ -258,12 +259,12 @@ impl Retained {
     pub fn end_reading(&mut self) {
         let reading = self.reading;
         self.all.retain(|topic, one| {
-            let stays = one.gone > 0 || one.reading == reading;
+            let stays = one.gone > 0 || one.reading >= reading;
             self.octets -= if stays { 0 } else { topic.len() + OF_ENTRY };
             stays
         });
         self.stays.retain(|topic, one| {
-            let stays = one.1 == reading;
+            let stays = one.1 >= reading;
             self.stays_octets -= if stays { 0 } else { topic.len() + OF_ENTRY };
             stays
         });
@@ -280,191 +281,4 @@ impl Retained {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kept(topic: &str, payload: &str, stamp: u64) -> Message {
-        Message {
-            topic: topic.into(),
-            payload: payload.into(),
-            retain: true,
-            stamp,
-            kept: true,
-            ..Message::default()
-        }
-    }
-
-    #[test]
-    fn what_was_published_last_wins_also_by_a_clock_that_is_behind() {
-        let mut here = Retained::default();
-        assert_eq!(here.came(&kept("a", "ahead", 1000)), Came::Newer);
-        assert_eq!(here.published("a", b"now", 10).0, 1001);
-        assert_eq!(here.came(&kept("a", "ahead", 1000)), Came::Older);
-        assert_eq!(here.came(&kept("a", "now", 1002)), Came::Same);
-    }
-
-    #[test]
-    fn what_was_found_gives_way_to_what_was_seen_and_to_nothing_else() {
-        let mut here = Retained::default();
-        here.begin_reading();
-        assert_eq!(here.found("a", b"found"), Some(0));
-        here.end_reading();
-        assert_eq!(here.came(&kept("a", "found elsewhere", 0)), Came::Older);
-        assert_eq!(here.came(&kept("a", "seen", 1)), Came::Newer);
-    }
-
-    #[test]
-    fn what_the_broker_lost_comes_again_and_what_was_deleted_does_not() {
-        let mut here = Retained::default();
-        here.published("lost", b"x", 5);
-        here.published("deleted", b"x", 5);
-        here.published("deleted", b"", 6);
-        here.begin_reading();
-        here.end_reading();
-        assert_eq!(here.came(&kept("lost", "x", 5)), Came::Newer);
-        assert_eq!(here.came(&kept("deleted", "x", 5)), Came::Older);
-        assert_eq!(here.deleted(), [("deleted".into(), 6)]);
-    }
-
-    #[test]
-    fn what_is_at_the_broker_without_the_nodes_knowledge_goes_on_as_what_was_found() {
-        let mut here = Retained::default();
-        here.published("a", b"seen", 5);
-        here.begin_reading();
-        assert_eq!(here.found("a", b"past the node"), Some(0));
-        here.published("a", b"on its way", 6);
-        assert_eq!(here.found("a", b"past the node"), None);
-    }
-
-    #[test]
-    fn what_is_not_for_other_sites_stays_and_does_not_touch_what_is() {
-        let mut here = Retained::default();
-        here.published("a", b"for all", 5);
-        here.published("gone", b"", 5);
-        for topic in ["a", "b", "gone"] {
-            here.stays(topic, b"not for others");
-            here.stays(topic, b"");
-        }
-        here.stays("a", b"for all");
-        here.stays("a", b"not for others");
-        here.begin_reading();
-        assert_eq!(
-            here.found("a", b"for all"),
-            Some(5),
-            "the broker refused it"
-        );
-        assert_eq!(here.found("a", b"not for others"), None);
-        assert_eq!(here.found("b", b"not for others"), None);
-        here.end_reading();
-        assert_eq!(here.deleted(), [("gone".into(), 5)]);
-        assert_eq!(here.came(&kept("a", "newer", 6)), Came::Newer);
-        assert_eq!(here.came(&kept("b", "found elsewhere", 0)), Came::Newer);
-    }
-
-    #[test]
-    fn clients_that_may_not_publish_leave_room_for_others_and_pass_nothing_on_when_theirs_is_full()
-    {
-        let mut here = Retained {
-            most_octets: 40 * (OF_ENTRY + 2),
-            ..Retained::default()
-        };
-        for number in 10..99 {
-            here.stays(&number.to_string(), b"not for others");
-        }
-        assert_eq!(here.unknown, 79);
-        for number in 10..50 {
-            here.published(&number.to_string(), b"for all", 5);
-        }
-        assert_eq!((here.len(), here.unknown), (40, 79));
-        here.begin_reading();
-        assert_eq!(here.found("10", b"not for others"), None);
-        assert_eq!(here.found("49", b"not for others"), None);
-        assert_eq!(here.found("98", b"not for others"), None);
-        assert_eq!(here.found("30", b"for all"), Some(5));
-        here.end_reading();
-        assert_eq!((here.len(), here.stays.len()), (2, 1));
-        assert_eq!(here.stays_octets, OF_ENTRY + 2);
-    }
-
-    #[test]
-    fn what_one_client_may_not_publish_another_one_may() {
-        let mut here = Retained::default();
-        here.stays("a", b"x");
-        here.published("a", b"x", 5);
-        here.begin_reading();
-        assert_eq!(here.found("a", b"x"), Some(5));
-        assert_eq!((here.stays.len(), here.stays_octets), (0, 0));
-    }
-
-    #[test]
-    fn two_sites_that_give_the_same_stamp_at_once_keep_the_same() {
-        let (mut one, mut other) = (Retained::default(), Retained::default());
-        for site in [&mut one, &mut other] {
-            site.came(&kept("a", "of a clock that is ahead", 1000));
-        }
-        let stamp = one.published("a", b"x", 10).0;
-        assert_eq!(stamp, other.published("a", b"y", 20).0);
-        let came = [
-            one.came(&kept("a", "y", stamp)),
-            other.came(&kept("a", "x", stamp)),
-        ];
-        assert!(
-            came.contains(&Came::Newer) && came.contains(&Came::Older),
-            "{came:?}"
-        );
-    }
-
-    #[test]
-    fn what_the_broker_refused_leaves_what_was_there_before() {
-        let mut here = Retained::default();
-        here.published("gone", b"", 5);
-        here.published("a", b"x", 5);
-        for topic in ["a", "gone", "new"] {
-            let (stamp, before) = here.published(topic, b"refused", 9);
-            here.refused(topic, stamp, before);
-        }
-        let (stamp, before) = here.published("a", b"refused", 20);
-        here.published("a", b"later", 30);
-        here.refused("a", stamp, before);
-        assert_eq!((here.len(), here.deleted()), (2, vec![("gone".into(), 5)]));
-        here.begin_reading();
-        assert_eq!(here.found("a", b"later"), Some(30));
-    }
-
-    #[test]
-    fn where_there_is_no_room_nothing_that_may_be_newer_is_replaced() {
-        let mut here = Retained {
-            most_octets: 2 * (OF_ENTRY + 1),
-            ..Retained::default()
-        };
-        for topic in ["a", "b", "c"] {
-            here.published(topic, b"x", 5);
-        }
-        assert_eq!((here.len(), here.unknown), (2, 1));
-        assert_eq!(here.came(&kept("c", "y", 6)), Came::Older);
-        assert_eq!(here.came(&kept("a", "y", 6)), Came::Newer);
-        let live = Message {
-            kept: false,
-            ..kept("c", "y", 6)
-        };
-        assert_eq!(
-            here.came(&live),
-            Came::Newer,
-            "what is published now is kept"
-        );
-    }
-
-    #[test]
-    fn deletions_are_remembered_up_to_a_number_and_room_is_given_back() {
-        let mut here = Retained::default();
-        for number in 0..MOST_GONE + 5 {
-            here.published(&number.to_string(), b"", 5);
-            here.published("comes and goes", b"here", 5);
-            here.published("comes and goes", b"", 5);
-        }
-        assert_eq!(here.len(), MOST_GONE);
-        assert_eq!(here.deleted().len(), MOST_GONE);
-        let octets: usize = here.all.keys().map(|one| one.len() + OF_ENTRY).sum();
-        assert_eq!(here.octets, octets);
-    }
-}
+mod tests;

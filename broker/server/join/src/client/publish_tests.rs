@@ -4,7 +4,7 @@ use super::*;
 use crate::cooperation::Kind;
 use crate::node::Action;
 use crate::topology::State;
-use mqtick_packet::{ConnectOut, Outgoing, connect, frame};
+use mqtick_packet::{ConnectOut, Outgoing, Qos, connect, frame};
 
 const MOST: usize = 1 << 16;
 

@@ -57,7 +57,9 @@ impl Manager {
         }
         for place in self.places(name) {
             place.is_asking = false;
-            place.found = found.clone().unwrap_or_default();
+            if let Ok(found) = &found {
+                (place.found, place.is_sure) = (found.clone(), true);
+            }
         }
     }
 }

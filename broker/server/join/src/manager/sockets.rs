@@ -218,7 +218,7 @@ impl Manager {
     }
 
     pub(crate) fn connect_to_broker(&mut self, role: Role) -> Result<u64, String> {
-        if self.broker_place.found.is_empty() {
+        if !self.broker_place.is_sure {
             self.look_up(&self.broker.clone());
         }
         let Some(place) = self.broker_place.next() else {
@@ -315,6 +315,11 @@ impl Manager {
             Role::Paired(client) => !self.blocked.contains(&token) && waits(&client) < HIGH,
             Role::Reader => !self.blocked.contains(&token),
             Role::New => held < 2 * FIRST, // it may wait for its predecessor
+            // Or for the other connections of its link.
+            Role::Link(link, _) => {
+                let wires = self.wires.get(&link);
+                held < 2 * FIRST || wires.is_none_or(|wires| wires.is_up)
+            }
             _ => true,
         };
         if let Some(slot) = self.slots.get_mut(&token)

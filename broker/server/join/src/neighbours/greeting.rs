@@ -22,7 +22,7 @@ impl Manager {
         dial.again_s = now_s + dial.rest_s;
         dial.rest_s = (2 * dial.rest_s).min(MOST_REST_S);
         let address = dial.address.clone();
-        if dial.place.found.is_empty() {
+        if !dial.place.is_sure {
             self.look_up(&address);
         }
         let Some(dial) = self.dials.get_mut(number) else {
@@ -201,6 +201,9 @@ impl Manager {
         }
         self.site.node.link_up(link, peer, key, &name);
         self.act();
-        tokens.into_iter().for_each(|token| self.process(token)); // what came early
+        for token in tokens {
+            self.process(token); // what came early
+            self.dirty.push(token); // it is to be read from again
+        }
     }
 }

@@ -56,7 +56,7 @@ impl Manager {
                         if let Some(dial) = dial.filter(|_| connack.reason == ITSELF) {
                             dial.is_self = true;
                         }
-                        return Err(format!("it refuses us: {why}"));
+                        return Err(format!("it refuses us, and says: {why}"));
                     }
                     let said = &connack.properties;
                     if let Some(wires) = self.wires.get_mut(&link) {
@@ -124,6 +124,10 @@ impl Manager {
                 residence::set_aside(&mut message, &self.site.residence, arrived);
                 wires.came += 1;
                 if message.qos != Qos::AtMostOnce {
+                    if wires.owed_count >= WINDOW * wires.all.len() {
+                        return Err("more messages under way than a neighbour sends at once".into());
+                    }
+                    wires.owed_count += 1;
                     let owed = wires.owed.entry((key, attempt)).or_default();
                     owed.push((index, publish.id));
                 }
@@ -196,9 +200,12 @@ impl Manager {
                     attempt,
                     done,
                 } => {
-                    let wires = self.wires.get_mut(&link);
-                    let owed = wires.and_then(|wires| wires.owed.remove(&(key, attempt)));
-                    for (index, id) in owed.unwrap_or_default() {
+                    let Some(wires) = self.wires.get_mut(&link) else {
+                        continue;
+                    };
+                    let owed = wires.owed.remove(&(key, attempt)).unwrap_or_default();
+                    wires.owed_count -= owed.len();
+                    for (index, id) in owed {
                         let mut out = Vec::new();
                         let reason = if done { 0 } else { NOT_DONE };
                         ack(&mut out, Version::V5, AckKind::Puback, id, reason);
@@ -216,6 +223,7 @@ impl Manager {
                     subscribe(&mut out, Version::V5, ID, &all);
                     self.tell(link, &out);
                 }
+                Action::Hand(link) => self.reader.ask(link),
                 Action::TreeChanged => {
                     let nodes = self.site.node.tree.nodes.len();
                     let nodes = match nodes {

@@ -1,9 +1,9 @@
 //! Messages on their way through a node: where they go, who has confirmed them, what is sent again.
 
-use super::window::{WINDOW, Window};
+use super::window::{Noted, WINDOW, Window};
 use super::{
-    Action, Key, LANES, Link, MOST_OCTETS, MOST_PENDING, MOST_SEEN, MOST_TRIED, Message, Node,
-    Pending,
+    Action, BEFORE, Key, LANES, Link, MOST_OCTETS, MOST_PENDING, MOST_SEEN, MOST_TRIED, Message,
+    Node, Pending,
 };
 use crate::cooperation::Source;
 use crate::retained::Came;
@@ -36,7 +36,8 @@ impl Node {
     pub fn goes_on(&self, topic: &str, retain: bool) -> bool {
         let mut to = Vec::new();
         self.algorithm.route(topic, retain, Source::Local, &mut to);
-        !to.is_empty() && !topic.starts_with('$')
+        let is_wanted = !to.is_empty() || self.links.contains_key(&BEFORE);
+        is_wanted && !topic.starts_with('$')
     }
 
     /// A client of this site published, and its broker knows it already. Which message it is, if
@@ -52,6 +53,9 @@ impl Node {
         let mut to = std::mem::take(&mut self.room);
         to.clear();
         self.algorithm.route(topic, retain, Source::Local, &mut to);
+        if qos != Qos::AtMostOnce && self.links.contains_key(&BEFORE) {
+            to.push(BEFORE);
+        }
         let goes = !to.is_empty() && !topic.starts_with('$');
         let key = goes.then(|| {
             self.counters.began += 1;
@@ -183,20 +187,27 @@ impl Node {
             self.seen.clear(); // that many nodes there are not: somebody makes them up
         }
         let seen = self.seen.entry((key.origin, key.lane)).or_default();
-        let is_new = if sure {
+        let noted = if sure {
             let window = seen.sure.get_or_insert_with(|| Window::new(key.sequence));
             window.note(key.sequence)
         } else {
             let is_new = key.sequence > seen.plain;
             seen.plain = seen.plain.max(key.sequence);
-            is_new
+            if is_new { Noted::First } else { Noted::Again }
         };
         let is_later = sure && self.is_later(key, attempt);
+        // Better twice than never: whoever sends it again is believed that it is not everywhere.
+        let is_new = match noted {
+            Noted::First => true,
+            Noted::Again => false,
+            Noted::Unknown => is_later || message.kept,
+        };
         if !is_new {
             self.counters.repeated += 1;
             if !is_later {
                 if sure {
-                    self.confirm(link, key, attempt, true);
+                    let is_here = noted == Noted::Again || attempt > 0;
+                    self.confirm(link, key, attempt, is_here);
                 }
                 return;
             }

@@ -3,6 +3,17 @@
 /// Numbers that are remembered one by one.
 pub(super) const WINDOW: u64 = 4096;
 
+/// What is known of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// It came for the first time.
+    First,
+    /// It came before.
+    Again,
+    /// It is so far behind that nobody knows.
+    Unknown,
+}
+
 /// Which numbers of a lane came.
 pub(super) struct Window {
     highest: u64,
@@ -18,19 +29,21 @@ impl Window {
         }
     }
 
-    /// A number came; whether for the first time.
-    pub(super) fn note(&mut self, number: u64) -> bool {
+    /// A number came.
+    pub(super) fn note(&mut self, number: u64) -> Noted {
         if number > self.highest {
             let first = self.highest + 1;
             for between in first.max(number.saturating_sub(WINDOW - 1))..=number {
                 self.set(between, false);
             }
             self.highest = number;
-        } else if self.highest - number >= WINDOW || self.get(number) {
-            return false;
+        } else if self.highest - number >= WINDOW {
+            return Noted::Unknown;
+        } else if self.get(number) {
+            return Noted::Again;
         }
         self.set(number, true);
-        true
+        Noted::First
     }
 
     fn get(&self, number: u64) -> bool {
