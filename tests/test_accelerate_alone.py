@@ -29,6 +29,7 @@ from demo.local_sensors import (
     PINGRESP,
     PUBACK,
     PUBLISH,
+    REGISTER,
     SUBACK,
     SUBSCRIBE,
     Accelerator,
@@ -503,6 +504,17 @@ FILTERS = (*TOPICS, "room/+", "#")
 Got = dict[str, dict[str, list[bytes]]]
 
 
+def is_served(sensor: Sensor) -> None:
+    """Wait until it has all that it is due, also what waits behind one REGISTER after another."""
+    waits = True
+    while waits:
+        waits = False
+        sensor.say(PINGREQ)
+        while (heard := sensor.hear()) and heard[0] != PINGRESP:
+            waits |= heard[0] == REGISTER
+        assert heard, f"{sensor.name}: no answer"
+
+
 def plays(sensor: Callable[[str], Sensor], seed: int) -> Got:
     """Let sensors do anything; what each got of each topic, with the publishers' names in it.
 
@@ -528,6 +540,7 @@ def plays(sensor: Callable[[str], Sensor], seed: int) -> Got:
             sensors[name].ask(PINGREQ, name.encode(), PINGRESP)
             sensors[name].connect()
             keep(name)
+        is_served(sensors[name])
 
     def publish(_name: str) -> None:
         nonlocal count
@@ -548,7 +561,6 @@ def plays(sensor: Callable[[str], Sensor], seed: int) -> Got:
 
     def leave(name: str) -> None:
         wake(name)
-        sensors[name].ping()
         sensors[name].leave()
         keep(name)
         if chance.random() < 0.5:  # from another port
@@ -569,10 +581,8 @@ def plays(sensor: Callable[[str], Sensor], seed: int) -> Got:
         hear_all(*(sensors[name] for name in sensors if name not in asleep), patience_s=0)
         if chance.random() < 0.2:
             time.sleep(0.02)  # so that rules are opened
-    for name, each in sensors.items():
+    for name in sensors:
         wake(name)
-        each.ping()
-        hear_all(each)
         keep(name)
     return got
 
