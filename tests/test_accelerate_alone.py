@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from stepped_clock import slew, stepped_clock
 from told import Place, Publisher, hear_all, where_the_kernel_can
 
 from demo.local_broker import running
@@ -67,7 +68,7 @@ class Alone:
         if self.where == "proxy":
             home = "[::1]:0" if ":" in at[0] else "127.0.0.1:0"
             way = ["--proxy", home, *more]
-            self.one = Accelerator(self.broker.folder, at, way, fresh=fresh)
+            self.one = Accelerator(self.broker.folder, at, way, fresh=fresh, run=self.under)
             return self.one
         with where_the_kernel_can():
             self.one = in_the_kernel(
@@ -495,6 +496,40 @@ def test_the_rights_in_its_unit_are_enough(kernel: Alone) -> None:
     rights = ",".join(f"+{name.removeprefix('CAP_').lower()}" for name in found[1].split())
     kernel.under = ("setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set=-all,{rights}")
     is_copied_to_three(kernel)
+
+
+# -- residence -------------------------------------------------------------------------------------
+
+CHRONYDS_PPM = 83_333
+"""How fast chronyd slews at most, unless it is told otherwise (maxslewrate)."""
+
+
+def test_no_copy_states_a_residence_while_the_clock_is_slewed(place: Alone, tmp_path: Path) -> None:
+    clock, environment = stepped_clock(tmp_path)
+    place.under = ("env", *(f"{name}={value}" for name, value in environment.items()))
+    place.accelerate("--residence", "room/#", fresh=True)
+    subscriber = place.sensor("subscriber").subscribe("room/1")
+    publisher = place.publisher()
+    publisher.is_open(subscriber)
+
+    def states() -> bool:
+        """Whether the next copy does."""
+        trailer = through_the_broker = bytes(16)
+        while trailer == through_the_broker:
+            payload = b"\x20%015d" % publisher.count
+            publisher.sensor.publish(publisher.topic_id, payload + bytes(16))
+            publisher.count += 1
+            while subscriber.got[-1][1][:16] != payload:
+                assert subscriber.hear()
+            trailer = subscriber.got[-1][1][16:]
+        residence, source = struct.unpack("!Q7xB", trailer)
+        assert (residence > 0) == (source > 0)
+        return bool(source)
+
+    for ppm, wanted in ((0, True), (CHRONYDS_PPM, False), (0, True), (-CHRONYDS_PPM, False)):
+        slew(clock, ppm)
+        until(states if wanted else lambda: not states(), f"slewed by {ppm} ppm")
+    assert not any(states() for _ in range(50))
 
 
 # -- anything --------------------------------------------------------------------------------------
