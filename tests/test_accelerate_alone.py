@@ -86,9 +86,9 @@ class Alone:
         """A client that is connected, on the way that is accelerated."""
         return self.one.sensor(name).connect()
 
-    def publisher(self, topic: str = "room/1") -> Publisher:
+    def publisher(self, topic: str = "room/1", name: str = "publisher") -> Publisher:
         """A client that publishes."""
-        return Publisher(cast(Place, self), topic)
+        return Publisher(cast(Place, self), topic, name)
 
     def start_again(self) -> None:
         """Start the broker."""
@@ -332,9 +332,7 @@ def test_who_wants_qos_1_gets_it_from_the_broker_and_others_get_theirs_once(plac
     careful = Careful(one.at, "careful", place.clients)
     careful.connect()
     careful.subscribe("room/1")
-    other = place.publisher("room/2")
-    other.sensor = place.sensor("other")
-    other.topic_id = other.sensor.register("room/2")
+    other = place.publisher("room/2", "other")
     publisher = place.publisher()
     other.is_open(plain)
     for flags in [0, QOS_1] * 10:
@@ -351,8 +349,8 @@ def test_who_wants_qos_1_gets_it_from_the_broker_and_others_get_theirs_once(plac
     careful.has(*publisher.all())
     assert careful.qos == [0, 1] * 10
     careful.leave()
-    # A publisher that asked for no QoS 1 is copied again once nobody wants it.
-    again = Publisher(cast(Place, place), "room/1")
+    # A publisher that used no QoS 1 is copied once nobody wants it.
+    again = place.publisher(name="again")
     again.count = publisher.count
     again.is_open(plain)
     again.is_copied(20, plain)
