@@ -1,5 +1,6 @@
 //! The clock of the controller: the kernel's data plane stamps with the same one.
 
+use mqtick_clock::Clock;
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
@@ -17,4 +18,62 @@ pub fn raw_ns() -> u64 {
 
 fn read(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |now| now.num_nanoseconds().cast_unsigned())
+}
+
+/// Whether somebody slews the clock: looked at every now and then.
+#[derive(Debug, Default)]
+pub struct Rate {
+    looked: Option<Clock>,
+    is_steady: bool,
+}
+
+impl Rate {
+    /// Look at the clock, and return it.
+    pub fn look(&mut self) -> Clock {
+        let now = Clock::read();
+        self.take(now);
+        now
+    }
+
+    fn take(&mut self, now: Clock) {
+        // Looks that are nearer to each other say less of the rate than is left out for it.
+        const APART_NS: i64 = 100_000_000;
+        let before = self.looked.get_or_insert(now);
+        if now.raw_ns - before.raw_ns >= APART_NS {
+            self.is_steady = !now.was_set_since(before);
+            *before = now;
+        }
+    }
+
+    /// Whether it was neither set nor slewed between the last two looks, if there were two.
+    #[must_use]
+    pub fn is_steady(&self) -> bool {
+        self.is_steady
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_steady_while_two_looks_find_it_neither_set_nor_slewed() {
+        let at = |raw_ns, slewed_ns| Clock {
+            now_ns: raw_ns + slewed_ns,
+            ahead_ns: 7,
+            raw_ns,
+            unsure_ns: 0,
+        };
+        let mut rate = Rate::default();
+        let mut is_steady = |raw_ms: i64, slewed_ns| {
+            rate.take(at(raw_ms * 1_000_000, slewed_ns));
+            rate.is_steady()
+        };
+        assert!(!is_steady(0, 0), "one look says nothing");
+        assert!(!is_steady(99, 0), "too soon");
+        assert!(is_steady(100, 50_000));
+        assert!(!is_steady(200, 150_000));
+        assert!(!is_steady(250, 150_000), "too soon");
+        assert!(is_steady(300, 150_000));
+    }
 }

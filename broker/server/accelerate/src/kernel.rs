@@ -18,7 +18,6 @@ use aya::programs::tc::{NlOptions, TcAttachOptions, TcHandle, qdisc_add_clsact};
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType, TestRun, TestRunOptions};
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
-use mqtick_clock::Clock;
 use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
@@ -26,6 +25,7 @@ use nix::time::{ClockId, clock_gettime};
 mod octets;
 mod rooms;
 
+use crate::clock::Rate;
 use crate::rules::{
     Broker, Event, Flags, Hop, Key, Protocol, RuleCounters, SUBSCRIBERS_A_RULE, Subscriber,
 };
@@ -57,8 +57,6 @@ pub const COUNTERS: [&str; 19] = [
     "kept_back",
 ];
 
-/// Looks at the clock that are nearer to each other say less of its rate than is left out for it.
-const LOOK_NS: i64 = 100_000_000;
 /// Flags of the settings.
 const IN_PATH: u32 = 1;
 const STEADY: u32 = 2;
@@ -103,8 +101,7 @@ pub struct Kernel {
     changes: u64,
     done: u64,
     in_path: bool,
-    looked: Clock,
-    is_steady: bool,
+    rate: Rate,
     lent_ns: Option<i64>,
     first_end_ns: i64,
 }
@@ -196,8 +193,7 @@ impl Kernel {
             changes: 0,
             done: 0,
             in_path,
-            looked: Clock::read(),
-            is_steady: false,
+            rate: Rate::default(),
             lent_ns: None,
             first_end_ns: i64::MAX,
         };
@@ -295,12 +291,8 @@ impl Kernel {
         let ahead_ns = (ahead_ns + 500_000_000).div_euclid(1_000_000_000) * 1_000_000_000;
         let own_ns = now.num_nanoseconds() + ALIVE.as_nanos() as i64;
         let until_ns = self.lent_ns.unwrap_or(own_ns).min(self.first_end_ns);
-        let clock = Clock::read();
-        if clock.raw_ns - self.looked.raw_ns >= LOOK_NS {
-            self.is_steady = !clock.was_set_since(&self.looked);
-            self.looked = clock;
-        }
-        let flags = [(self.in_path, IN_PATH), (self.is_steady, STEADY)];
+        let clock = self.rate.look();
+        let flags = [(self.in_path, IN_PATH), (self.is_steady(), STEADY)];
         let flags = flags
             .iter()
             .filter(|one| one.0)
@@ -319,7 +311,7 @@ impl Kernel {
     /// Whether copies state their residence: not while somebody slews the clock, nor before two looks at it.
     #[must_use]
     pub fn is_steady(&self) -> bool {
-        self.is_steady
+        self.rate.is_steady()
     }
 
     /// So many packets that may change who receives are taken into account: how many there were does not

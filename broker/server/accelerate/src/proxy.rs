@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use crate::clock::{now_ns, raw_ns};
+use crate::clock::{Rate, now_ns, raw_ns};
 use crate::controller::{Event, Way};
 use crate::packet::{self, Packet, TRAILER};
 use crate::plane::{Copy, Counts, Key, Plane, Refusal};
@@ -58,6 +58,7 @@ pub struct Proxy {
     room: Vec<u8>,
     /// The clock before whatever waits in `front` came.
     before: Clock,
+    rate: Rate,
     /// Answers that the controller has not been told: the client, the mark, whether it was kept back.
     answers: Vec<(SocketAddr, Vec<u8>, u64, bool)>,
     lent: bool,
@@ -111,6 +112,7 @@ impl Proxy {
             limit: usize::try_from(limit).unwrap_or(1),
             room: vec![0; ROOM],
             before: Clock::read(),
+            rate: Rate::default(),
             answers: Vec::new(),
             lent: false,
             why,
@@ -169,6 +171,7 @@ impl Proxy {
         match (self.table.from_client(now_ns, client, &packet), &packet) {
             (Verdict::Copies(copies), Packet::Publish(message)) => {
                 let trailer = packet::trailer(datagram, message.payload).filter(|_| residence);
+                let came_ns = came_ns.filter(|_| self.rate.is_steady());
                 let stated = trailer.map(|trailer| (trailer, raw_of(came_ns, &self.before)));
                 let (sent, refused) =
                     send_copies(&self.front, datagram, message.payload, stated, copies);
@@ -391,6 +394,7 @@ impl Driver for Proxy {
     }
 
     fn upkeep(&mut self, now_ns: u64) -> Outcome<bool> {
+        self.rate.look();
         if !self.lent {
             self.table.alive(now_ns + ALIVE_NS);
         }
