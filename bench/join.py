@@ -249,7 +249,8 @@ def five(
 
         client = line("here", 2)
         site_in = line("far", 3)[0]
-        site_out = (at["far", few][2] + at["far", many][2]) / 2 - client[0]
+        # `client` holds the way back from the own broker, too, which a message for others has not.
+        site_out = max(0.0, (at["far", few][2] + at["far", many][2]) / 2 - client[0])
         (alone_in, alone_out), (broker_in, broker_out) = line("alone", 0), line("here", 0)
         brokers = alone_in, alone_out, broker_in, broker_out
         found.append(Costs(*brokers, client[0], client[1], site_in, site_out))
