@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from stepped_clock import slew, stepped_clock
 from told import Place, Publisher, hear_all, where_the_kernel_can
 
 from demo.local_broker import running
@@ -29,6 +30,7 @@ from demo.local_sensors import (
     PINGRESP,
     PUBACK,
     PUBLISH,
+    REGISTER,
     SUBACK,
     SUBSCRIBE,
     Accelerator,
@@ -66,7 +68,7 @@ class Alone:
         if self.where == "proxy":
             home = "[::1]:0" if ":" in at[0] else "127.0.0.1:0"
             way = ["--proxy", home, *more]
-            self.one = Accelerator(self.broker.folder, at, way, fresh=fresh)
+            self.one = Accelerator(self.broker.folder, at, way, fresh=fresh, run=self.under)
             return self.one
         with where_the_kernel_can():
             self.one = in_the_kernel(
@@ -84,9 +86,9 @@ class Alone:
         """A client that is connected, on the way that is accelerated."""
         return self.one.sensor(name).connect()
 
-    def publisher(self, topic: str = "room/1") -> Publisher:
+    def publisher(self, topic: str = "room/1", name: str = "publisher") -> Publisher:
         """A client that publishes."""
-        return Publisher(cast(Place, self), topic)
+        return Publisher(cast(Place, self), topic, name)
 
     def start_again(self) -> None:
         """Start the broker."""
@@ -330,9 +332,7 @@ def test_who_wants_qos_1_gets_it_from_the_broker_and_others_get_theirs_once(plac
     careful = Careful(one.at, "careful", place.clients)
     careful.connect()
     careful.subscribe("room/1")
-    other = place.publisher("room/2")
-    other.sensor = place.sensor("other")
-    other.topic_id = other.sensor.register("room/2")
+    other = place.publisher("room/2", "other")
     publisher = place.publisher()
     other.is_open(plain)
     for flags in [0, QOS_1] * 10:
@@ -349,8 +349,8 @@ def test_who_wants_qos_1_gets_it_from_the_broker_and_others_get_theirs_once(plac
     careful.has(*publisher.all())
     assert careful.qos == [0, 1] * 10
     careful.leave()
-    # A publisher that asked for no QoS 1 is copied again once nobody wants it.
-    again = Publisher(cast(Place, place), "room/1")
+    # A publisher that used no QoS 1 is copied once nobody wants it.
+    again = place.publisher(name="again")
     again.count = publisher.count
     again.is_open(plain)
     again.is_copied(20, plain)
@@ -496,11 +496,63 @@ def test_the_rights_in_its_unit_are_enough(kernel: Alone) -> None:
     is_copied_to_three(kernel)
 
 
+# -- residence -------------------------------------------------------------------------------------
+
+CHRONYDS_PPM = 83_333
+"""How fast chronyd slews at most, unless it is told otherwise (maxslewrate)."""
+
+
+def test_no_copy_states_a_residence_while_the_clock_is_slewed(place: Alone, tmp_path: Path) -> None:
+    clock, environment = stepped_clock(tmp_path)
+    place.under = ("env", *(f"{name}={value}" for name, value in environment.items()))
+    place.accelerate("--residence", "room/#", fresh=True)
+    subscriber = place.sensor("subscriber").subscribe("room/1")
+    publisher = place.publisher()
+    publisher.is_open(subscriber)
+
+    def states() -> bool:
+        """Whether the next copy does."""
+        trailer = through_the_broker = bytes(16)
+        while trailer == through_the_broker:
+            payload = b"\x20%015d" % publisher.count
+            publisher.sensor.publish(publisher.topic_id, payload + bytes(16))
+            publisher.count += 1
+            while subscriber.got[-1][1][:16] != payload:
+                assert subscriber.hear()
+            trailer = subscriber.got[-1][1][16:]
+        residence, source = struct.unpack("!Q7xB", trailer)
+        assert (residence > 0) == (source > 0)
+        return bool(source)
+
+    def states_none() -> bool:
+        """Whether no copy does for longer than it takes to look at the clock again."""
+        end_s = time.monotonic() + 0.5
+        while time.monotonic() < end_s:
+            if states():
+                return False
+        return True
+
+    for ppm in (0, CHRONYDS_PPM, 0, -CHRONYDS_PPM):
+        slew(clock, ppm)
+        until(states_none if ppm else states, f"slewed by {ppm} ppm")
+
+
 # -- anything --------------------------------------------------------------------------------------
 
 TOPICS = ("room/1", "room/2", "hall/1")
 FILTERS = (*TOPICS, "room/+", "#")
 Got = dict[str, dict[str, list[bytes]]]
+
+
+def is_served(sensor: Sensor) -> None:
+    """Wait until it has all that it is due, also what waits behind one REGISTER after another."""
+    waits = True
+    while waits:
+        waits = False
+        sensor.say(PINGREQ)
+        while (heard := sensor.hear()) and heard[0] != PINGRESP:
+            waits |= heard[0] == REGISTER
+        assert heard, f"{sensor.name}: no answer"
 
 
 def plays(sensor: Callable[[str], Sensor], seed: int) -> Got:
@@ -528,6 +580,7 @@ def plays(sensor: Callable[[str], Sensor], seed: int) -> Got:
             sensors[name].ask(PINGREQ, name.encode(), PINGRESP)
             sensors[name].connect()
             keep(name)
+        is_served(sensors[name])
 
     def publish(_name: str) -> None:
         nonlocal count
@@ -548,7 +601,6 @@ def plays(sensor: Callable[[str], Sensor], seed: int) -> Got:
 
     def leave(name: str) -> None:
         wake(name)
-        sensors[name].ping()
         sensors[name].leave()
         keep(name)
         if chance.random() < 0.5:  # from another port
@@ -569,10 +621,8 @@ def plays(sensor: Callable[[str], Sensor], seed: int) -> Got:
         hear_all(*(sensors[name] for name in sensors if name not in asleep), patience_s=0)
         if chance.random() < 0.2:
             time.sleep(0.02)  # so that rules are opened
-    for name, each in sensors.items():
+    for name in sensors:
         wake(name)
-        each.ping()
-        hear_all(each)
         keep(name)
     return got
 

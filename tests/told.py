@@ -112,9 +112,9 @@ class KernelPlace(Place):
 class Publisher:
     """It counts what it publishes."""
 
-    def __init__(self, place: Place, topic: str) -> None:
+    def __init__(self, place: Place, topic: str, name: str = "publisher") -> None:
         self.place, self.topic = place, topic
-        self.sensor = place.sensor("publisher")
+        self.sensor = place.sensor(name)
         self.topic_id = self.sensor.register(topic)
         self.count = 0
 

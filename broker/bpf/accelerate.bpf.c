@@ -297,6 +297,7 @@ struct copying {
 	__u64 arrival_ns;
 	__u64 tai_minus_utc_ns;
 	__u64 utc_ahead_ns;
+	__u32 is_steady;
 	__u32 first;
 	__u32 vlan; /* that the frame has now */
 	__u32 priority;
@@ -330,7 +331,7 @@ static long one_copy(__u32 number, void *context)
 		frame->unreachable++;
 		return 0;
 	}
-	if (has_tai && frame->prior)
+	if (has_tai && copying->is_steady && frame->prior)
 		now_ns = clock_now(copying);
 	if (hop->vlan != copying->vlan) {
 		__u32 before = copying->vlan;
@@ -507,6 +508,7 @@ INLINE int act(struct __sk_buff *skb, struct frame *frame, const struct who *who
 	copying.arrival_ns = skb->tstamp;
 	copying.tai_minus_utc_ns = settings->tai_minus_utc_ns;
 	copying.utc_ahead_ns = settings->utc_ahead_ns;
+	copying.is_steady = settings->flags & STEADY;
 	copying.vlan = vlan = frame->to.vlan;
 	copying.priority = skb->vlan_present ? skb->vlan_tci & 0xf000 : 0;
 	begin_copies(frame, flags);

@@ -86,8 +86,10 @@ class Library:
         settings = case.get("settings", {})
         alive = DEAD if settings.get("stale") else ALIVE
         done = 1 if settings.get("waiting") else 0
+        flags = 1 if settings.get("slewed") else 3
         ahead_ns = settings.get("ahead_ns", 0)  # no vector has it
-        self._set("all_settings", number(0), struct.pack("=QQQqII", alive, done, 0, ahead_ns, 1, 0))
+        value = struct.pack("=QQQqII", alive, done, 0, ahead_ns, flags, 0)
+        self._set("all_settings", number(0), value)
 
     def _slow(self) -> list[int]:
         """Return what each rule's `open` is compared with."""

@@ -329,7 +329,8 @@ class Plane:
             if qos in (1, 2):
                 self._report(frame, "no_rule", from_broker=False, raises=False)
             return
-        self._copy(frame, rule, payload, (arrival_ns, now_ns))
+        stamps = (0, 0) if self.settings.get("slewed") else (arrival_ns, now_ns)
+        self._copy(frame, rule, payload, stamps)
         counters["hits"] += 1
         if "broker" in flags:
             counters["to_broker"] += 1
@@ -390,10 +391,11 @@ class Plane:
             return message
         old = message[-16:]
         arrival_ns, now_ns = times_ns
-        total = int.from_bytes(old[:8], "big") + (now_ns - arrival_ns << 16)
+        spent_ns = now_ns - arrival_ns
+        total = int.from_bytes(old[:8], "big") + (spent_ns - spent_ns // 512 << 16)
         source = 2 if old == bytes(16) else min(2, old[15])
         good = old == bytes(16) or 1 <= old[15] <= 3
-        stamped = arrival_ns and now_ns and 0 <= now_ns - arrival_ns < 100_000_000
+        stamped = arrival_ns and now_ns and 0 <= spent_ns < 100_000_000
         if not good or not stamped or total >> 64:
             return message[:-16] + NOT_STATED
         return message[:-16] + total.to_bytes(8, "big") + NOT_STATED[8:15] + bytes([source])

@@ -25,6 +25,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "write be16 for this h
 #define MAX_MQTT_UDP 1472
 #define TRAILER 16
 #define MAX_RESIDENCE_NS 100000000
+#define UNSURE 9 /* 2^-9 of it may be a clock that is slewed by what nobody notices */
 #define KERNEL_STAMPS 2
 #define MARK_BIT 8 /* Will in MQTT-SN, DUP in mqtt-udp */
 #define QOS_3 6
@@ -528,7 +529,8 @@ INLINE void begin_copies(struct frame *frame, __u32 flags)
 INLINE void write_trailer(struct frame *frame, __u64 arrival_ns, __u64 now_ns)
 {
 	__u8 *to = frame->message + trailer_at(frame);
-	__u64 spent = now_ns - arrival_ns, total = frame->residence + (spent << 16);
+	__u64 spent = now_ns - arrival_ns;
+	__u64 total = frame->residence + ((spent - (spent >> UNSURE)) << 16);
 	__u8 source = KERNEL_STAMPS;
 
 	if (frame->prior == STATED && frame->prior_source < source)

@@ -12,7 +12,7 @@
 enum protocol { MQTT_SN = 1, MQTT_UDP = 2 };
 enum kind { REGISTERED, PREDEFINED, SHORT_NAME, NAME };
 enum rule_flag { TO_BROKER = 1, MARK = 2, RESIDENCE = 4, PASS = 8 };
-enum settings_flag { IN_PATH = 1 };
+enum settings_flag { IN_PATH = 1, STEADY = 2 };
 enum hop_flag { UP = 1 };
 enum reason { MESSAGE, FRAGMENT, HEADER, UNKNOWN_TOPIC };
 enum event_flag { AT_EGRESS = 1, FROM_BROKER = 2, KEPT_BACK = 4, RAISES = 8 };

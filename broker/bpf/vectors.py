@@ -266,6 +266,8 @@ def cases() -> list[dict[str, Any]]:  # noqa: PLR0915 - a list
         ):
             add(f"a trailer {name}", sn_publish("000a", PRECISE + old))
             add(f"a trailer {name}, at an odd place", sn_publish("000a", PRECISE + b"x" + old))
+        add("a trailer, while the clock is slewed", sn_publish("000a", PRECISE + bytes(16)),
+            settings={"slewed": True})  # fmt: skip
         add("a trailer, and the broker too", sn_publish("000b", PRECISE + bytes(16)))
         add("too short for a trailer", sn_publish("000a", b"\x20" + bytes(15)))
         add("too long for a trailer", sn_publish("000a", b"\x20" + bytes(64)))

@@ -38,7 +38,7 @@ static void add_rule(__u8 broker, __u8 kind, __u16 topic, const char *name, __u3
 
 static void begin(void)
 {
-	struct settings settings = {.alive_until_ns = -1, .flags = IN_PATH};
+	struct settings settings = {.alive_until_ns = -1, .flags = IN_PATH | STEADY};
 	struct hop hop = {.interface = 2, .ttl = 64, .flags = UP};
 	__u32 zero = 0, one = 1, number = 0;
 

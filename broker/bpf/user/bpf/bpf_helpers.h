@@ -24,5 +24,6 @@ long bpf_skb_vlan_push(struct __sk_buff *skb, __be16 protocol, __u16 tci);
 long bpf_clone_redirect(struct __sk_buff *skb, __u32 interface, __u64 flags);
 long bpf_loop(__u32 times, void *function, void *context, __u64 flags);
 long bpf_ringbuf_output(void *map, void *data, __u64 size, __u64 flags);
+__u64 bpf_ringbuf_query(void *map, __u64 flags);
 
 #endif

@@ -199,6 +199,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .first()
         .map_or([0; 4].into(), |one| one.address.ip());
     let mut neighbours = Neighbours::new(from, None)?;
+    while !kernel.is_steady() {
+        std::thread::sleep(Duration::from_millis(20));
+        kernel.alive()?;
+    }
     println!("ready {attach:?}");
     let (lines, commands) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

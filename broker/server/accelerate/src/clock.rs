@@ -1,5 +1,6 @@
 //! The clock of the controller: the kernel's data plane stamps with the same one.
 
+use mqtick_clock::Clock;
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
@@ -9,33 +10,46 @@ pub fn now_ns() -> u64 {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
-/// CLOCK_REALTIME, ns; 0 where there is none.
+/// CLOCK_MONOTONIC_RAW, ns, which nobody slews; 0 where there is none.
 #[must_use]
-pub fn utc_ns() -> u64 {
-    read(ClockId::CLOCK_REALTIME)
-}
-
-/// UTC less CLOCK_MONOTONIC, ns: it changes only if somebody sets the clock. Never more than it is:
-/// what comes between the two reads is missing, so the best of several counts.
-#[must_use]
-pub fn utc_ahead_ns() -> u64 {
-    const TRIES: usize = 3;
-    let once = |_| {
-        let utc_ns = utc_ns();
-        utc_ns.saturating_sub(now_ns())
-    };
-    (0..TRIES).map(once).max().unwrap_or(0)
-}
-
-/// When it is by both ways to read UTC: if somebody has set the clock since `ahead_ns` was read, one of
-/// them says more than has passed since.
-#[must_use]
-pub fn steady_utc_ns(ahead_ns: u64) -> u64 {
-    utc_ns().min(now_ns().saturating_add(ahead_ns))
+pub fn raw_ns() -> u64 {
+    read(ClockId::CLOCK_MONOTONIC_RAW)
 }
 
 fn read(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |now| now.num_nanoseconds().cast_unsigned())
+}
+
+/// Whether somebody slews the clock: looked at every now and then.
+#[derive(Debug, Default)]
+pub struct Rate {
+    looked: Option<Clock>,
+    is_steady: bool,
+}
+
+impl Rate {
+    /// Look at the clock, and return it.
+    pub fn look(&mut self) -> Clock {
+        let now = Clock::read();
+        self.take(now);
+        now
+    }
+
+    fn take(&mut self, now: Clock) {
+        // Looks that are nearer to each other say less of the rate than is left out for it.
+        const APART_NS: i64 = 100_000_000;
+        let before = self.looked.get_or_insert(now);
+        if now.raw_ns - before.raw_ns >= APART_NS {
+            self.is_steady = !now.was_set_since(before);
+            *before = now;
+        }
+    }
+
+    /// Whether it was neither set nor slewed between the last two looks, if there were two.
+    #[must_use]
+    pub fn is_steady(&self) -> bool {
+        self.is_steady
+    }
 }
 
 #[cfg(test)]
@@ -43,14 +57,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_makes_no_time_longer_than_it_was() {
-        const STEP_NS: u64 = 50_000_000;
-        let (ahead_ns, before_ns) = (utc_ahead_ns(), utc_ns());
-        // Set forward since, and back: on the scale of before, and on that of now.
-        let forward_ns = steady_utc_ns(ahead_ns - STEP_NS);
-        let back_ns = steady_utc_ns(ahead_ns + STEP_NS);
-        let after_ns = utc_ns();
-        assert!(forward_ns <= after_ns - STEP_NS, "{forward_ns} {after_ns}");
-        assert!((before_ns..=after_ns).contains(&back_ns));
+    fn a_clock_is_steady_while_two_looks_find_it_neither_set_nor_slewed() {
+        let at = |raw_ns, slewed_ns| Clock {
+            now_ns: raw_ns + slewed_ns,
+            ahead_ns: 7,
+            raw_ns,
+            unsure_ns: 0,
+        };
+        let mut rate = Rate::default();
+        let mut is_steady = |raw_ms: i64, slewed_ns| {
+            rate.take(at(raw_ms * 1_000_000, slewed_ns));
+            rate.is_steady()
+        };
+        assert!(!is_steady(0, 0), "one look says nothing");
+        assert!(!is_steady(99, 0), "too soon");
+        assert!(is_steady(100, 50_000));
+        assert!(!is_steady(200, 150_000));
+        assert!(!is_steady(250, 150_000), "too soon");
+        assert!(is_steady(300, 150_000));
     }
 }

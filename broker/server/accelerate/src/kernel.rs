@@ -25,7 +25,7 @@ use nix::time::{ClockId, clock_gettime};
 mod octets;
 mod rooms;
 
-use crate::clock::utc_ahead_ns;
+use crate::clock::Rate;
 use crate::rules::{
     Broker, Event, Flags, Hop, Key, Protocol, RuleCounters, SUBSCRIBERS_A_RULE, Subscriber,
 };
@@ -57,6 +57,9 @@ pub const COUNTERS: [&str; 19] = [
     "kept_back",
 ];
 
+/// Flags of the settings.
+const IN_PATH: u32 = 1;
+const STEADY: u32 = 2;
 const OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MQTICK_ACCELERATE_OBJECT"));
 const DIRECTIONS: [(&str, TcAttachType); 2] = [
     ("mqtick_ingress", TcAttachType::Ingress),
@@ -98,6 +101,7 @@ pub struct Kernel {
     changes: u64,
     done: u64,
     in_path: bool,
+    rate: Rate,
     lent_ns: Option<i64>,
     first_end_ns: i64,
 }
@@ -189,6 +193,7 @@ impl Kernel {
             changes: 0,
             done: 0,
             in_path,
+            rate: Rate::default(),
             lent_ns: None,
             first_end_ns: i64::MAX,
         };
@@ -286,14 +291,27 @@ impl Kernel {
         let ahead_ns = (ahead_ns + 500_000_000).div_euclid(1_000_000_000) * 1_000_000_000;
         let own_ns = now.num_nanoseconds() + ALIVE.as_nanos() as i64;
         let until_ns = self.lent_ns.unwrap_or(own_ns).min(self.first_end_ns);
+        let clock = self.rate.look();
+        let flags = [(self.in_path, IN_PATH), (self.is_steady(), STEADY)];
+        let flags = flags
+            .iter()
+            .filter(|one| one.0)
+            .map(|one| one.1)
+            .sum::<u32>();
         let settings = octets([
             &until_ns.to_ne_bytes(),
             &self.done.to_ne_bytes(),
             &ahead_ns.to_ne_bytes(),
-            &utc_ahead_ns().to_ne_bytes(),
-            &u32::from(self.in_path).to_ne_bytes(),
+            &(clock.ahead_ns - clock.unsure_ns).to_ne_bytes(), // never more than it is
+            &flags.to_ne_bytes(),
         ]);
         self.settings.set(0, settings, 0).map_err(other)
+    }
+
+    /// Whether copies state their residence: not while somebody slews the clock, nor before two looks at it.
+    #[must_use]
+    pub fn is_steady(&self) -> bool {
+        self.rate.is_steady()
     }
 
     /// So many packets that may change who receives are taken into account: how many there were does not

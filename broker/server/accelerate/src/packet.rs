@@ -247,6 +247,8 @@ pub fn stated(trailer: [u8; TRAILER], came_ns: Option<u64>, now_ns: u64) -> [u8;
     };
     let spent_ns = came_ns.and_then(|came_ns| now_ns.checked_sub(came_ns));
     let spent_ns = spent_ns.filter(|spent_ns| *spent_ns < MOST_NS);
+    // The kernel's clock may be slewed by what nobody notices.
+    let spent_ns = spent_ns.map(|spent_ns| spent_ns - spent_ns / 512);
     let total =
         spent_ns.and_then(|spent_ns| u64::from_be_bytes(before).checked_add(spent_ns << 16));
     let mut stated = NOT_STATED;

@@ -2,6 +2,7 @@
 //! the broker's. Each of them has a socket of its own towards the broker, so that the broker sees as
 //! many addresses as there are clients; copies leave with sendmmsg.
 
+use mqtick_clock::Clock;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -10,13 +11,13 @@ use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmsg, sendmmsg, setsockopt,
     sockopt,
 };
-use nix::sys::time::TimeSpec;
+use nix::sys::time::{TimeSpec, TimeValLike};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use crate::clock::{now_ns, steady_utc_ns, utc_ahead_ns};
+use crate::clock::{Rate, now_ns, raw_ns};
 use crate::controller::{Event, Way};
 use crate::packet::{self, Packet, TRAILER};
 use crate::plane::{Copy, Counts, Key, Plane, Refusal};
@@ -55,8 +56,9 @@ pub struct Proxy {
     tokens: u64,
     limit: usize,
     room: Vec<u8>,
-    /// UTC less CLOCK_MONOTONIC, before whatever waits in `front` came.
-    ahead_ns: u64,
+    /// The clock before whatever waits in `front` came.
+    before: Clock,
+    rate: Rate,
     /// Answers that the controller has not been told: the client, the mark, whether it was kept back.
     answers: Vec<(SocketAddr, Vec<u8>, u64, bool)>,
     lent: bool,
@@ -109,7 +111,8 @@ impl Proxy {
             tokens: FRONT,
             limit: usize::try_from(limit).unwrap_or(1),
             room: vec![0; ROOM],
-            ahead_ns: utc_ahead_ns(),
+            before: Clock::read(),
+            rate: Rate::default(),
             answers: Vec::new(),
             lent: false,
             why,
@@ -134,11 +137,11 @@ impl Proxy {
     fn hear_clients(&mut self, controller: &mut impl Watcher) {
         let mut room = std::mem::take(&mut self.room);
         for _ in 0..TURN {
-            let ahead_ns = utc_ahead_ns();
+            let before = Clock::read();
             let (length, client, came_ns) = match receive(&self.front, &mut room) {
                 Ok(came) => came,
                 Err(Errno::EAGAIN) => {
-                    self.ahead_ns = ahead_ns;
+                    self.before = before;
                     break;
                 }
                 Err(_) => continue,
@@ -155,7 +158,7 @@ impl Proxy {
         &mut self,
         datagram: &[u8],
         client: SocketAddr,
-        came_ns: Option<u64>,
+        came_ns: Option<i64>,
         controller: &mut impl Watcher,
     ) {
         if client == self.broker || client.port() == 0 {
@@ -168,7 +171,8 @@ impl Proxy {
         match (self.table.from_client(now_ns, client, &packet), &packet) {
             (Verdict::Copies(copies), Packet::Publish(message)) => {
                 let trailer = packet::trailer(datagram, message.payload).filter(|_| residence);
-                let stated = trailer.map(|trailer| (trailer, came_ns, self.ahead_ns));
+                let came_ns = came_ns.filter(|_| self.rate.is_steady());
+                let stated = trailer.map(|trailer| (trailer, raw_of(came_ns, &self.before)));
                 let (sent, refused) =
                     send_copies(&self.front, datagram, message.payload, stated, copies);
                 self.hits += 1;
@@ -390,6 +394,7 @@ impl Driver for Proxy {
     }
 
     fn upkeep(&mut self, now_ns: u64) -> Outcome<bool> {
+        self.rate.look();
         if !self.lent {
             self.table.alive(now_ns + ALIVE_NS);
         }
@@ -463,18 +468,13 @@ fn to_forget(mut idle: Vec<(bool, u64, SocketAddr)>) -> impl Iterator<Item = Soc
 }
 
 /// A datagram's octets, where it came from, and when (UTC).
-fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAddr, Option<u64>)> {
+fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAddr, Option<i64>)> {
     let mut parts = [IoSliceMut::new(room)];
     let mut space = nix::cmsg_space!(TimeSpec);
     let flags = MsgFlags::MSG_DONTWAIT;
     let came = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
     let stamp = |one| match one {
-        ControlMessageOwned::ScmTimestampns(at) => {
-            let seconds = u64::try_from(at.tv_sec())
-                .ok()?
-                .checked_mul(1_000_000_000)?;
-            seconds.checked_add(u64::try_from(at.tv_nsec()).ok()?)
-        }
+        ControlMessageOwned::ScmTimestampns(at) => Some(at.num_nanoseconds()),
         _ => None,
     };
     let came_ns = came.cmsgs()?.find_map(stamp);
@@ -489,13 +489,18 @@ fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAdd
     Ok((came.bytes, v4.or_else(v6).ok_or(Errno::EINVAL)?, came_ns))
 }
 
-/// Send a PUBLISH to each; how many left, and how many did not. `stated`: its trailer, when it
-/// came, and how far UTC was ahead before.
+/// When a datagram came by the clock that nobody slews, if that can be told; `before`: it came later.
+fn raw_of(came_ns: Option<i64>, before: &Clock) -> Option<u64> {
+    u64::try_from(Clock::read().raw_of(came_ns?, before)?).ok()
+}
+
+/// Send a PUBLISH to each; how many left, and how many did not. `stated`: its trailer, and
+/// when it came (CLOCK_MONOTONIC_RAW).
 fn send_copies(
     socket: &UdpSocket,
     datagram: &[u8],
     payload: usize,
-    stated: Option<([u8; TRAILER], Option<u64>, u64)>,
+    stated: Option<([u8; TRAILER], Option<u64>)>,
     copies: &[Copy],
 ) -> (u64, u64) {
     let (head, tail) = datagram.split_at_checked(payload).unwrap_or_default();
@@ -514,9 +519,7 @@ fn send_copies(
         };
         let heads: Vec<Vec<u8>> = some.iter().map(rewritten).collect();
         // None of them leaves sooner.
-        let trailer = stated.map(|(trailer, came_ns, ahead_ns)| {
-            packet::stated(trailer, came_ns, steady_utc_ns(ahead_ns))
-        });
+        let trailer = stated.map(|(trailer, came_ns)| packet::stated(trailer, came_ns, raw_ns()));
         let trailer: &[u8] = trailer.as_ref().map_or(&[], |trailer| trailer);
         let parts: Vec<[IoSlice<'_>; 3]> = heads
             .iter()

@@ -1,18 +1,12 @@
 //! How long each copy was in the broker: the trailer of `broker/spec/residence.md`.
 
-use nix::sys::time::TimeValLike;
-use nix::time::{ClockId, clock_gettime};
+pub use mqtick_clock::Clock;
 
 /// Octets of the trailer, at the end of the payload.
 pub const TRAILER: usize = 16;
 /// What says that it is not known how long the message was here.
 pub const NOT_STATED: [u8; TRAILER] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
 
-const STEP_NS: i64 = 1_000;
-const SLEWED: i64 = 2_000; // no clock that nobody corrects in a hurry is off by more than one in so many
-const SURE_NS: i64 = 2_000;
-const MOST_UNSURE_NS: i64 = 100_000;
-const TRIES: usize = 4;
 const LAST_COPY: u32 = (1 << 24) - 1;
 const UNKNOWN: i32 = i32::MIN;
 const PROGRAM: u32 = 1;
@@ -20,65 +14,6 @@ const PROGRAM: u32 = 1;
 /// Whether a payload on a topic whose residence is stated has a trailer.
 pub fn has_trailer(payload: &[u8]) -> bool {
     (TRAILER + 1..=64).contains(&payload.len()) && payload.first().is_some_and(|one| one >> 4 == 2)
-}
-
-/// The system's clock, and those that nobody steps: ns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clock {
-    /// `CLOCK_REALTIME`.
-    pub now_ns: i64,
-    /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`; both are slewed alike.
-    pub ahead_ns: i64,
-    /// `CLOCK_MONOTONIC_RAW`, which nobody slews: chronyd does that to the others by up to a tenth.
-    pub raw_ns: i64,
-    /// By how much these may be wrong.
-    pub unsure_ns: i64,
-}
-
-impl Clock {
-    /// Read it, again if something came between the reads.
-    pub fn read() -> Self {
-        let ns = |id| clock_gettime(id).map_or(0, |time| time.num_nanoseconds());
-        let once = || {
-            let before_ns = ns(ClockId::CLOCK_MONOTONIC);
-            let now_ns = ns(ClockId::CLOCK_REALTIME);
-            let raw_ns = ns(ClockId::CLOCK_MONOTONIC_RAW);
-            let unsure_ns = ns(ClockId::CLOCK_MONOTONIC) - before_ns;
-            Self {
-                now_ns,
-                ahead_ns: now_ns - before_ns,
-                raw_ns,
-                unsure_ns,
-            }
-        };
-        let mut best = once();
-        for _ in 0..TRIES {
-            if best.unsure_ns <= SURE_NS {
-                break;
-            }
-            let again = once();
-            if again.unsure_ns < best.unsure_ns {
-                best = again;
-            }
-        }
-        best
-    }
-
-    fn was_set_since(&self, before: &Self) -> bool {
-        let unsure_ns = self.unsure_ns + before.unsure_ns;
-        let raw_ns = self.raw_ns - before.raw_ns;
-        let slewed_ns = (self.now_ns - before.now_ns - raw_ns).abs();
-        unsure_ns > MOST_UNSURE_NS
-            || (self.ahead_ns - before.ahead_ns).abs() > STEP_NS + unsure_ns
-            || slewed_ns > STEP_NS + unsure_ns + raw_ns / SLEWED
-    }
-
-    /// What a stamp of the system's clock is on the one that nobody slews, if the former was not set
-    /// since `before`, nor the stamp is from before that.
-    pub fn raw_of(&self, stamp_ns: i64, before: &Self) -> Option<i64> {
-        let is_sure = stamp_ns >= before.now_ns && !self.was_set_since(before);
-        is_sure.then(|| self.raw_ns - (self.now_ns - stamp_ns))
-    }
 }
 
 /// Whether the stamp of what is read can be believed. The kernel's stamp is that of the last segment
@@ -279,10 +214,8 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_of_a_clock_that_was_set_since_is_not_believed() {
-        let (before, now) = (at(MS), at(6 * MS));
-        assert_eq!(now.raw_of(5 * MS, &before), Some(5 * MS));
-        assert_eq!(now.raw_of(MS - 1, &before), None, "from before");
+    fn what_a_clock_says_that_was_set_since_is_no_correction() {
+        let now = at(6 * MS);
         let stepped = Clock {
             now_ns: 8 * MS,
             ahead_ns: 7 + 2 * MS,
@@ -293,15 +226,9 @@ mod tests {
             ..now
         };
         for set in [stepped, slewed] {
-            assert_eq!(set.raw_of(5 * MS, &before), None);
             let (trailer, _) = account(Some(4)).state(&arrived(5 * MS), set, Some(4));
             assert_eq!(correction(&trailer), UNKNOWN);
         }
-        let drifting = Clock {
-            now_ns: 6 * MS + 1_000,
-            ..now
-        };
-        assert_eq!(drifting.raw_of(5 * MS + 1_000, &before), Some(5 * MS));
     }
 
     #[test]
