@@ -1,5 +1,5 @@
 /* Loaded before a program: once after the file that FAILING_THREAD names is made, whoever receives
- * datagrams fails: the clock does not answer, at which a program in Rust panics. */
+ * datagrams fails: the clock does not answer until the program in Rust panics at that. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,10 +23,15 @@ int recvmmsg(int socket, struct mmsghdr *messages, unsigned int count, int flags
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
 	if (fails) {
-		fails = 0;
 		errno = EINVAL;
 		return -1;
 	}
 	return ((int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime"))(clock,
 											 now);
+}
+
+int _Unwind_RaiseException(void *exception)
+{
+	fails = 0;
+	return ((int (*)(void *))dlsym(RTLD_NEXT, "_Unwind_RaiseException"))(exception);
 }
