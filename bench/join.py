@@ -6,7 +6,8 @@ a node), and from one site to another (two nodes, two brokers), in turn message 
 Processor time: `mqtick-load pairs`, at Mosquitto and through the node, in turn; its floor relays by
 bare system calls. Five joined brokers: what each step of a message costs (`mqtick-load run`, at
 Mosquitto, at its node, and from one site to the other), and from that how much the patterns of the
-published benchmark carry (simulated, bench/join_plan.py). All of it on one machine.
+published benchmark carry (simulated, bench/join_plan.py). At last, what another site misses while
+a publisher's node is restarted (bench/join_restart.py). All of it on one machine.
 
     python -m bench.join              4,000 messages each way, 5 blocks of pairs
     python -m bench.join --short      a look
@@ -15,6 +16,7 @@ published benchmark carry (simulated, bench/join_plan.py). All of it on one mach
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import struct
 import subprocess
@@ -28,6 +30,7 @@ from typing import Any
 
 from bench.harness import Report, options, progress
 from bench.join_plan import PATTERNS, TOPICS, Costs, gain
+from bench.join_restart import lost
 from demo.local_broker import Mosquitto, free_port, running, wait_for_port
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "broker/server/target/release"
@@ -38,6 +41,7 @@ EACH_US = 1000.0
 near what Mosquitto carries on one core. With fewer, wake-ups make each message dearer."""
 GOALS = {"A": 0.95, "B": 1.0, "C": 4.5, "D": 1.0}
 BEHIND = "Mosquitto behind the node"
+RESTARTS = 4
 PLACES = (
     "Mosquitto",
     "a node before Mosquitto",
@@ -47,13 +51,13 @@ PLACES = (
 
 
 def node(
-    folder: Path, broker: Mosquitto, *neighbours: int, settings: str = ""
+    folder: Path, broker: Mosquitto, *neighbours: int, settings: str = "", port: int = 0
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Start a node before a broker, with these neighbours' ports and settings; it and its port."""
     program = PROGRAMS / "mqtick-join"
     if not program.exists():
         raise FileNotFoundError(f"{program} is not built: run make broker-programs")
-    port = free_port()
+    port = port or free_port()
     command = [
         str(program),
         "--listen",
@@ -289,6 +293,42 @@ def report_latencies(report: Report, delays: list[list[float]], wrong: int) -> N
     report.compare("median across one hop, us, and its goal", rows[3].median, 300.0, 1.0)
 
 
+def restarts(report: Report, folder: Path, count: int) -> None:
+    """Say what another site misses when the node of a publisher is restarted."""
+    for how, reliability, words in (
+        (signal.SIGTERM, "broker", "ended by SIGTERM"),
+        (signal.SIGKILL, "all", 'killed, reliability = "all"'),
+    ):
+        progress(f"a node that is {words}")
+        here, there = folder / f"{reliability}-here", folder / f"{reliability}-there"
+        for own in (here, there):
+            own.mkdir()
+        settings = f'reliability = "{reliability}"\nstate = "{here}/kept"\n'
+        with running(Mosquitto(here)) as broker, running(Mosquitto(there)) as far_broker:
+            port = free_port()
+
+            def start(
+                here: Path = here,
+                broker: Mosquitto = broker,
+                settings: str = settings,
+                port: int = port,
+            ) -> subprocess.Popen[bytes]:
+                return node(here, broker, settings=settings, port=port)[0]
+
+            def settle(here: Path = here) -> None:
+                settled(here, 2, 1)
+
+            far, far_port = node(there, far_broker, port)
+            try:
+                missed = lost(start, settle, (port, far_port), how, count, RESTARTS)
+            finally:
+                far.terminate()
+                far.wait()
+        text = f"{RESTARTS} restarts of a node, {words}: lost with QoS 1"
+        report.add(f"{text}, of {count:,}", "messages", "joined", [missed], digits=0)
+        report.compare(f"{text}, and one", missed + 1, 1, 1.0)
+
+
 def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: float) -> None:
     """Run it all."""
     with ExitStack() as open_ones:
@@ -366,6 +406,7 @@ def main() -> int:
     report = Report("join")
     with tempfile.TemporaryDirectory() as folder:
         measure(report, Path(folder), args.messages, args.blocks, args.seconds)
+        restarts(report, Path(folder), 5 * args.messages // 4)
     report.finish()
     return 0
 
