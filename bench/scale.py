@@ -179,7 +179,8 @@ def figure(path: str, nodes: dict[bool, tuple[list[Node], ...]], seconds: int) -
     left.loglog(hosts, servers, color="#c77700", label="mqtick-timeserver")
     left.axhline(1, color="#888", lw=0.8)
     left.axvline(_HOSTS, color="#888", lw=0.8, ls=":")
-    left.text(_HOSTS * 1.06, 0.02, "a site of the\n100,000", fontsize=8)
+    left.text(_HOSTS * 1.06, 0.015, f"{_HOSTS:,} at a site", fontsize=8)
+    left.text(9_000, 1.1, "one processor", fontsize=8)
     left.set(xlabel="hosts at one broker", ylabel="processors", title="what a fleet costs")
     left.legend()
     servers_on, clients_on = nodes[True]
@@ -195,7 +196,7 @@ def figure(path: str, nodes: dict[bool, tuple[list[Node], ...]], seconds: int) -
         error = np.maximum(_us(node.looks), 0.05)
         right.semilogy(at, error, color=colour, lw=0.6, ls=":", label=f"{text}: |error|")
     right.set(
-        xlabel="s", ylabel="us", title="a site cut off while it is grey (simulated, residence on)"
+        xlabel="s", ylabel="us", title=f"a site, cut off for {seconds / 3:.0f} s (simulated, residence on)"
     )
     right.legend(fontsize=7, ncol=2)
     drawn.tight_layout()
