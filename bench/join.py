@@ -16,7 +16,6 @@ a publisher's node is restarted (bench/join_restart.py). All of it on one machin
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import struct
 import subprocess
@@ -29,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, options, progress
+from bench.join_nodes import PROGRAMS, node, relay, settled
 from bench.join_plan import PATTERNS, TOPICS, Costs, gain
-from bench.join_restart import lost
-from demo.local_broker import Mosquitto, free_port, running, wait_for_port
+from bench.join_restart import restarts
+from demo.local_broker import Mosquitto, running
 
-PROGRAMS = Path(__file__).resolve().parent.parent / "broker/server/target/release"
 SO_TIMESTAMPNS = 35
 GAP_S = 0.002
 EACH_US = 1000.0
@@ -41,75 +40,12 @@ EACH_US = 1000.0
 near what Mosquitto carries on one core. With fewer, wake-ups make each message dearer."""
 GOALS = {"A": 0.95, "B": 1.0, "C": 4.5, "D": 1.0}
 BEHIND = "Mosquitto behind the node"
-RESTARTS = 4
 PLACES = (
     "Mosquitto",
     "a node before Mosquitto",
     "a bare relay before Mosquitto",
     "from one site to another",
 )
-
-
-def node(
-    folder: Path, broker: Mosquitto, *neighbours: int, settings: str = "", port: int = 0
-) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a node before a broker, with these neighbours' ports and settings; it and its port."""
-    program = PROGRAMS / "mqtick-join"
-    if not program.exists():
-        raise FileNotFoundError(f"{program} is not built: run make broker-programs")
-    port = port or free_port()
-    command = [
-        str(program),
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--broker",
-        f"127.0.0.1:{broker.port}",
-    ]
-    config = folder / "join.toml"
-    config.write_text(settings)
-    command += [
-        "--config",
-        str(config),
-        "--name",
-        folder.name,
-        "--control",
-        str(folder / "control"),
-    ]
-    for one in neighbours:
-        command += ["--neighbour", f"127.0.0.1:{one}"]
-    with (folder / "node.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    wait_for_port(port, process)
-    return process, port
-
-
-def relay(broker: Mosquitto) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a bare relay before a broker; it and its port."""
-    port = free_port()
-    program = PROGRAMS / "examples/bare_relay"
-    process = subprocess.Popen([str(program), str(port), str(broker.port)])
-    wait_for_port(port, process)
-    return process, port
-
-
-def settled(folder: Path, nodes: int, filters: int) -> None:
-    """Wait until a node knows so many nodes and filters."""
-    command = [
-        str(PROGRAMS / "mqtick-join"),
-        "status",
-        "--json",
-        "--control",
-        str(folder / "control"),
-    ]
-    end = time.monotonic() + 30
-    while True:
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        now = json.loads(said)["now"]
-        if (now["nodes"], now["filters_known"]) == (nodes, filters) and now["broker_sessions"]:
-            return
-        if time.monotonic() > end:
-            raise RuntimeError(f"{folder.name} does not settle: {now}")
-        time.sleep(0.05)
 
 
 class Client:
@@ -291,42 +227,6 @@ def report_latencies(report: Report, delays: list[list[float]], wrong: int) -> N
     report.add("not the message that was sent", "messages", "all four", [wrong])
     report.compare("added median latency of a node, us, and its goal", node_us, 60.0, 1.0)
     report.compare("median across one hop, us, and its goal", rows[3].median, 300.0, 1.0)
-
-
-def restarts(report: Report, folder: Path, count: int) -> None:
-    """Say what another site misses when the node of a publisher is restarted."""
-    for how, reliability, words in (
-        (signal.SIGTERM, "broker", "ended by SIGTERM"),
-        (signal.SIGKILL, "all", 'killed, reliability = "all"'),
-    ):
-        progress(f"a node that is {words}")
-        here, there = folder / f"{reliability}-here", folder / f"{reliability}-there"
-        for own in (here, there):
-            own.mkdir()
-        settings = f'reliability = "{reliability}"\nstate = "{here}/kept"\n'
-        with running(Mosquitto(here)) as broker, running(Mosquitto(there)) as far_broker:
-            port = free_port()
-
-            def start(
-                here: Path = here,
-                broker: Mosquitto = broker,
-                settings: str = settings,
-                port: int = port,
-            ) -> subprocess.Popen[bytes]:
-                return node(here, broker, settings=settings, port=port)[0]
-
-            def settle(here: Path = here) -> None:
-                settled(here, 2, 1)
-
-            far, far_port = node(there, far_broker, port)
-            try:
-                missed = lost(start, settle, (port, far_port), how, count, RESTARTS)
-            finally:
-                far.terminate()
-                far.wait()
-        text = f"{RESTARTS} restarts of a node, {words}: lost with QoS 1"
-        report.add(f"{text}, of {count:,}", "messages", "joined", [missed], digits=0)
-        report.compare(f"{text}, and one", missed + 1, 1, 1.0)
 
 
 def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: float) -> None:

@@ -10,11 +10,16 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from bench.harness import Report, progress
+from bench.join_nodes import node, settled
 from broker.conformance.client import PUBACK, V3, Client, ClosedError
+from demo.local_broker import Mosquitto, free_port, running
 
-__all__ = ["lost"]
+__all__ = ["restarts"]
 
+_RESTARTS = 4
 _UNDER_WAY = 100
 """Messages that wait for their acknowledgement, at most."""
 _PATIENCE_S = 30.0
@@ -35,7 +40,7 @@ def _connected(port: int) -> Client:
         time.sleep(0.02)
 
 
-def lost(
+def _lost(
     start: Callable[[], subprocess.Popen[bytes]],
     settle: Callable[[], None],
     ports: tuple[int, int],
@@ -91,3 +96,39 @@ def lost(
     process.terminate()
     process.wait()
     return len(missing)
+
+
+def restarts(report: Report, folder: Path, count: int) -> None:
+    """Say what another site misses when the node of a publisher is restarted."""
+    for how, reliability, words in (
+        (signal.SIGTERM, "broker", "ended by SIGTERM"),
+        (signal.SIGKILL, "all", 'killed, reliability = "all"'),
+    ):
+        progress(f"a node that is {words}")
+        here, there = folder / f"{reliability}-here", folder / f"{reliability}-there"
+        for own in (here, there):
+            own.mkdir()
+        settings = f'reliability = "{reliability}"\nstate = "{here}/kept"\n'
+        with running(Mosquitto(here)) as broker, running(Mosquitto(there)) as far_broker:
+            port = free_port()
+
+            def start(
+                here: Path = here,
+                broker: Mosquitto = broker,
+                settings: str = settings,
+                port: int = port,
+            ) -> subprocess.Popen[bytes]:
+                return node(here, broker, settings=settings, port=port)[0]
+
+            def settle(here: Path = here) -> None:
+                settled(here, 2, 1)
+
+            far, far_port = node(there, far_broker, port)
+            try:
+                missed = _lost(start, settle, (port, far_port), how, count, _RESTARTS)
+            finally:
+                far.terminate()
+                far.wait()
+        text = f"{_RESTARTS} restarts of a node, {words}: lost with QoS 1"
+        report.add(f"{text}, of {count:,}", "messages", "joined", [missed], digits=0)
+        report.compare(f"{text}, and one", missed + 1, 1, 1.0)

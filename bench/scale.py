@@ -195,9 +195,8 @@ def figure(path: str, nodes: dict[bool, tuple[list[Node], ...]], seconds: int) -
         right.semilogy(at, _us(node.looks, "bound"), color=colour, label=f"{text}: bound")
         error = np.maximum(_us(node.looks), 0.05)
         right.semilogy(at, error, color=colour, lw=0.6, ls=":", label=f"{text}: |error|")
-    right.set(
-        xlabel="s", ylabel="us", title=f"a site, cut off for {seconds / 3:.0f} s (simulated, residence on)"
-    )
+    title = f"a site, cut off for {seconds / 3:.0f} s (simulated, residence on)"
+    right.set(xlabel="s", ylabel="us", title=title)
     right.legend(fontsize=7, ncol=2)
     drawn.tight_layout()
     drawn.savefig(path, dpi=110)
