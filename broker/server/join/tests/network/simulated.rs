@@ -44,6 +44,8 @@ pub struct Site {
     queue: VecDeque<(Key, Rc<Message>)>,
     pub is_away: bool,
     asked: Vec<Link>,
+    /// Who asked, and on how many lanes.
+    half_asked: HashMap<Link, usize>,
     reading: Option<Reading>,
     links: HashMap<Link, u64>,
 }
@@ -197,6 +199,7 @@ impl Network {
             queue: VecDeque::new(),
             is_away: false,
             asked: Vec::new(),
+            half_asked: HashMap::new(),
             reading: None,
             links: HashMap::new(),
         }
@@ -346,7 +349,10 @@ impl Network {
                     1 + usize::from(key.lane % 2),
                     Word::Confirm(key, attempt, done),
                 ),
-                Action::Ask(link) => (link, 0, Word::Ask),
+                Action::Ask(link) => {
+                    (0..3).for_each(|lane| self.send(site, link, lane, Word::Ask));
+                    continue;
+                }
                 Action::Deliver(key, message) => {
                     let site = &mut self.sites[site];
                     if !site.is_away || message.qos != Qos::AtMostOnce {
@@ -364,13 +370,16 @@ impl Network {
                 }
                 Action::TreeChanged => continue,
             };
-            let Some(cable) = self.sites[site].links.get(&link) else {
-                panic!("a word over a link that is gone: {word:?}");
-            };
-            let cable = self.cables.get_mut(cable).expect("a cable");
-            if cable.is_cut {
-                continue;
-            }
+            self.send(site, link, lane, word);
+        }
+    }
+
+    fn send(&mut self, site: usize, link: Link, lane: usize, word: Word) {
+        let Some(cable) = self.sites[site].links.get(&link) else {
+            panic!("a word over a link that is gone: {word:?}");
+        };
+        let cable = self.cables.get_mut(cable).expect("a cable");
+        if !cable.is_cut {
             let way = usize::from(cable.ends[0] != (site, link));
             cable.wires[way].lanes[lane].push_back(word);
         }
@@ -435,7 +444,15 @@ impl Network {
                 node.arrived(link, key, attempt, (*message).clone())
             }
             Word::Confirm(key, attempt, done) => node.confirmed(link, key, attempt, done),
-            Word::Ask => self.sites[site].asked.push(link),
+            Word::Ask => {
+                let site = &mut self.sites[site];
+                let count = site.half_asked.entry(link).or_default();
+                *count += 1;
+                if *count == 3 {
+                    *count = 0;
+                    site.asked.push(link);
+                }
+            }
             Word::Gone => self.gone(key, site, link),
         }
         site
