@@ -180,7 +180,7 @@ def figure(path: str, nodes: dict[bool, tuple[list[Node], ...]], seconds: int) -
     left.axhline(1, color="#888", lw=0.8)
     left.axvline(_HOSTS, color="#888", lw=0.8, ls=":")
     left.text(_HOSTS * 1.06, 0.015, f"{_HOSTS:,} at a site", fontsize=8)
-    left.text(9_000, 1.1, "one processor", fontsize=8)
+    left.text(110, 1.08, "one processor", fontsize=8)
     left.set(xlabel="hosts at one broker", ylabel="processors", title="what a fleet costs")
     left.legend()
     servers_on, clients_on = nodes[True]
