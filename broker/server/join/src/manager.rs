@@ -151,6 +151,8 @@ pub struct Manager {
     pub(crate) leaving: HashMap<Arc<str>, (u64, Vec<u64>)>,
     /// What is counted.
     pub counts: Counts,
+    /// What of the configuration, read again, holds from the next start on; or why it was not read.
+    pub(crate) reloaded: Result<Vec<&'static str>, String>,
     /// The program ends: nothing more is taken from clients.
     pub(crate) is_ending: bool,
     others_kept: String,
@@ -234,6 +236,7 @@ impl Manager {
             blocked: HashSet::new(),
             leaving: HashMap::new(),
             counts: Counts::default(),
+            reloaded: Ok(Vec::new()),
             is_ending: false,
             others_kept: String::new(),
             full_said: Rarely::default(),

@@ -69,6 +69,9 @@ pub(crate) struct Wires {
     pub peer: Option<(NodeId, String)>,
     pub place: String,
     dials: bool,
+    is_tls: bool, // where we dial
+    /// What the neighbour showed, where it does.
+    secret: Option<Vec<u8>>,
     all: Vec<Wire1>,
     pub is_up: bool,
     since_s: u64,
@@ -90,6 +93,8 @@ impl Wires {
             peer: None,
             place,
             dials,
+            is_tls: false,
+            secret: None,
             all: (0..count).map(|_| Wire1::default()).collect(),
             is_up: false,
             since_s,

@@ -28,6 +28,16 @@ pub fn text(manager: &Manager) -> String {
     let up = manager.lanes.iter().any(|(lane, _)| lane.is_up());
     let state = if up { "connected" } else { "away" };
     let _ = writeln!(out, "broker {}: {state}", manager.broker);
+    match &manager.reloaded {
+        Err(why) => {
+            let _ = writeln!(out, "configuration: not read again: {why}");
+        }
+        Ok(later) if later.is_empty() => {}
+        Ok(later) => {
+            let later = later.join(", ");
+            let _ = writeln!(out, "configuration: from the next start on: {later}");
+        }
+    }
     for one in neighbours(manager) {
         let _ = writeln!(
             out,
@@ -146,13 +156,20 @@ pub fn json(manager: &Manager) -> String {
     });
     let neighbours: Vec<_> = neighbours.collect();
     let up = manager.lanes.iter().all(|(lane, _)| lane.is_up());
+    let (error, later) = match &manager.reloaded {
+        Ok(later) => ("", later.as_slice()),
+        Err(why) => (why.as_str(), [].as_slice()),
+    };
+    let later: Vec<_> = later.iter().map(|name| quoted(name)).collect();
     format!(
         "{{\"name\": {}, \"version\": \"{VERSION}\", \"algorithm\": {}, \"broker\": {}, \"broker_connected\": {up}, \
-         \"retained_known\": {}, \"now\": {}, \"counts\": {}, \"neighbours\": [{}]}}\n",
+         \"retained_known\": {}, \"reload_error\": {}, \"after_restart\": [{}], \"now\": {}, \"counts\": {}, \"neighbours\": [{}]}}\n",
         quoted(&manager.settings.name),
         quoted(manager.settings.algorithm.name()),
         quoted(&manager.broker.to_string()),
         manager.site.node.retained.is_known,
+        quoted(error),
+        later.join(", "),
         numbers(gauges(manager)),
         numbers(counts(manager)),
         neighbours.join(", ")

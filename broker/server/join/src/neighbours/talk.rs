@@ -76,6 +76,13 @@ impl Manager {
         if self.removed.contains(&name) {
             return Err(format!("{name} was removed, and not added again"));
         }
+        let Some(wires) = self.wires.get(&link) else {
+            return Ok(());
+        };
+        let one = wires.all.get(usize::from(index));
+        if let Some(why) = one.and_then(|one| self.is_wrong(wires, one.token?)) {
+            return Err(why.into());
+        }
         let Some(wires) = self.wires.get_mut(&link) else {
             return Ok(());
         };
