@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import signal
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -223,6 +224,54 @@ def test_a_broker_that_came_back_with_nothing_gets_what_the_other_site_has(
     there.broker.start()
     settled(here, there)
     has(there, a=b"x")
+
+
+def test_a_slow_neighbour_gets_once_it_is_quick_again_what_is_retained_and_it_had_no_room_for(
+    tmp_path: Path,
+) -> None:
+    with brokers(tmp_path, Mosquitto, Mosquitto) as found, contextlib.ExitStack() as open_ones:
+        sites: list[Site] = []
+        for one in found:
+            more = "[neighbours]\nconnections = 1\n[limits]\nqueue = 1000000\n"
+            sites.append(Site(one.folder, one, neighbours=[s.url for s in sites], tables=more))
+            text = sites[-1].config.read_text()
+            sites[-1].config.write_text(text.replace("keep_alive_s = 2", "keep_alive_s = 600"))
+            sites[-1].start()
+            open_ones.callback(sites[-1].stop)
+        here, there = sites
+        settled(here, there)
+        keep(here, "gone", b"x")
+        keep(here, "same", b"x")
+        has(there, gone=b"x", same=b"x")
+        reader = there.client("reader")
+        reader.subscribe("news", "gone")
+        reader.message()
+        settled(here, there)
+        handed = here.now("retained_handed")
+        assert there.process is not None
+        there.process.send_signal(signal.SIGSTOP)
+        try:
+            writer = here.client("writer")
+
+            def has_no_room() -> int:
+                writer.publish("noise", bytes(100_000), retain=True)
+                return here.now("dropped_neighbour")
+
+            until(has_no_room, "so much it does not hold")
+            before = here.now("dropped_neighbour")
+            for text in (b"first", b"second", b"last"):
+                writer.publish("news", text, retain=True)
+            writer.publish("gone", b"", retain=True)
+            until(lambda: here.now("dropped_neighbour") == before + 4, "there is no room for them")
+        finally:
+            there.process.send_signal(signal.SIGCONT)
+        has(there, news=b"last", same=b"x", noise=bytes(100_000))
+        assert {reader.message().topic for _ in range(2)} == {b"news", b"gone"}
+        assert here.now("retained_handed") == handed + 4, "each topic once"
+        settled(here, there)
+        assert reader.settle() == []
+        for one in sites:
+            assert "away" not in one.log.read_text()
 
 
 def test_what_the_access_list_keeps_from_other_sites_stays_there(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ mod token;
 use crate::client::{Paired, Site};
 use crate::connection::Connection;
 use crate::cooperation::Source;
-use crate::delivery::Lane;
+use crate::delivery::{Lane, Takes2};
 use crate::neighbours::{Dial, Wires};
 use crate::node::{Link, Node};
 use crate::rarely::Rarely;
@@ -32,6 +32,7 @@ use nix::sys::epoll::EpollFlags;
 use rustls::ClientConfig;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
@@ -136,6 +137,7 @@ pub struct Manager {
     pub(crate) stranger_said: Rarely,
     pub(crate) length_said: Rarely,
     pub(crate) lanes: Vec<(Lane, Option<u64>)>,
+    pub(crate) takes_2: Takes2,
     pub(crate) reader: reader::Reader,
     pub(crate) broker: Address,
     pub(crate) broker_place: Place,
@@ -183,10 +185,12 @@ impl Manager {
             .url
             .clone()
             .ok_or("there is no broker.url")?;
-        let lanes = 0..settings.broker.connections;
-        let lanes =
-            lanes.map(|number| Lane::new(format!("mqtick-join-{}-{number}", settings.name)));
-        let lanes: Vec<_> = lanes.map(|lane| (lane, None)).collect();
+        let takes_2 = Takes2::default();
+        let lanes = (0..settings.broker.connections).map(|number| {
+            let name = format!("mqtick-join-{}-{number}", settings.name);
+            (Lane::new(name, Rc::clone(&takes_2)), None)
+        });
+        let lanes = lanes.collect();
         let reader = reader::Reader::new(format!("mqtick-join-{}-retained", settings.name));
         let mut node = Node::new(id, &settings.name, settings.algorithm, settings.absence_s);
         node.retained.most_octets = settings.limits.retained;
@@ -225,6 +229,7 @@ impl Manager {
             stranger_said: Rarely::default(),
             length_said: Rarely::default(),
             lanes,
+            takes_2,
             reader,
             broker,
             broker_place: Place::default(),

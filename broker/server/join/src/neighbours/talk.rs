@@ -317,6 +317,9 @@ impl Manager {
         if message.qos == Qos::AtMostOnce {
             if slot.connection.waiting() > most {
                 wires.dropped += 1;
+                if message.retain {
+                    wires.missed_s = Some(self.site.now_s);
+                }
                 self.counts.dropped += 1;
                 return;
             }
