@@ -388,7 +388,9 @@ def test_metrics_are_served_and_a_line_a_second_is_printed(tmp_path: Path) -> No
         where = site.log.read_text().partition("metrics are at ")[2].split()[0]
         page = urllib.request.urlopen(where).read().decode()
         assert "mqtick_join_client_messages_received_total 1\n" in page
-        watched = re.findall(r"mqtick_join_\w+", "".join(file.read_text() for file in MONITORING))
+        asked = "".join(file.read_text() for file in MONITORING)
+        assert not re.search(r"mqtick_join_\w+{", asked), "they have no labels"
+        watched = re.findall(r"mqtick_join_\w+", asked)
         assert {"mqtick_join_nodes", "mqtick_join_neighbours_away"} <= set(watched)
         for name in watched:
             assert f"\n{name} " in page

@@ -101,7 +101,7 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         ),
         (
             "retained_handed",
-            "Retained messages for neighbours that came after them.",
+            "Retained messages for neighbours that came, or had room, after them.",
             handed,
         ),
         (
