@@ -252,7 +252,10 @@ impl Lane {
                 AckKind::Puback => self.answered(one.id, one.reason),
                 AckKind::Pubcomp => self.flying.retain(|flying| flying.id != one.id),
                 AckKind::Pubrec => {
-                    self.takes_2.set(Some(true));
+                    // In MQTT 5 it says so itself; what comes after it may be another broker.
+                    if self.version == Version::V3 {
+                        self.takes_2.set(Some(true));
+                    }
                     self.answered(one.id, one.reason);
                     if one.reason < 0x80 {
                         ack(&mut self.out, self.version, AckKind::Pubrel, one.id, 0);

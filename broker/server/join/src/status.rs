@@ -216,8 +216,8 @@ pub fn drawing(manager: &Manager) -> String {
     for (one, other) in unused.collect::<BTreeSet<_>>() {
         let _ = writeln!(text, "not used: {one} - {other}");
     }
-    let away = node.away();
-    for (name, until_s) in away.filter(|(name, _)| !manager.removed.contains(*name)) {
+    let is_waited_for = |(name, _): &(&str, u64)| !manager.removed.contains(*name);
+    for (name, until_s) in node.away().filter(is_waited_for) {
         let left_s = until_s.saturating_sub(manager.site.now_s);
         let _ = writeln!(text, "away: {name}, waited for {left_s} s more");
     }

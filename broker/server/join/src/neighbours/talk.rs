@@ -1,6 +1,6 @@
 //! What neighbours say, and what is said to them.
 
-use super::{ITSELF, NOT_DONE, ONE_WORD, WINDOW, Waiting};
+use super::{ITSELF, NOT_DONE, ONE_WORD, WINDOW, Waiting, Wires};
 use crate::cooperation::{Say, Source};
 use crate::manager::Manager;
 use crate::node::{Action, Key, Link, Message};
@@ -76,11 +76,9 @@ impl Manager {
         if self.removed.contains(&name) {
             return Err(format!("{name} was removed, and not added again"));
         }
-        let Some(wires) = self.wires.get(&link) else {
-            return Ok(());
-        };
-        let one = wires.all.get(usize::from(index));
-        if let Some(why) = one.and_then(|one| self.is_wrong(wires, one.token?)) {
+        let token = |wires: &Wires| wires.all.get(usize::from(index))?.token;
+        let wires = self.wires.get(&link);
+        if let Some(why) = wires.and_then(|wires| self.is_wrong(wires, token(wires)?)) {
             return Err(why.into());
         }
         let Some(wires) = self.wires.get_mut(&link) else {
