@@ -31,7 +31,7 @@ class OurBroker(MqtickBroker):
 
 
 @contextlib.contextmanager
-def site(folder: Path, broker: Mosquitto, **options: str) -> Iterator[Site]:
+def site(folder: Path, broker: Mosquitto, **options: Any) -> Iterator[Site]:
     """A site of its own, whose node begins now."""
     one = Site(folder, broker, **options)
     one.start()
@@ -229,25 +229,21 @@ def test_a_broker_that_came_back_with_nothing_gets_what_the_other_site_has(
 def test_a_slow_neighbour_gets_once_it_is_quick_again_what_is_retained_and_it_had_no_room_for(
     tmp_path: Path,
 ) -> None:
-    with brokers(tmp_path, Mosquitto, Mosquitto) as found, contextlib.ExitStack() as open_ones:
-        sites: list[Site] = []
-        for one in found:
-            more = "[neighbours]\nconnections = 1\n[limits]\nqueue = 1000000\n"
-            sites.append(Site(one.folder, one, neighbours=[s.url for s in sites], tables=more))
-            text = sites[-1].config.read_text()
-            sites[-1].config.write_text(text.replace("keep_alive_s = 2", "keep_alive_s = 600"))
-            sites[-1].start()
-            open_ones.callback(sites[-1].stop)
-        here, there = sites
-        settled(here, there)
+    tables = "[neighbours]\nconnections = 1\n[limits]\nqueue = 1000000\n"
+    with (
+        brokers(tmp_path, Mosquitto, Mosquitto) as (one, other),
+        site(one.folder, one, tables=tables, keep_alive_s=600) as here,
+        site(other.folder, other, keep_alive_s=600) as there,
+    ):
         keep(here, "gone", b"x")
         keep(here, "same", b"x")
+        join(here, there)
         has(there, gone=b"x", same=b"x")
+        until(lambda: here.now("retained_handed") == 2, "all that was before is handed")
+        settled(here, there)
         reader = there.client("reader")
         reader.subscribe("news", "gone")
         reader.message()
-        settled(here, there)
-        handed = here.now("retained_handed")
         assert there.process is not None
         there.process.send_signal(signal.SIGSTOP)
         try:
@@ -267,11 +263,11 @@ def test_a_slow_neighbour_gets_once_it_is_quick_again_what_is_retained_and_it_ha
             there.process.send_signal(signal.SIGCONT)
         has(there, news=b"last", same=b"x", noise=bytes(100_000))
         assert {reader.message().topic for _ in range(2)} == {b"news", b"gone"}
-        assert here.now("retained_handed") == handed + 4, "each topic once"
+        assert here.now("retained_handed") == 2 + 4, "each topic once"
         settled(here, there)
         assert reader.settle() == []
-        for one in sites:
-            assert "away" not in one.log.read_text()
+        for at in (here, there):
+            assert "away" not in at.log.read_text()
 
 
 def test_what_the_access_list_keeps_from_other_sites_stays_there(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_sites_are_joined_by_the_inventory_one_comes_later_and_all_part_again(fl
     # a broker in the way: its host is left as it is, the other one is set up
     refused = fleet.refused("site", *TAGS, *NOT_MOVED)
     assert "Port 1883 of h1 is taken by mosquitto" in refused.sentences
-    assert refused.recap["h2"]["failed"] == 0
+    assert refused.recap["h2"]["failed"] == 0, refused.said
     assert pid(h2) != "0"
 
     # the broker moves, and the node takes its place; nodes and clients speak TLS
