@@ -1,6 +1,7 @@
 //! One session at this site's broker, over which messages from other sites are published.
 
 use crate::node::{Key, Message};
+use crate::retained::Retained;
 use mqtick_packet::{
     AckKind, ConnectOut, Error, Frame, Outgoing, Packet, Property, Qos, Version, ack, connect,
     decode, pingreq, publish,
@@ -111,6 +112,12 @@ impl Lane {
         self.queue.len() + self.flying.len()
     }
 
+    /// The messages that wait for the broker.
+    pub fn messages(&self) -> impl Iterator<Item = &Rc<Message>> {
+        let flying = self.flying.iter().map(|one| &one.message);
+        flying.chain(self.queue.iter().map(|(_, message)| message))
+    }
+
     /// A connection begins.
     pub fn open(&mut self, user: Option<&str>, password: Option<&[u8]>) {
         self.out.clear();
@@ -147,18 +154,19 @@ impl Lane {
         }
     }
 
-    /// Publish a message; `is_full`: only what cannot be dropped.
-    pub fn publish(&mut self, key: Key, message: Rc<Message>, is_full: bool) {
+    /// Publish a message; `is_full`: only what cannot be dropped. `retained`: so that what had to wait
+    /// does not replace what is newer.
+    pub fn publish(&mut self, key: Key, message: Rc<Message>, is_full: bool, retained: &Retained) {
         if message.qos != Qos::AtMostOnce {
             self.queue.push_back((key, message));
-            return self.fill();
+            return self.fill(retained);
         }
-        if !self.is_up || is_full || !self.put(&self.as_taken(message), 0, false) {
+        if !self.is_up || is_full || !self.put(&self.as_taken(message, retained), 0, false) {
             self.dropped += 1;
         }
     }
 
-    fn fill(&mut self) {
+    fn fill(&mut self, retained: &Retained) {
         while self.is_up && self.flying.len() < self.limits.room {
             let Some((key, message)) = self.queue.pop_front() else {
                 return;
@@ -167,7 +175,7 @@ impl Lane {
             while self.flying.iter().any(|one| one.id == self.last_id) {
                 self.last_id = self.last_id.checked_add(1).unwrap_or(1);
             }
-            let (id, message) = (self.last_id, self.as_taken(message));
+            let (id, message) = (self.last_id, self.as_taken(message, retained));
             if message.expiry_at(self.now_s) == Some(0) {
                 self.expired += 1;
                 self.done.push(key);
@@ -189,15 +197,14 @@ impl Lane {
     }
 
     /// A message with the QoS and the retain flag that the broker takes.
-    fn as_taken(&self, message: Rc<Message>) -> Rc<Message> {
-        let lowered = self.version == Version::V3 && self.takes_2.get() == Some(false);
-        let most = if lowered {
-            Qos::AtLeastOnce
-        } else {
-            self.limits.qos
+    fn as_taken(&self, message: Rc<Message>, retained: &Retained) -> Rc<Message> {
+        let is_lowered = self.version == Version::V3 && self.takes_2.get() == Some(false);
+        let most = match is_lowered {
+            true => Qos::AtLeastOnce,
+            false => self.limits.qos,
         };
-        let (qos, retain) = (message.qos.min(most), message.retain);
-        let retain = retain && self.limits.retains;
+        let qos = message.qos.min(most);
+        let retain = message.retain && self.limits.retains && !retained.is_outdated(&message);
         if (qos, retain) == (message.qos, message.retain) {
             return message;
         }
@@ -223,7 +230,7 @@ impl Lane {
     ///
     /// # Errors
     /// Where the connection is to be closed.
-    pub fn take(&mut self, frame: &Frame<'_>) -> Result<(), String> {
+    pub fn take(&mut self, frame: &Frame<'_>, retained: &Retained) -> Result<(), String> {
         let said = |error: Error| format!("the broker's answer is no MQTT: {error}");
         match decode(frame, self.version).map_err(said)? {
             Packet::Connack(connack) if connack.reason != 0 => {
@@ -246,7 +253,7 @@ impl Lane {
                     retains: said.retain_available().unwrap_or(true),
                     packet: packet.map_or(usize::MAX, |octets| octets as usize),
                 };
-                self.resume(connack.session_present);
+                self.resume(connack.session_present, retained);
             }
             Packet::Ack(one) if self.is_up => match one.kind {
                 AckKind::Puback => self.answered(one.id, one.reason),
@@ -269,7 +276,7 @@ impl Lane {
             }
             _ => {}
         }
-        self.fill();
+        self.fill(retained);
         Ok(())
     }
 
@@ -293,7 +300,7 @@ impl Lane {
     }
 
     /// Go on with what was under way.
-    fn resume(&mut self, is_present: bool) {
+    fn resume(&mut self, is_present: bool, retained: &Retained) {
         if !is_present {
             self.flying.retain(|one| !one.is_released);
             while self.flying.len() > self.limits.room
@@ -313,7 +320,7 @@ impl Lane {
         }
         for at in 0..self.flying.len() {
             let waits = self.flying.get(at).filter(|one| !one.is_released);
-            let lowered = waits.map(|one| self.as_taken(Rc::clone(&one.message)));
+            let lowered = waits.map(|one| self.as_taken(Rc::clone(&one.message), retained));
             if let (Some(one), Some(message)) = (self.flying.get_mut(at), lowered) {
                 one.message = message;
             }

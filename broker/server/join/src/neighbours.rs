@@ -59,6 +59,8 @@ type Waiting = (Key, u32, Rc<Message>);
 struct Wire1 {
     token: Option<u64>,
     is_greeted: bool,
+    /// The other end asked for what is retained, and not on all connections yet.
+    has_asked: bool,
     last_id: u16,
     flying: HashMap<u16, (Key, u32)>,
     queue: VecDeque<Waiting>,

@@ -220,7 +220,7 @@ impl Manager {
         };
         let slot = token.and_then(|token| self.slots.get(&token));
         let is_full = slot.is_some_and(|slot| slot.connection.waiting() > most);
-        lane.publish(key, message, is_full);
+        lane.publish(key, message, is_full, &self.site.node.retained);
         self.write_lane(number);
     }
 
@@ -255,7 +255,7 @@ impl Manager {
                 break;
             };
             at += found.length;
-            lane.take(&found)?;
+            lane.take(&found, &self.site.node.retained)?;
         }
         if lane.is_up() && !was_up && number == 0 {
             self.broker_said.clear();

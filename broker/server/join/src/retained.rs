@@ -24,6 +24,8 @@ pub struct Entry {
     /// The last reading of the broker that says nothing against it: the one that found it, or the next
     /// one after it was on its way to the broker.
     reading: u64,
+    /// The last one that found it, or needs not.
+    found: u64,
     /// Which of the deletions it is, or 0.
     gone: u64,
 }
@@ -53,6 +55,7 @@ pub struct Retained {
     pub most_octets: usize,
     /// Whether all that the broker has is in it.
     pub is_known: bool,
+    is_away: bool,
     /// Messages of topics for which there was no room.
     pub unknown: u64,
     all: HashMap<Box<str>, Entry>,
@@ -72,6 +75,7 @@ impl Default for Retained {
         Self {
             most_octets: 32 << 20,
             is_known: false,
+            is_away: false,
             unknown: 0,
             all: HashMap::new(),
             stays: HashMap::new(),
@@ -110,6 +114,7 @@ impl Retained {
             stamp,
             content: hash(payload),
             reading: self.reading + 1,
+            found: 0,
             gone: u64::from(payload.is_empty()),
         };
         // Now it is for others, too.
@@ -135,7 +140,7 @@ impl Retained {
             self.gone.remove(&here.gone);
             *here = entry;
         } else {
-            if self.octets + topic.len() + OF_ENTRY > self.most_octets {
+            if !self.has_room(topic) {
                 self.unknown += 1;
                 return false;
             }
@@ -151,6 +156,10 @@ impl Retained {
             }
         }
         true
+    }
+
+    fn has_room(&self, topic: &str) -> bool {
+        self.octets + topic.len() + OF_ENTRY <= self.most_octets
     }
 
     fn forget(&mut self, topic: &str) {
@@ -205,30 +214,69 @@ impl Retained {
         }
     }
 
+    /// Whether what is to be kept is not the last one on its topic any more.
+    #[must_use]
+    pub fn is_outdated(&self, message: &Message) -> bool {
+        let here = self.all.get(&*message.topic);
+        here.is_some_and(|here| {
+            message.stamp < here.stamp && hash(&message.payload) != here.content
+        })
+    }
+
+    /// Whether a message from another site is newer than what is here, as far as that is known.
+    #[must_use]
+    pub fn is_newer(&self, message: &Message) -> bool {
+        let newer = |here: &Entry| {
+            message.stamp > 0
+                && (message.stamp, hash(&message.payload)) > (here.stamp, here.content)
+        };
+        let here = self.all.get(&*message.topic);
+        here.map_or_else(|| self.has_room(&message.topic), newer)
+    }
+
     /// It came from another site; `kept`: as one of those that were there before.
     pub fn came(&mut self, message: &Message) -> Came {
-        let here = self.all.get(&*message.topic).copied();
-        let content = hash(&message.payload);
-        let is_older = |here: Entry| match message.stamp {
-            0 => true,
-            stamp => (stamp, content) <= (here.stamp, here.content),
-        };
-        if here.is_some_and(is_older) {
-            return Came::Older;
+        let is_newer = self.is_newer(message);
+        let here = self.all.get_mut(&*message.topic);
+        match here {
+            Some(_) if !is_newer => return Came::Older,
+            // Whether the broker has it is as sure as it was.
+            Some(here) if message.kept && here.content == hash(&message.payload) => {
+                here.stamp = message.stamp;
+                return Came::Same;
+            }
+            _ => {}
         }
-        let has_room = self.set(&message.topic, message.stamp, &message.payload);
-        let is_same = |here: Entry| here.content == content;
-        match message.kept {
+        match self.set(&message.topic, message.stamp, &message.payload) {
             // It cannot be known whether something newer is here.
-            true if !has_room => Came::Older,
-            true if here.is_some_and(is_same) => Came::Same,
+            false if message.kept => Came::Older,
             _ => Came::Newer,
         }
     }
 
-    /// The broker is about to say what it has. If it was away, it may have lost what was on its way.
+    /// The broker is away: it may come back without what it had, and what was on its way.
+    pub fn away(&mut self) {
+        (self.is_known, self.is_away) = (false, true);
+    }
+
+    /// It is there.
+    pub fn back(&mut self) {
+        self.reading += u64::from(std::mem::take(&mut self.is_away));
+    }
+
+    /// The broker is about to say what it has.
     pub fn begin_reading(&mut self) {
-        self.reading += if self.is_known { 1 } else { 2 };
+        self.reading += 1;
+    }
+
+    /// This one waits here until the broker takes it: with which stamp other sites get it, if it is
+    /// the last one on its topic.
+    pub fn waits(&mut self, message: &Message) -> Option<u64> {
+        let here = self.all.get_mut(&*message.topic);
+        let is_last = |here: &&mut Entry| hash(&message.payload) == here.content;
+        let here = here.filter(|_| message.retain).filter(is_last)?;
+        (here.reading, here.found) = (here.reading.max(self.reading), self.reading);
+        Some(here.stamp)
     }
 
     /// It has this: with which stamp other sites get it, if they do.
@@ -238,13 +286,13 @@ impl Retained {
             stays.1 = reading;
             // What is for others may come again.
             if let Some(here) = self.all.get_mut(topic) {
-                here.reading = reading;
+                (here.reading, here.found) = (reading, reading);
             }
             return None;
         }
         match self.all.get_mut(topic) {
             Some(here) if here.content == content => {
-                here.reading = reading;
+                (here.reading, here.found) = (reading, reading);
                 Some(here.stamp)
             }
             // Another one is on its way to the broker.
@@ -255,11 +303,14 @@ impl Retained {
         }
     }
 
-    /// That was all: what the broker has not is not here.
-    pub fn end_reading(&mut self) {
+    /// That was all: what the broker has not is not here. Whether something was there before the
+    /// broker was asked, and had not come to it yet: the next reading finds it.
+    pub fn end_reading(&mut self) -> bool {
         let reading = self.reading;
+        let mut is_missing = false;
         self.all.retain(|topic, one| {
             let stays = one.gone > 0 || one.reading >= reading;
+            is_missing |= one.gone == 0 && one.reading == reading && one.found < reading;
             self.octets -= if stays { 0 } else { topic.len() + OF_ENTRY };
             stays
         });
@@ -269,6 +320,7 @@ impl Retained {
             stays
         });
         self.is_known = true;
+        is_missing
     }
 
     /// What was deleted, and with which stamp.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | hello | CONNECT with the client identifier `mqtick-join/VERSION/NODE/KEY/INDEX/COUNT/ALGORITHM/NAME`; the answer's assigned client identifier is `mqtick-join/VERSION/NODE/NAME` |
 //! | links of a node | PUBLISH of QoS 0 to `$mqtick-join/topology`, see [`State::text`] |
-//! | what your site has retained | SUBSCRIBE to `$mqtick-join/retained` |
+//! | what has your site retained? | SUBSCRIBE to `$mqtick-join/retained`, on each connection |
 //! | what is wanted, or no longer | SUBSCRIBE, UNSUBSCRIBE, answered as always |
 //! | a message of QoS 0 | PUBLISH of QoS 0 |
 //! | one above | PUBLISH of QoS 1; PUBACK once all who want it have it, or with 0x80 if they have not |
@@ -30,7 +30,7 @@ pub const RETAINED: &str = "$mqtick-join/retained";
 /// How a neighbour's client identifier begins.
 pub const MARK: &str = "mqtick-join/";
 /// The version of all this.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The most connections of one link.
 pub const MOST_CONNECTIONS: u8 = 16;
 const CONNECTS: &str = "that connects";

@@ -251,14 +251,6 @@ fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Sh
              the broker is on this machine, it carries more on one of its own."
         ));
     }
-    if limit.at_an_end > 0 {
-        run.report.note(format!(
-            "{} of {} repeats met only one end of what was searched: the limit wavers by more than \
-             a quarter.",
-            limit.at_an_end,
-            limit.scales.len()
-        ));
-    }
 }
 
 #[cfg(test)]
@@ -290,7 +282,6 @@ mod tests {
             uncertainty: 0.1,
             below: 0.1,
             scales: vec![1.0],
-            at_an_end: 0,
         };
         let mut run = Run {
             options: &options,

@@ -75,7 +75,7 @@ fn publish(client: &mut Paired, site: &mut Site, id: u16, retain: bool, payload:
 
 /// Whether it is what this site tells others that it has, as one that a node saw.
 fn is_kept(site: &mut Site, payload: &[u8]) -> bool {
-    site.node.begin_reading();
+    site.node.begin_reading(&[], &[]);
     let stamp = site.node.retained.found("a", payload);
     stamp.is_some_and(|stamp| stamp > 0)
 }

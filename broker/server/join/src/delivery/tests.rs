@@ -26,7 +26,7 @@ fn hear(lane: &mut Lane, say: impl FnOnce(&mut Vec<u8>)) -> Vec<Key> {
     let mut octets = Vec::new();
     say(&mut octets);
     let found = frame(&octets, 1 << 20).unwrap().unwrap();
-    lane.take(&found).unwrap();
+    lane.take(&found, &Retained::default()).unwrap();
     std::mem::take(&mut lane.done)
 }
 
@@ -36,6 +36,10 @@ fn up(lane: &mut Lane, is_present: bool) -> Vec<Key> {
         ..ConnackProperties::default()
     };
     hear(lane, |out| connack(out, Version::V5, is_present, 0, &with))
+}
+
+fn publish(lane: &mut Lane, key: Key, message: Rc<Message>, is_full: bool) {
+    lane.publish(key, message, is_full, &Retained::default());
 }
 
 fn message(qos: Qos) -> Rc<Message> {
@@ -64,7 +68,7 @@ fn sent(lane: &mut Lane) -> Vec<(u8, u16)> {
 #[test]
 fn a_message_of_qos_2_goes_on_where_it_was_when_the_connection_broke() {
     let mut lane = lane();
-    lane.publish(key(1), message(Qos::ExactlyOnce), false);
+    publish(&mut lane, key(1), message(Qos::ExactlyOnce), false);
     up(&mut lane, false);
     assert_eq!(sent(&mut lane), [(0x34, 1)]);
     lane.closed(true);
@@ -89,8 +93,8 @@ fn a_message_of_qos_2_goes_on_where_it_was_when_the_connection_broke() {
 #[test]
 fn a_message_that_ends_the_connection_each_time_is_given_up_and_those_behind_it_go() {
     let mut lane = lane();
-    lane.publish(key(1), message(Qos::AtLeastOnce), false);
-    lane.publish(key(2), message(Qos::AtLeastOnce), false);
+    publish(&mut lane, key(1), message(Qos::AtLeastOnce), false);
+    publish(&mut lane, key(2), message(Qos::AtLeastOnce), false);
     for _ in 0..MOST_TRIES {
         assert!(up(&mut lane, true).is_empty());
         assert_eq!(lane.waiting(), 2);
@@ -104,11 +108,11 @@ fn a_message_that_ends_the_connection_each_time_is_given_up_and_those_behind_it_
 #[test]
 fn of_qos_0_nothing_waits() {
     let mut lane = lane();
-    lane.publish(key(1), message(Qos::AtMostOnce), false);
+    publish(&mut lane, key(1), message(Qos::AtMostOnce), false);
     up(&mut lane, false);
-    lane.publish(key(2), message(Qos::AtMostOnce), true);
+    publish(&mut lane, key(2), message(Qos::AtMostOnce), true);
     lane.out.clear();
-    lane.publish(key(3), message(Qos::AtMostOnce), false);
+    publish(&mut lane, key(3), message(Qos::AtMostOnce), false);
     assert_eq!(sent(&mut lane), [(0x30, 0)]);
     assert_eq!(lane.dropped, 2);
 }
@@ -116,7 +120,7 @@ fn of_qos_0_nothing_waits() {
 #[test]
 fn nothing_is_sent_that_the_broker_says_it_does_not_take() {
     let mut lane = lane();
-    lane.publish(key(1), message(Qos::ExactlyOnce), false);
+    publish(&mut lane, key(1), message(Qos::ExactlyOnce), false);
     let with = ConnackProperties {
         maximum_qos: Some(Qos::AtLeastOnce),
         retain_available: Some(false),
@@ -129,7 +133,7 @@ fn nothing_is_sent_that_the_broker_says_it_does_not_take() {
         retain: true,
         ..Message::clone(&message(Qos::AtMostOnce))
     };
-    lane.publish(key(2), Rc::new(kept), false);
+    publish(&mut lane, key(2), Rc::new(kept), false);
     assert_eq!(sent(&mut lane), [(0x30, 0)], "as one that is not kept");
     let long = |qos| {
         Rc::new(Message {
@@ -137,8 +141,8 @@ fn nothing_is_sent_that_the_broker_says_it_does_not_take() {
             ..Message::clone(&message(qos))
         })
     };
-    lane.publish(key(3), long(Qos::AtMostOnce), false);
-    lane.publish(key(4), long(Qos::AtLeastOnce), false);
+    publish(&mut lane, key(3), long(Qos::AtMostOnce), false);
+    publish(&mut lane, key(4), long(Qos::AtLeastOnce), false);
     assert_eq!(sent(&mut lane), []);
     assert_eq!((lane.dropped, lane.refused), (1, 1));
     assert_eq!(lane.done, [key(4)], "nobody waits for it");
@@ -151,7 +155,7 @@ fn a_broker_that_forgot_the_session_and_takes_less_at_once_is_sent_less_at_once(
         connack(out, Version::V5, false, 0, &ConnackProperties::default());
     });
     for number in 1..=3 {
-        lane.publish(key(number), message(Qos::AtLeastOnce), false);
+        publish(&mut lane, key(number), message(Qos::AtLeastOnce), false);
     }
     assert_eq!(sent(&mut lane).len(), 3);
     lane.closed(true);
@@ -175,7 +179,7 @@ fn a_message_whose_time_is_over_is_not_published_any_more() {
             expiry: Some(expiry),
             ..Message::clone(&message(Qos::AtLeastOnce))
         };
-        lane.publish(key(number), Rc::new(message), false);
+        publish(&mut lane, key(number), Rc::new(message), false);
     }
     lane.now_s = 10;
     assert_eq!(up(&mut lane, false), [key(1)]);
@@ -210,8 +214,8 @@ fn old_lane(broker: &Takes2) -> (Lane, impl Fn(&mut Lane) -> Vec<(u8, u16)>) {
 fn a_broker_of_mqtt_3_1_1_that_ends_the_connection_at_qos_2_gets_it_with_qos_1() {
     let broker = Takes2::default();
     let ((mut lane, connected), (mut other, _)) = (old_lane(&broker), old_lane(&broker));
-    lane.publish(key(1), message(Qos::ExactlyOnce), false);
-    lane.publish(key(2), message(Qos::ExactlyOnce), false);
+    publish(&mut lane, key(1), message(Qos::ExactlyOnce), false);
+    publish(&mut lane, key(2), message(Qos::ExactlyOnce), false);
     for dup in [0, 8] {
         assert_eq!(connected(&mut lane), [(0x34 | dup, 1), (0x34 | dup, 2)]);
         lane.closed(true);
@@ -224,10 +228,10 @@ fn a_broker_of_mqtt_3_1_1_that_ends_the_connection_at_qos_2_gets_it_with_qos_1()
         assert_eq!(done, [key(number)]);
     }
     assert_eq!((lane.refused, lane.waiting()), (0, 0));
-    lane.publish(key(3), message(Qos::ExactlyOnce), false);
+    publish(&mut lane, key(3), message(Qos::ExactlyOnce), false);
     assert_eq!(sent(&mut lane), [(0x32, 3)], "and those behind it");
     connected(&mut other);
-    other.publish(key(4), message(Qos::ExactlyOnce), false);
+    publish(&mut other, key(4), message(Qos::ExactlyOnce), false);
     assert_eq!(
         sent(&mut other),
         [(0x32, 1)],
@@ -241,13 +245,13 @@ fn a_broker_that_has_taken_qos_2_goes_on_to_get_it_on_all_connections_however_of
     let broker = Takes2::default();
     let ((mut lane, connected), (mut other, _)) = (old_lane(&broker), old_lane(&broker));
     connected(&mut lane);
-    lane.publish(key(1), message(Qos::ExactlyOnce), false);
+    publish(&mut lane, key(1), message(Qos::ExactlyOnce), false);
     for kind in [AckKind::Pubrec, AckKind::Pubcomp] {
         hear(&mut lane, |out| ack(out, Version::V3, kind, 1, 0));
     }
     for (lane, id) in [(&mut lane, 2), (&mut other, 1)] {
         connected(lane);
-        lane.publish(key(2), message(Qos::ExactlyOnce), false);
+        publish(lane, key(2), message(Qos::ExactlyOnce), false);
         for _ in 0..MOST_TRIES - 1 {
             lane.closed(true);
             assert_eq!(connected(lane), [(0x3C, id)]);
@@ -264,4 +268,29 @@ fn only_a_broker_that_was_there_is_asked_in_the_older_version() {
     assert_eq!(lane.version(), Version::V3);
     lane.closed(false);
     assert_eq!(lane.version(), Version::V5, "another one may come back");
+}
+
+#[test]
+fn what_waited_while_something_newer_came_is_not_to_be_kept_any_more() {
+    let mut lane = lane();
+    let kept = |stamp, payload: &[u8]| {
+        Rc::new(Message {
+            retain: true,
+            stamp,
+            payload: payload.into(),
+            ..Message::clone(&message(Qos::AtLeastOnce))
+        })
+    };
+    let mut retained = Retained::default();
+    for (number, payload) in [(1, b"x"), (2, b"y")] {
+        let message = kept(number, payload);
+        retained.came(&message);
+        lane.publish(key(number), message, false, &retained);
+    }
+    let with = ConnackProperties::default();
+    let mut octets = Vec::new();
+    connack(&mut octets, Version::V5, false, 0, &with);
+    lane.take(&frame(&octets, 1 << 20).unwrap().unwrap(), &retained)
+        .unwrap();
+    assert_eq!(sent(&mut lane), [(0x32, 1), (0x33, 2)]);
 }

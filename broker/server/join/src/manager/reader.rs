@@ -4,6 +4,7 @@
 
 use super::{Manager, Role};
 use crate::client::is_echo;
+use crate::delivery::Lane;
 use crate::node::{Link, Message};
 use crate::residence;
 use mqtick_broker::log;
@@ -61,12 +62,13 @@ impl Reader {
 
 impl Manager {
     pub(super) fn tick_reader(&mut self, now_s: u64) {
-        let lane = self.lanes.first().map(|(lane, _)| lane);
-        let Some(lane) = lane.filter(|lane| lane.is_up()) else {
-            self.site.node.retained.is_known = false; // it may come back without them
+        let mut lanes = self.lanes.iter().map(|(lane, _)| lane);
+        let version = lanes.clone().next().map(Lane::version);
+        let Some(version) = version.filter(|_| lanes.all(Lane::is_up)) else {
+            self.site.node.retained.away();
             return;
         };
-        let version = lane.version();
+        self.site.node.retained.back();
         if let Some(token) = self.reader.token {
             let slot = self.slots.get(&token);
             if slot.is_some_and(|slot| slot.heard_s + SILENCE_S < now_s) {
@@ -135,10 +137,11 @@ impl Manager {
             match decode(&found, version).map_err(|error| error.to_string())? {
                 Packet::Connack(connack) if connack.reason == 0 => {
                     let node = &mut self.site.node;
-                    node.begin_reading();
                     let asked = &mut self.reader.asked;
                     let told = asked.extract_if(.., |link| node.is_told(*link));
                     self.reader.serves = told.collect();
+                    let waiting = self.lanes.iter().flat_map(|(lane, _)| lane.messages());
+                    node.begin_reading(waiting, &self.reader.serves);
                     let mut out = Vec::new();
                     subscribe(&mut out, version, 1, &[(ALL, Qos::AtMostOnce)]);
                     self.send(token, &out);

@@ -140,7 +140,12 @@ impl Manager {
             }
             Packet::Subscribe(ask) if ask.filters().all(|one| one.filter == words::RETAINED) => {
                 suback(&mut out, Version::V5, ask.id, &[0]);
-                self.reader.ask(link);
+                one.has_asked = true;
+                // Behind what it sent before, over whichever connection.
+                if wires.all.iter().all(|one| one.has_asked) {
+                    wires.all.iter_mut().for_each(|one| one.has_asked = false);
+                    self.reader.ask(link);
+                }
             }
             Packet::Subscribe(subscribe) => {
                 let filters: Vec<Arc<str>> =
@@ -226,7 +231,8 @@ impl Manager {
                     let mut out = Vec::new();
                     let all = [(words::RETAINED, Qos::AtLeastOnce)];
                     subscribe(&mut out, Version::V5, ID, &all);
-                    self.tell(link, &out);
+                    let count = self.wires.get(&link).map_or(0, |wires| wires.all.len());
+                    (0..count).for_each(|index| self.tell_on(link, index as u8, &out));
                 }
                 Action::Hand(link) => self.reader.ask(link),
                 Action::TreeChanged => {

@@ -199,6 +199,9 @@ impl Node {
         // Better twice than never: whoever sends it again is believed that it is not everywhere.
         let is_new = match noted {
             Noted::First => true,
+            // The last one on a topic that is to be kept has to be here, by whichever way it comes, and
+            // again where the broker has lost it.
+            _ if message.retain && !message.is_denied && self.retained.is_newer(&message) => true,
             Noted::Again => false,
             Noted::Unknown => is_later || message.kept,
         };
@@ -351,9 +354,20 @@ impl Node {
 
     // -- what was retained before neighbours came ---------------------------------------------------
 
-    /// The broker is about to say what it has retained.
-    pub fn begin_reading(&mut self) {
+    /// The broker is about to say what it has retained, for neighbours that asked for it. `waiting`:
+    /// what waits here until the broker takes it; they get it, too.
+    pub fn begin_reading<'a>(
+        &mut self,
+        waiting: impl IntoIterator<Item = &'a Rc<Message>>,
+        links: &[Link],
+    ) {
         self.retained.begin_reading();
+        for message in waiting {
+            if let Some(stamp) = self.retained.waits(message) {
+                let message = Message::clone(message);
+                self.hand(Message { stamp, ..message }, links);
+            }
+        }
     }
 
     /// It has this: neighbours that asked for it get it.
@@ -364,10 +378,13 @@ impl Node {
     }
 
     /// That was all. Neighbours are asked where what they have could not be compared before; those
-    /// that asked here get what was deleted.
+    /// that asked here get what was deleted, and the rest with the next reading.
     pub fn end_reading(&mut self, links: &[Link]) {
         let is_first = !self.retained.is_known;
-        self.retained.end_reading();
+        if self.retained.end_reading() {
+            let again = links.iter().map(|link| Action::Hand(*link));
+            self.actions.extend(again);
+        }
         let used = self.links.iter();
         let used = used.filter(|(_, one)| is_first && one.is_used && one.away.is_none());
         self.actions

@@ -37,6 +37,8 @@ fn what_the_broker_lost_comes_again_and_what_was_deleted_does_not() {
     here.published("lost", b"x", 5);
     here.published("deleted", b"x", 5);
     here.published("deleted", b"", 6);
+    here.away();
+    here.back();
     here.begin_reading();
     here.end_reading();
     assert_eq!(here.came(&kept("lost", "x", 5)), Came::Newer);
@@ -70,9 +72,52 @@ fn what_is_on_its_way_to_the_broker_while_that_is_read_is_known_afterwards() {
 }
 
 #[test]
+fn what_had_not_come_to_the_broker_when_it_was_read_is_found_by_the_next_reading() {
+    let mut here = Retained::default();
+    here.begin_reading();
+    here.end_reading();
+    here.came(&kept("slow", "x", 5));
+    here.came(&kept("waits", "x", 6));
+    here.begin_reading();
+    assert_eq!(here.waits(&kept("waits", "x", 6)), Some(6));
+    assert_eq!(here.waits(&kept("waits", "before", 4)), None);
+    here.published("later", b"x", 7);
+    assert!(here.end_reading(), "neighbours do not have it");
+    here.begin_reading();
+    assert_eq!(here.found("slow", b"x"), Some(5));
+    here.found("waits", b"x");
+    here.found("later", b"x");
+    assert!(!here.end_reading());
+}
+
+#[test]
+fn what_waited_for_the_broker_does_not_replace_what_is_newer() {
+    let mut here = Retained::default();
+    here.came(&kept("a", "x", 5));
+    here.published("a", b"y", 6);
+    assert!(here.is_outdated(&kept("a", "x", 5)));
+    here.came(&kept("a", "y", 7));
+    assert!(!here.is_outdated(&kept("a", "y", 6)), "it is the same");
+}
+
+#[test]
+fn what_came_again_is_no_surer_to_be_at_the_broker() {
+    let mut here = Retained::default();
+    here.came(&kept("a", "", 5));
+    here.away();
+    here.back();
+    assert_eq!(here.came(&kept("a", "", 6)), Came::Same);
+    here.begin_reading();
+    assert_eq!(here.found("a", b"before"), Some(0));
+    assert_eq!(here.came(&kept("a", "", 6)), Came::Newer);
+}
+
+#[test]
 fn what_is_at_the_broker_without_the_nodes_knowledge_goes_on_as_what_was_found() {
     let mut here = Retained::default();
     here.published("a", b"seen", 5);
+    here.away();
+    here.back();
     here.begin_reading();
     assert_eq!(here.found("a", b"past the node"), Some(0));
     here.published("a", b"on its way", 6);
@@ -118,6 +163,8 @@ fn clients_that_may_not_publish_leave_room_for_others_and_pass_nothing_on_when_t
         here.published(&number.to_string(), b"for all", 5);
     }
     assert_eq!((here.len(), here.unknown), (40, 79));
+    here.away();
+    here.back();
     here.begin_reading();
     assert_eq!(here.found("10", b"not for others"), None);
     assert_eq!(here.found("49", b"not for others"), None);

@@ -123,7 +123,7 @@ fn a_greeting_is_read_as_it_was_said_and_one_of_another_version_is_told_apart() 
     assert_eq!(
         other,
         "the node that connects speaks version \"1\" of mqtick-join's words, and the one that it \
-         connects to version 3: bring both to the same release"
+         connects to version 4: bring both to the same release"
     );
     for wrong in [
         "mqtick-join/3",

@@ -58,7 +58,7 @@ fn talk(octets: &[u8], kind: Kind) {
                     payload: b"content".to_vec(),
                     ..Message::default()
                 };
-                node.begin_reading();
+                node.begin_reading(&[], &[]);
                 node.found(message, &[LINK]);
                 words += 1 + node.retained.deleted().len();
                 node.end_reading(&[LINK]);
