@@ -29,7 +29,7 @@ def until(holds: Callable[[], Any], what: str) -> None:
 
 
 def hello(
-    node: str = "abc", *, version: int = 3, key: int = 5, index: str = "0/1", rest: str = "x"
+    node: str = "abc", *, version: int = 4, key: int = 5, index: str = "0/1", rest: str = "x"
 ) -> str:
     """The client identifier of a node."""
     return f"mqtick-join/{version}/{node}/{key:x}/{index}/{rest}"

@@ -81,7 +81,7 @@ def test_octets_that_are_no_mqtt_end_their_connection_and_nothing_else(pair: lis
         (hello(rest="publications/bad"), 0x87, "algorithm"),
         (hello(node="xyz"), 0x84, "malformed"),
         (hello(index="3/2", rest="subscriptions/bad"), 0x84, "malformed"),
-        ("mqtick-join/3", 0x84, "malformed"),
+        ("mqtick-join/4", 0x84, "malformed"),
     ],
 )
 def test_a_neighbour_that_cannot_be_one_is_told_why(
