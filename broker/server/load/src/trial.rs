@@ -177,8 +177,9 @@ impl Engine {
                 last = moment;
             }
             let all_sent = due.is_empty() && waiting.is_empty();
-            // Others still wait for what leaves here, so that each handshake has to end first.
-            let is_settled = || apart.is_none() || self.senders.iter().all(Sender::is_settled);
+            // On other machines they still wait for what leaves here; and what the broker does not
+            // acknowledge is to be told.
+            let is_settled = || self.senders.iter().all(Sender::is_settled);
             let has_all = || tally.delivered >= owed || self.is_closed && self.windows().0 == 0;
             if all_sent && has_all() && is_settled() {
                 return Ok(());
@@ -266,7 +267,7 @@ impl Engine {
         let Some(sender) = self.senders.get_mut(place) else {
             return Ok(None);
         };
-        let had_room = sender.flush()?;
+        sender.flush()?;
         // What the broker has not taken when the trial ends is not sent any more.
         let over = now >= sender.schedule.end;
         let is_burst = sender.latency && sender.schedule.window > 0;
@@ -287,6 +288,9 @@ impl Engine {
             let took = took.flatten().unwrap_or(self.usual_ns);
             self.usual_ns = (self.usual_ns * 7 + took) / 8;
         }
+        if added > 0 {
+            tally.last_ns = tally.last_ns.max(now);
+        }
         tally.sent += added;
         tally.copies += added * sender.copies as u64;
         if tally.holds(now) {
@@ -297,10 +301,12 @@ impl Engine {
                 tally.owed += added * sender.copies as u64;
             }
         }
-        if had_room && sender.schedule.is_open() {
+        if sender.schedule.is_open() {
             let dues =
                 (sender.count() - added..sender.count()).filter_map(|n| sender.schedule.due(n));
-            dues.for_each(|due| record(&mut tally.late, now.saturating_sub(due)));
+            // Where the broker took nothing, it was not we who were late.
+            let own = dues.map(|due| now.saturating_sub(due.max(sender.held_up)));
+            own.for_each(|late| record(&mut tally.late, late));
         }
         if let Some(csv) = tally.csv.as_mut() {
             for _ in 0..added {
@@ -311,7 +317,10 @@ impl Engine {
         Ok(match next {
             Some(due) if sender.has_room() && flushed => Some(due.max(now.saturating_add(1))),
             None if flushed => None,
-            _ => Some(now),
+            _ => {
+                sender.held_up = now;
+                Some(now)
+            }
         })
     }
 
@@ -328,6 +337,7 @@ impl Engine {
                 tally.refused += all.saturating_sub(sender.count());
             }
             is_over &= sender.count() == sender.schedule.most;
+            tally.unanswered += sender.unanswered();
         }
         self.give_up();
         if let Some(apart) = &mut tally.apart {
