@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rig import Authority, needs_mosquitto, needs_openssl
 
-from bench.load import _MESSAGES, stamps
+from bench.load_stamps import MESSAGES, differences
 from bench.nats_cluster import cluster, run, scenario
 from demo.local_broker import Mosquitto, MqtickBroker, Nats, free_port, running
 from demo.local_broker import program as program_named
@@ -198,12 +198,13 @@ def test_stamps_are_those_of_a_packet_capture(tmp_path: Path, way: str) -> None:
         lines, ca = authority.listener(port), authority.certificate
     try:
         with running(Mosquitto(tmp_path, lines)) as broker:
-            came, left = stamps(program(), port or broker.port, tmp_path, ca)
+            found, _ = differences(program(), port or broker.port, tmp_path, ca)
     except PermissionError:
         pytest.skip("a packet socket wants CAP_NET_RAW")
-    for found in (came, left):
-        assert len(found) == _MESSAGES
-        assert sorted(map(abs, found))[len(found) // 2] < 5
+    assert len(found.left) == len(found.came) == MESSAGES
+    assert found.wrong() == 0
+    for values in (found.left, found.came):
+        assert sorted(values)[len(values) // 2] < 5
 
 
 @pytest.mark.slow
