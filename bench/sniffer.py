@@ -2,8 +2,8 @@
 
 A packet socket is read in bulk: no process sleeps on it, so it wakes none. Each packet is heard
 twice. As it leaves, its stamp is from before the driver, where a socket's transmit stamp is made.
-As it comes in, its stamp is from before IP. For TCP on the loopback that is a reading of the clock of
-its own: a socket's receive stamp is made behind IP, and a little later (packet_rcv() and
+As it comes in, its stamp is from before IP. For TCP on the loopback that is a reading of the clock
+of its own: a socket's receive stamp is made behind IP, and a little later (packet_rcv() and
 ip_local_deliver_finish() of Linux, which both call skb_clear_delivery_time()).
 
 It listens to all protocols: a packet socket for IP alone is served behind TCP, and its stamps hold
