@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import resource
 import signal
 import subprocess
 import time
@@ -186,6 +187,25 @@ def test_ctrl_c_in_a_run_prints_what_was_measured(broker: Mosquitto, tmp_path: P
     lines = list(csv.reader(out.open()))
     assert {line[2] for line in lines[1:]} == {"S", "R"}
     assert all(len(line) == 4 for line in lines)
+
+
+def test_a_csv_that_cannot_grow_costs_no_figure(broker: Mosquitto, tmp_path: Path) -> None:
+    file, out = tmp_path / "scenario.toml", tmp_path / "out.csv"
+    file.write_text(LATENCY)
+    done = subprocess.run(
+        [program(), "run", str(file), "--broker", broker.url, "--csv", str(out), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        # It is told of a file that is too long instead of ended by a signal.
+        restore_signals=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000)),
+    )
+    assert done.returncode == 1
+    assert f"{out}: File too large" in done.stderr
+    result = json.loads(done.stdout)
+    assert not result["complete"]
+    assert values(result)["wire_p50_us"] > 0
 
 
 @pytest.mark.slow

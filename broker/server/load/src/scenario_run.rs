@@ -110,10 +110,9 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         let mut tally = Tally::new()?;
         tally.csv = csv.take();
         let ended = crew.trial(run, &scenario, how, &mut tally);
-        if let Some(csv) = tally.csv.as_mut() {
-            csv.finish()?;
-        }
-        let parts = match ended {
+        // Where the disk is full, the figures are there all the same.
+        let written = tally.csv.as_mut().map_or(Ok(()), Csv::finish);
+        let parts = match ended.and_then(|parts| written.map(|()| parts)) {
             Ok(parts) => parts,
             Err(failure) => {
                 result = Err(failure);

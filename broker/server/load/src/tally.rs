@@ -207,7 +207,7 @@ impl Tally {
                 together,
                 format!(
                     "{together} copies have the stamp of a later one: both had come when \
-                     mqtick-load read them. It is at most {at_most:.1} us too late."
+                     mqtick-load read them. It is at most {at_most:.0} us too late."
                 ),
             ),
         ]
