@@ -160,6 +160,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
                 at_ns: now_ns(),
                 limit: scenario.ingress(limit.scale),
                 uncertainty: limit.uncertainty,
+                below: limit.below,
                 egress: egress(&scenario, limit.scale),
                 points: &points,
                 levels: &levels,
