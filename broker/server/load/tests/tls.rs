@@ -63,15 +63,15 @@ impl Pair {
             plain: Vec::new(),
         };
         while made.client.is_handshaking() {
-            made.to_server();
-            made.to_client().unwrap();
+            made.read_by_server();
+            made.read_by_client().unwrap();
         }
-        made.to_server();
+        made.read_by_server();
         made
     }
 
     /// Passes what the client has to send; returns what the server reads.
-    fn to_server(&mut self) -> Vec<u8> {
+    fn read_by_server(&mut self) -> Vec<u8> {
         let mut plain = Vec::new();
         for piece in self.client.wire.chunks(self.piece) {
             let mut left = piece;
@@ -86,7 +86,7 @@ impl Pair {
     }
 
     /// Passes what the server has to send.
-    fn to_client(&mut self) -> Result<(), String> {
+    fn read_by_client(&mut self) -> Result<(), String> {
         let mut wire = Vec::new();
         while self.server.wants_write() {
             self.server.write_tls(&mut wire).unwrap();
@@ -115,7 +115,7 @@ fn messages_pass_and_their_records_are_known_however_they_are_cut_and_whoever_re
                 }
                 let message = if number % 5 == 4 { &long[..] } else { b"short" };
                 pair.send(message);
-                pair.to_client().unwrap();
+                pair.read_by_client().unwrap();
                 assert_eq!(std::mem::take(&mut pair.plain), message);
                 assert_eq!(pair.client.missing(), 5, "the next record's header");
 
@@ -124,7 +124,7 @@ fn messages_pass_and_their_records_are_known_however_they_are_cut_and_whoever_re
                 assert_eq!(pair.client.plain_of(sealed - 1), plain);
                 plain += message.len() as u32;
                 assert_eq!(pair.client.plain_of(sealed), plain);
-                assert_eq!(pair.to_server(), message);
+                assert_eq!(pair.read_by_server(), message);
             }
         }
     }
@@ -136,7 +136,7 @@ fn what_came_before_the_end_of_tls_is_heard() {
         let mut pair = Pair::new(version, usize::MAX);
         pair.send(b"last words");
         pair.server.send_close_notify();
-        pair.to_client().unwrap();
+        pair.read_by_client().unwrap();
         assert_eq!(pair.plain, b"last words");
         // What comes behind it is nothing.
         pair.client.open(b"more", &mut pair.plain).unwrap();
