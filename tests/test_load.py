@@ -174,7 +174,8 @@ def test_the_limit_lies_between_a_rate_that_holds_and_one_that_does_not(
 
 def test_ctrl_c_in_a_run_prints_what_was_measured(broker: Mosquitto, tmp_path: Path) -> None:
     file, out = tmp_path / "long.toml", tmp_path / "long.csv"
-    file.write_text("seconds = 600\n[[group]]\nkind = 'latency'\ninterval_us = 1000\n")
+    lines = "[[group]]\nkind = 'latency'\ninterval_us = 1000\n"
+    file.write_text(f"seconds = 600\nramp_up_s = 0\n{lines}")
     command = [program(), "run", str(file), "--broker", broker.url, "--csv", str(out), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running_load:
         while not out.exists() or out.stat().st_size < 10_000:
@@ -183,7 +184,12 @@ def test_ctrl_c_in_a_run_prints_what_was_measured(broker: Mosquitto, tmp_path: P
         running_load.send_signal(signal.SIGINT)
         said, complained = running_load.communicate(timeout=60)
     assert running_load.returncode == 130, complained
-    assert values(json.loads(said))["lost"] < 100
+    found = values(json.loads(said))
+    assert found["lost"] < 100
+    # What was due later does not count, nor does the time.
+    assert 900 < found["offered"] < 1100
+    assert found["egress"] > 100
+    assert found["refused"] < 100
     lines = list(csv.reader(out.open()))
     assert {line[2] for line in lines[1:]} == {"S", "R"}
     assert all(len(line) == 4 for line in lines)

@@ -141,11 +141,15 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
 
 /// Adds a trial's counts.
 pub(crate) fn tell_counts(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally) {
-    let seconds = tally.seconds().max(1e-9);
+    // Where the window has not begun, nothing is in it.
+    let rate = |count: u64| match tally.seconds() {
+        0.0 => 0.0,
+        seconds => count as f64 / seconds,
+    };
     for (name, value) in [
-        (OFFERED, tally.offered as f64 / seconds),
-        (INGRESS, tally.ingress as f64 / seconds),
-        (EGRESS, tally.egress as f64 / seconds),
+        (OFFERED, rate(tally.offered)),
+        (INGRESS, rate(tally.ingress)),
+        (EGRESS, rate(tally.egress)),
         (SP, scenario.sp()),
         (LOST, tally.lost() as f64),
         (DUPLICATES, tally.duplicates as f64),

@@ -114,7 +114,9 @@ impl Engine {
         tally.idle_share = Machine::read().idle_since(&machine);
         tally.resent = self.resent().saturating_sub(resent);
         tally.unstamped += self.reader.without - without;
-        self.close(tally);
+        // Where it was stopped, nothing is due any more, and rates are those until then.
+        let is_cut = result.is_err() || tally.stopped;
+        self.close(tally, if is_cut { now_ns() } else { u64::MAX });
         result
     }
 
@@ -325,15 +327,17 @@ impl Engine {
     }
 
     /// Ends a trial: counts what was due, and gives up what has not come.
-    fn close(&mut self, tally: &mut Tally) {
+    fn close(&mut self, tally: &mut Tally, until: u64) {
         let (from, to) = tally.window;
+        let to = until.clamp(from, to);
+        tally.window.1 = to;
         let mut is_over = true;
         for sender in &mut self.senders {
             if sender.schedule.is_open() {
                 let due = sender.schedule.count(from, to);
                 tally.offered += due;
                 tally.owed += due * sender.copies as u64;
-                let all = sender.schedule.count(0, u64::MAX);
+                let all = sender.schedule.count(0, until);
                 tally.refused += all.saturating_sub(sender.count());
             }
             is_over &= sender.count() == sender.schedule.most;
@@ -344,7 +348,7 @@ impl Engine {
             apart.is_over = is_over;
         } else if is_over {
             // The messages were fewer than the time would have allowed.
-            tally.window.1 = tally.last_ns.clamp(from + 1, to);
+            tally.window.1 = tally.last_ns.clamp(from, to);
         }
     }
 
