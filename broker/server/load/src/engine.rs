@@ -105,8 +105,11 @@ impl Engine {
                     given => given.to_owned(),
                 })
                 .collect();
+            let brokers = [&group.publisher_brokers, &group.subscriber_brokers];
+            let [to, from] = brokers.map(|brokers| targets(target, brokers));
+            let (to, from) = (to?, from?);
             for topic in &names {
-                made.open_topic(run, target, group, topic, scenario)?;
+                made.open_topic(run, &to, &from, group, topic, scenario)?;
             }
             made.groups.push((group.clone(), names));
         }
@@ -116,7 +119,8 @@ impl Engine {
     fn open_topic(
         &mut self,
         run: &Run<'_>,
-        target: &Target,
+        to: &[Target],
+        from: &[Target],
         group: &Group,
         topic: &str,
         scenario: &Scenario,
@@ -131,10 +135,6 @@ impl Engine {
             true => format!("$share/mqtick-load/{topic}"),
             false => topic.to_owned(),
         };
-        let (to, from) = (
-            targets(target, &group.publisher_brokers)?,
-            targets(target, &group.subscriber_brokers)?,
-        );
         for (number, target) in from.iter().cycle().take(group.subscribers).enumerate() {
             if !scenario.is_own(&group.subscriber_machines, number) {
                 continue;
