@@ -6,7 +6,8 @@ a node), and from one site to another (two nodes, two brokers), in turn message 
 Processor time: `mqtick-load pairs`, at Mosquitto and through the node, in turn; its floor relays by
 bare system calls. Five joined brokers: what each step of a message costs (`mqtick-load run`, at
 Mosquitto, at its node, and from one site to the other), and from that how much the patterns of the
-published benchmark carry (simulated, bench/join_plan.py). All of it on one machine.
+published benchmark carry (simulated, bench/join_plan.py). At last, what another site misses while
+a publisher's node is restarted (bench/join_restart.py). All of it on one machine.
 
     python -m bench.join              4,000 messages each way, 5 blocks of pairs
     python -m bench.join --short      a look
@@ -27,10 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, options, progress
+from bench.join_nodes import PROGRAMS, node, relay, settled
 from bench.join_plan import PATTERNS, TOPICS, Costs, gain
-from demo.local_broker import Mosquitto, free_port, running, wait_for_port
+from bench.join_restart import restarts
+from demo.local_broker import Mosquitto, running
 
-PROGRAMS = Path(__file__).resolve().parent.parent / "broker/server/target/release"
 SO_TIMESTAMPNS = 35
 GAP_S = 0.002
 EACH_US = 1000.0
@@ -44,68 +46,6 @@ PLACES = (
     "a bare relay before Mosquitto",
     "from one site to another",
 )
-
-
-def node(
-    folder: Path, broker: Mosquitto, *neighbours: int, settings: str = ""
-) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a node before a broker, with these neighbours' ports and settings; it and its port."""
-    program = PROGRAMS / "mqtick-join"
-    if not program.exists():
-        raise FileNotFoundError(f"{program} is not built: run make broker-programs")
-    port = free_port()
-    command = [
-        str(program),
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--broker",
-        f"127.0.0.1:{broker.port}",
-    ]
-    config = folder / "join.toml"
-    config.write_text(settings)
-    command += [
-        "--config",
-        str(config),
-        "--name",
-        folder.name,
-        "--control",
-        str(folder / "control"),
-    ]
-    for one in neighbours:
-        command += ["--neighbour", f"127.0.0.1:{one}"]
-    with (folder / "node.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    wait_for_port(port, process)
-    return process, port
-
-
-def relay(broker: Mosquitto) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a bare relay before a broker; it and its port."""
-    port = free_port()
-    program = PROGRAMS / "examples/bare_relay"
-    process = subprocess.Popen([str(program), str(port), str(broker.port)])
-    wait_for_port(port, process)
-    return process, port
-
-
-def settled(folder: Path, nodes: int, filters: int) -> None:
-    """Wait until a node knows so many nodes and filters."""
-    command = [
-        str(PROGRAMS / "mqtick-join"),
-        "status",
-        "--json",
-        "--control",
-        str(folder / "control"),
-    ]
-    end = time.monotonic() + 30
-    while True:
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        now = json.loads(said)["now"]
-        if (now["nodes"], now["filters_known"]) == (nodes, filters) and now["broker_sessions"]:
-            return
-        if time.monotonic() > end:
-            raise RuntimeError(f"{folder.name} does not settle: {now}")
-        time.sleep(0.05)
 
 
 class Client:
@@ -366,6 +306,7 @@ def main() -> int:
     report = Report("join")
     with tempfile.TemporaryDirectory() as folder:
         measure(report, Path(folder), args.messages, args.blocks, args.seconds)
+        restarts(report, Path(folder), 5 * args.messages // 4)
     report.finish()
     return 0
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, options, wait
-from bench.join import node, settled
+from bench.join_nodes import node, settled
 from demo.local_broker import Mosquitto, running
 from demo.local_programs import time_server
 

@@ -60,7 +60,9 @@ def plan_rows(report: Report) -> None:
     for name, who, value in (
         *(("a broker, a copy", who, Costs.measured(who).broker_us) for who in _BROKERS),
         ("a time server, an exchange", "mqtick", costs.server_us),
-        ("a node, each message in or copy out", "mqtick-join", costs.node_us),
+        ("a node, a message of a client", "mqtick-join", costs.node_in_us),
+        ("a node, a copy", "mqtick-join", costs.node_out_us),
+        ("a node, a message of another site", "mqtick-join", costs.node_site_us),
         ("a client, a second", "mqtick", costs.client_share * 1e6),
     ):
         report.add(f"processor time: {name}", "us", who, [value], simulated=False)
@@ -109,7 +111,8 @@ def clock_rows(report: Report, sites: int, seconds: int) -> dict[bool, tuple[lis
         seconds=seconds,
         cut_s=(third, 2 * third),
         lost_s=(third, third + 120),
-        hop_us=4 * costs.node_us,  # two nodes, each in and out
+        # In at the first node, out at the second one.
+        hop_us=costs.node_in_us + costs.node_site_us + costs.node_out_us,
     )
     far = replace(plan, centre_us=_FAR_US, asymmetry=_FAR_SHARE, cut_s=(0, 0), lost_s=(0, 0))
     progress("clocks of sites that are far away")
@@ -162,7 +165,7 @@ def clock_rows(report: Report, sites: int, seconds: int) -> dict[bool, tuple[lis
     return nodes
 
 
-def figure(path: str, nodes: dict[bool, tuple[list[Node], ...]]) -> None:
+def figure(path: str, nodes: dict[bool, tuple[list[Node], ...]], seconds: int) -> None:
     """Draw processors by hosts, and errors and bounds by time."""
     from matplotlib import pyplot  # noqa: PLC0415 - only where a figure is asked for
 
@@ -176,10 +179,12 @@ def figure(path: str, nodes: dict[bool, tuple[list[Node], ...]]) -> None:
     left.loglog(hosts, servers, color="#c77700", label="mqtick-timeserver")
     left.axhline(1, color="#888", lw=0.8)
     left.axvline(_HOSTS, color="#888", lw=0.8, ls=":")
-    left.text(_HOSTS * 1.06, 0.02, "a site of the\n100,000", fontsize=8)
+    left.text(_HOSTS * 1.06, 0.015, f"{_HOSTS:,} at a site", fontsize=8)
+    left.text(110, 1.08, "one processor", fontsize=8)
     left.set(xlabel="hosts at one broker", ylabel="processors", title="what a fleet costs")
     left.legend()
     servers_on, clients_on = nodes[True]
+    right.axvspan(seconds / 3, 2 * seconds / 3, color="#eee")
     lines = (
         (servers_on[0], "server, cut off", "#a02040"),
         (clients_on[0], "client of that site", "#c77700"),
@@ -190,7 +195,8 @@ def figure(path: str, nodes: dict[bool, tuple[list[Node], ...]]) -> None:
         right.semilogy(at, _us(node.looks, "bound"), color=colour, label=f"{text}: bound")
         error = np.maximum(_us(node.looks), 0.05)
         right.semilogy(at, error, color=colour, lw=0.6, ls=":", label=f"{text}: |error|")
-    right.set(xlabel="s", ylabel="us", title="a site cut off (simulated, residence on)")
+    title = f"a site, cut off for {seconds / 3:.0f} s (simulated, residence on)"
+    right.set(xlabel="s", ylabel="us", title=title)
     right.legend(fontsize=7, ncol=2)
     drawn.tight_layout()
     drawn.savefig(path, dpi=110)
@@ -206,7 +212,7 @@ def main() -> None:
     nodes = clock_rows(report, args.sites, args.seconds)
     report.finish()
     if args.figure:
-        figure(args.figure, nodes)
+        figure(args.figure, nodes, args.seconds)
 
 
 if __name__ == "__main__":

@@ -56,14 +56,18 @@ class Costs:
         broker_us: Of a broker for each copy, one message at a time.
         server_us: Of the time server for each exchange.
         client_share: Of a client's host, all of what a client does; of one processor.
-        node_us: Of a node before a broker, for each message in and each copy out.
+        node_in_us: Of a node before a broker, for each message that a client publishes.
+        node_out_us: And for each copy to a client.
+        node_site_us: And for each message that comes from another site.
     """
 
     broker_us: float
     server_us: float
     server_idle_share: float
     client_share: float
-    node_us: float
+    node_in_us: float
+    node_out_us: float
+    node_site_us: float
 
     @classmethod
     def measured(cls, broker: str = "mqtick-broker") -> Costs:
@@ -92,8 +96,10 @@ class Costs:
             server_idle_share=idle_share,
             client_share=median("fleet", "idle client host, 10 min: processor", "mqtick-client")
             / 100,
-            # A message of the pairs passes twice: in, and its one copy out.
-            node_us=median("join", "pairs, burst 1: processor time a message", "the node") / 2e3,
+            # At a rate at which the node sleeps between messages, as before a fleet's broker.
+            node_in_us=median("join", "processor time: client, in", "the node"),
+            node_out_us=median("join", "processor time: client, out", "the node"),
+            node_site_us=median("join", "processor time: site, in", "the node"),
         )
 
 
@@ -111,7 +117,7 @@ def load(fleet: Fleet, costs: Costs) -> Load:
     return Load(
         broker=fleet.egress * costs.broker_us / 1e6,
         server=costs.server_idle_share + fleet.answers * costs.server_us / 1e6,
-        node=(fleet.ingress + fleet.egress) * costs.node_us / 1e6,
+        node=(fleet.ingress * costs.node_in_us + fleet.egress * costs.node_out_us) / 1e6,
         client=costs.client_share,
     )
 

@@ -15,7 +15,13 @@ from bench.scale_plan import Costs, Fleet, load, most_hosts
 from bench.scale_world import Plan, asked_us, served, site_traffic, strata
 
 COSTS = Costs(
-    broker_us=10.0, server_us=500.0, server_idle_share=0.002, client_share=0.0017, node_us=5.0
+    broker_us=10.0,
+    server_us=500.0,
+    server_idle_share=0.002,
+    client_share=0.0017,
+    node_in_us=20.0,
+    node_out_us=2.0,
+    node_site_us=5.0,
 )
 
 
@@ -35,6 +41,11 @@ def test_the_first_program_at_its_end_says_how_many_hosts_fit() -> None:
     assert load(Fleet(hosts), COSTS).server <= 0.5003 < load(Fleet(hosts + 1), COSTS).server
 
 
+def test_a_node_pays_for_messages_and_for_copies() -> None:
+    fleet = Fleet(600)
+    assert load(fleet, COSTS).node == pytest.approx((20 * 451 + 2 * 1500) / 1e6)
+
+
 def test_the_constants_come_from_the_results_of_benchmarks() -> None:
     ours, mosquitto = Costs.measured(), Costs.measured("Mosquitto")
     assert ours.broker_us < mosquitto.broker_us
@@ -49,7 +60,9 @@ def test_a_node_that_was_not_measured_is_told(
         kept = [row for row in found["rows"] if row["who"] != "the node"]
         (tmp_path / f"{file}.json").write_text(json.dumps({"rows": kept}))
     monkeypatch.setattr(scale_plan, "RESULTS", tmp_path)
-    with pytest.raises(ValueError, match=r"join.json does not say 'pairs, .* run python -m bench"):
+    with pytest.raises(
+        ValueError, match=r"join.json does not say 'processor time: client.* run python -m bench"
+    ):
         Costs.measured()
 
 

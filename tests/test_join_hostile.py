@@ -321,13 +321,16 @@ def test_a_node_that_is_told_to_join_itself_or_nobody_says_so_and_works(tmp_path
     try:
         site.says("that is this node itself")
         site.says(f"mqtt://127.0.0.1:{nobody}: away")
-        site.says("no.such.invalid")
+        unknown = "mqtt://no.such.invalid:1883: "
+        site.says(unknown)
+        until(lambda: f"{unknown}away: " in site.ask("status").stdout, "it says why")
         site.says("it is no mqtick-join, but a broker")
         client = site.client("both")
         client.subscribe("t")
         client.publish("t", b"", qos=1)
         assert client.message().topic == b"t"
         assert site.now("nodes") == 1
+        assert site.log.read_text().count(unknown) == 1, "it is said once"
     finally:
         site.stop()
         broker.stop()

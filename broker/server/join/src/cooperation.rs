@@ -1,4 +1,4 @@
-//! What a cooperation algorithm is, and the simplest one, which serves as the example.
+//! What a cooperation algorithm is. `publications.rs` is the simplest one, and the example.
 //!
 //! An algorithm decides where messages go and what neighbours have to be told for that. It does no
 //! input or output and knows no time: it is told what happened and answers with what to say. The
@@ -13,10 +13,11 @@
 //! | message generator | [`Say`], turned into MQTT by `words.rs` |
 //!
 //! `node.rs` keeps the rest away from it: loops, messages that come twice, acknowledgements. To add
-//! another algorithm, implement the trait and name it in [`Kind`].
+//! another algorithm, implement the trait in a file of its own and name it in [`Kind`].
 
 use crate::node::Link;
-use std::collections::BTreeSet;
+use crate::publications::PublicationFlooding;
+use crate::subscriptions::SubscriptionFlooding;
 use std::sync::Arc;
 
 /// Who has a subscription: this site's clients, or whoever is behind a neighbour.
@@ -77,6 +78,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Each of them.
+    pub const ALL: [Self; 2] = [Self::Subscriptions, Self::Publications];
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// Its name, in settings and between nodes: both ends of a link must have the same.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -90,50 +100,8 @@ impl Kind {
     #[must_use]
     pub fn start(self) -> Box<dyn Algorithm> {
         match self {
-            Self::Publications => Box::new(PublicationFlooding::default()),
-            Self::Subscriptions => Box::new(crate::subscriptions::SubscriptionFlooding::default()),
+            Self::Publications => Box::<PublicationFlooding>::default(),
+            Self::Subscriptions => Box::<SubscriptionFlooding>::default(),
         }
-    }
-}
-
-/// Publication flooding: each message goes to the broker and to all neighbours but the one that it
-/// came from. Nobody has to say what he wants.
-#[derive(Default)]
-pub struct PublicationFlooding {
-    links: BTreeSet<Link>,
-}
-
-impl Algorithm for PublicationFlooding {
-    fn subscribed(&mut self, _by: Source, _filters: &[Arc<str>], _say: &mut Vec<Say>) {}
-
-    fn unsubscribed(&mut self, _by: Source, _filters: &[Arc<str>], _say: &mut Vec<Say>) {}
-
-    fn added(&mut self, link: Link, _say: &mut Vec<Say>) {
-        self.links.insert(link);
-    }
-
-    fn removed(&mut self, link: Link, _say: &mut Vec<Say>) {
-        self.links.remove(&link);
-    }
-
-    fn lost(&mut self, link: Link, _say: &mut Vec<Say>) {
-        self.links.remove(&link);
-    }
-
-    fn route(&self, _topic: &str, _retain: bool, from: Source, to: &mut Vec<Link>) -> bool {
-        to.extend(
-            self.links
-                .iter()
-                .filter(|link| Source::Link(**link) != from),
-        );
-        true
-    }
-
-    fn filters(&self) -> usize {
-        0
-    }
-
-    fn told(&self, _link: Link) -> usize {
-        0
     }
 }

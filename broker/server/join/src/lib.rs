@@ -10,6 +10,7 @@ mod neighbours;
 pub mod node;
 mod pairs;
 pub mod program;
+mod publications;
 mod rarely;
 pub mod residence;
 pub mod retained;

@@ -50,6 +50,14 @@ impl Dial {
             is_self: false,
         }
     }
+
+    /// Nobody knows where it is; whether that is news.
+    pub fn is_unknown(&mut self, why: &str, now_s: u64) -> bool {
+        self.again_s = now_s + self.rest_s;
+        let is_new = self.said != why;
+        self.said = why.into();
+        is_new
+    }
 }
 
 type Waiting = (Key, u32, Rc<Message>);

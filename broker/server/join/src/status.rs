@@ -26,7 +26,11 @@ pub fn text(manager: &Manager) -> String {
         settings.algorithm.name().trim_end_matches('s')
     );
     let up = manager.lanes.iter().any(|(lane, _)| lane.is_up());
-    let state = if up { "connected" } else { "away" };
+    let state = match (up, manager.broker_said.as_str()) {
+        (true, _) => "connected".into(),
+        (false, "") => "away".into(),
+        (false, why) => format!("away: {why}"),
+    };
     let _ = writeln!(out, "broker {}: {state}", manager.broker);
     match &manager.reloaded {
         Err(why) => {

@@ -83,14 +83,26 @@ impl Manager {
     }
 
     fn know(&mut self, name: &str, found: Result<Vec<SocketAddr>, String>) {
-        if let Err(why) = &found {
-            log::warning(&format!("{name}: {why}"));
-        }
         for place in self.places(name) {
             place.is_asking = false;
             if let Ok(found) = &found {
                 (place.found, place.is_sure) = (found.clone(), true);
             }
+        }
+        let Err(why) = found else {
+            return;
+        };
+        let mut is_new = false;
+        if self.broker.to_string() == name && self.broker_said != why {
+            (self.broker_said, is_new) = (why.clone(), true);
+        }
+        let now_s = self.site.now_s;
+        let dials = self.dials.iter_mut();
+        for dial in dials.filter(|dial| dial.address.to_string() == name) {
+            is_new |= dial.is_unknown(&why, now_s);
+        }
+        if is_new {
+            log::warning(&format!("{name}: {why}"));
         }
     }
 }

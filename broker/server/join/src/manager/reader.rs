@@ -66,6 +66,9 @@ impl Manager {
         let version = lanes.clone().next().map(Lane::version);
         let Some(version) = version.filter(|_| lanes.all(Lane::is_up)) else {
             self.site.node.retained.away();
+            if let Some(token) = self.reader.token {
+                self.close(token, "another session of this node has ended");
+            }
             return;
         };
         self.site.node.retained.back();

@@ -222,7 +222,8 @@ impl Manager {
             self.look_up(&self.broker.clone());
         }
         let Some(place) = self.broker_place.next() else {
-            return Err("its address is not known yet".into());
+            let known = Some(self.broker_said.clone()).filter(|why| !why.is_empty());
+            return Err(known.unwrap_or_else(|| "its address is not known yet".into()));
         };
         let wire = Wire::open(place, &self.broker, self.secrets.broker_tls.as_ref());
         let wire = wire.map_err(|error| error.to_string())?;

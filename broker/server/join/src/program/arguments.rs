@@ -111,11 +111,10 @@ pub(super) fn arguments() -> Result<Asked, String> {
                 changes.push(Box::new(|settings| settings.name = name));
             }
             Long("algorithm") => {
-                let kind = match text(&mut parser)?.as_str() {
-                    "subscriptions" => cooperation::Kind::Subscriptions,
-                    "publications" => cooperation::Kind::Publications,
-                    _ => return Err("--algorithm is subscriptions or publications".into()),
-                };
+                let kind = cooperation::Kind::named(&text(&mut parser)?).ok_or_else(|| {
+                    let names = cooperation::Kind::ALL.map(cooperation::Kind::name);
+                    format!("--algorithm is {}", names.join(" or "))
+                })?;
                 changes.push(Box::new(move |settings| settings.algorithm = kind));
             }
             Long("reliability") => {

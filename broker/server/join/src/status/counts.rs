@@ -35,7 +35,7 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         ("connections_accepted", "Connections accepted.", accepted),
         (
             "refused_full",
-            "Connections for which limits.connections left no room.",
+            "Connections refused because limits.connections was reached.",
             full,
         ),
         (
@@ -45,48 +45,44 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         ),
         (
             "client_messages_sent",
-            "Messages that went to clients.",
+            "Messages sent to clients.",
             received,
         ),
         (
             "messages_began",
-            "Messages of clients that went to other sites.",
+            "Messages of clients sent to other sites.",
             began,
         ),
-        (
-            "messages_arrived",
-            "Messages that came from neighbours.",
-            arrived,
-        ),
+        ("messages_arrived", "Messages from neighbours.", arrived),
         (
             "messages_repeated",
-            "Of these, those that had come before.",
+            "Messages from neighbours that had come before.",
             repeated,
         ),
         (
             "messages_delivered",
-            "Messages of other sites for this broker.",
+            "Messages of other sites published at this broker.",
             delivered,
         ),
         ("messages_again", "Messages that were sent again.", again),
         (
             "dropped_neighbour",
-            "QoS 0, for which a neighbour had no room.",
+            "Messages of QoS 0 dropped because a neighbour was slow.",
             dropped,
         ),
         (
             "dropped_too_long",
-            "Messages that are longer than a neighbour takes.",
+            "Messages dropped because they are longer than a neighbour takes.",
             too_long,
         ),
         (
             "dropped_away",
-            "QoS 0, for a neighbour that was away.",
+            "Messages of QoS 0 dropped because a neighbour was away.",
             away,
         ),
         (
             "dropped_broker",
-            "QoS 0, for which the broker had no room, or was away.",
+            "Messages of QoS 0 dropped because the broker was slow or away.",
             lost,
         ),
         (
@@ -96,32 +92,32 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         ),
         (
             "expired",
-            "Messages of other sites whose time was over before the broker could have them.",
+            "Messages of other sites that expired before the broker could have them.",
             expired,
         ),
         (
             "retained_handed",
-            "Retained messages for neighbours that came, or had room, after them.",
+            "Retained messages sent to neighbours that joined, or had room again, after them.",
             handed,
         ),
         (
             "retained_outdated",
-            "Retained messages of other sites that were older than what is here.",
+            "Retained messages of other sites that were older than those here.",
             outdated,
         ),
         (
             "retained_unknown",
-            "Retained messages of topics for which limits.retained has no room.",
+            "Retained messages on topics for which limits.retained has no room.",
             manager.site.node.retained.unknown,
         ),
         (
             "denied_access",
-            "Messages that the access list kept from going on.",
+            "Messages stopped by the access list.",
             manager.site.denied,
         ),
         (
             "refused_packets",
-            "Connections that ended by a packet, or amid one.",
+            "Connections that ended because of a malformed packet, or in the middle of one.",
             refused,
         ),
         (
@@ -154,7 +150,7 @@ pub fn gauges(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         ),
         (
             "broker_sessions",
-            "Sessions that the broker has taken, for other sites.",
+            "Connections to the broker for messages from other sites.",
             up,
         ),
         (
@@ -165,7 +161,7 @@ pub fn gauges(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         ("neighbours", "Neighbours that are connected.", links),
         (
             "neighbours_away",
-            "Neighbours that this node connects to, and does not reach.",
+            "Neighbours that this node tries to connect to, and does not reach.",
             away,
         ),
         (
@@ -175,24 +171,24 @@ pub fn gauges(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         ),
         (
             "nodes",
-            "Nodes of the tree, this one included.",
+            "Nodes in the tree, including this one.",
             node.tree.nodes.len(),
         ),
         ("subscriptions", "Subscriptions of clients.", subscriptions),
-        ("filters", "Different ones, of clients.", different),
+        ("filters", "Different topic filters of clients.", different),
         (
             "filters_known",
-            "Different ones, of clients or neighbours.",
+            "Different topic filters of clients and neighbours.",
             node.filters(),
         ),
         (
             "retained",
-            "Topics with a retained message, or one that was deleted.",
+            "Topics with a retained message, or with one that was deleted lately.",
             node.retained.len(),
         ),
         (
             "unconfirmed",
-            "Messages above QoS 0 that not all have yet.",
+            "Messages above QoS 0 that some site has not confirmed yet.",
             node.pending(),
         ),
     ];

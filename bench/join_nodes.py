@@ -1,0 +1,76 @@
+"""Nodes of mqtick-join, and a bare relay in the place of one, for benchmarks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+from demo.local_broker import Mosquitto, free_port, wait_for_port
+
+__all__ = ["PROGRAMS", "node", "relay", "settled"]
+
+PROGRAMS = Path(__file__).resolve().parent.parent / "broker/server/target/release"
+
+
+def node(
+    folder: Path, broker: Mosquitto, *neighbours: int, settings: str = "", port: int = 0
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a node before a broker, with these neighbours' ports and settings; it and its port."""
+    program = PROGRAMS / "mqtick-join"
+    if not program.exists():
+        raise FileNotFoundError(f"{program} is not built: run make broker-programs")
+    port = port or free_port()
+    command = [
+        str(program),
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--broker",
+        f"127.0.0.1:{broker.port}",
+    ]
+    config = folder / "join.toml"
+    config.write_text(settings)
+    command += [
+        "--config",
+        str(config),
+        "--name",
+        folder.name,
+        "--control",
+        str(folder / "control"),
+    ]
+    for one in neighbours:
+        command += ["--neighbour", f"127.0.0.1:{one}"]
+    with (folder / "node.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    wait_for_port(port, process)
+    return process, port
+
+
+def relay(broker: Mosquitto) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a bare relay before a broker; it and its port."""
+    port = free_port()
+    program = PROGRAMS / "examples/bare_relay"
+    process = subprocess.Popen([str(program), str(port), str(broker.port)])
+    wait_for_port(port, process)
+    return process, port
+
+
+def settled(folder: Path, nodes: int, filters: int) -> None:
+    """Wait until a node knows so many nodes and filters."""
+    command = [
+        str(PROGRAMS / "mqtick-join"),
+        "status",
+        "--json",
+        "--control",
+        str(folder / "control"),
+    ]
+    end = time.monotonic() + 30
+    while True:
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        now = json.loads(said)["now"]
+        if (now["nodes"], now["filters_known"]) == (nodes, filters) and now["broker_sessions"]:
+            return
+        if time.monotonic() > end:
+            raise RuntimeError(f"{folder.name} does not settle: {now}")
+        time.sleep(0.05)

@@ -1,0 +1,48 @@
+//! Publication flooding: each message goes to the broker and to all neighbours but the one that it
+//! came from. Nobody has to say what he wants.
+
+use crate::cooperation::{Algorithm, Say, Source};
+use crate::node::Link;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Publication flooding.
+#[derive(Default)]
+pub struct PublicationFlooding {
+    links: BTreeSet<Link>,
+}
+
+impl Algorithm for PublicationFlooding {
+    fn subscribed(&mut self, _by: Source, _filters: &[Arc<str>], _say: &mut Vec<Say>) {}
+
+    fn unsubscribed(&mut self, _by: Source, _filters: &[Arc<str>], _say: &mut Vec<Say>) {}
+
+    fn added(&mut self, link: Link, _say: &mut Vec<Say>) {
+        self.links.insert(link);
+    }
+
+    fn removed(&mut self, link: Link, _say: &mut Vec<Say>) {
+        self.links.remove(&link);
+    }
+
+    fn lost(&mut self, link: Link, _say: &mut Vec<Say>) {
+        self.links.remove(&link);
+    }
+
+    fn route(&self, _topic: &str, _retain: bool, from: Source, to: &mut Vec<Link>) -> bool {
+        to.extend(
+            self.links
+                .iter()
+                .filter(|link| Source::Link(**link) != from),
+        );
+        true
+    }
+
+    fn filters(&self) -> usize {
+        0
+    }
+
+    fn told(&self, _link: Link) -> usize {
+        0
+    }
+}
