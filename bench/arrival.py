@@ -127,7 +127,7 @@ def block(
             for place, pipe in enumerate(pipes):
                 edges[place] += [raw - now.raw_ns + now.realtime_ns for raw in _edges(pipe)]
             for segment in sniffer.read():
-                place_of = ports.get(segment.from_port)
+                place_of = None if segment.outgoing else ports.get(segment.ports[0])
                 if place_of is not None and (stated := stated_ns(segment.data)) is not None:
                     arrivals[place_of].append((segment.realtime_ns, stated))
     for place, one in enumerate(contestants):

@@ -48,6 +48,7 @@ class Site:
         tables: str = "",
         listener: str = "",
         url: str | None = None,
+        keep_alive_s: int = 2,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder, self.broker, self.port = folder, broker, free_port()
@@ -60,7 +61,8 @@ class Site:
         listeners = f'[[listener]]\naddress = "127.0.0.1:{self.port}"\n{listener}'
         if "[neighbours]" not in tables:
             tables = f"[neighbours]\n{tables}"
-        tables = tables.replace("[neighbours]", f"[neighbours]\nurls = [{urls}]\nkeep_alive_s = 2")
+        own = f"[neighbours]\nurls = [{urls}]\nkeep_alive_s = {keep_alive_s}"
+        tables = tables.replace("[neighbours]", own)
         self.config.write_text(
             f'name = "{self.name}"\ncontrol = "{self.control}"\n{lines}\n{listeners}\n'
             f'[broker]\nurl = "{url or broker.url}"\n{tables}\n'

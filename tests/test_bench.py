@@ -19,8 +19,9 @@ from bench.chrony_lines import GENERATED, changed
 from bench.cost import cpu_ns, peak_mb
 from bench.disciplined import Look, placed
 from bench.harness import RESULTS, Ratio, Report, Row, quantile
+from bench.load_stamps import _ends
 from bench.readme import pages, table
-from bench.sniffer import Sniffer
+from bench.sniffer import Heard, Sniffer
 from bench.steered import Taken, taken
 from mqtick.mqtt.packets import encode_publish
 from mqtick.mqtt.stamps import StampSource
@@ -185,9 +186,26 @@ def test_what_the_sniffer_sees_is_what_the_receiver_was_sent(sniffer: Sniffer) -
             after_ns = time.time_ns()
             one.sendall(b"to the server")
             assert other.recv(100) == b"to the server"
-    seen = [segment for segment in sniffer.read() if segment.from_port == port]
-    assert [segment.data for segment in seen] == [b"to the client"]
-    assert before_ns <= seen[0].realtime_ns <= after_ns
+    seen = [segment for segment in sniffer.read() if segment.ports[0] == port]
+    assert [segment.data for segment in seen] == [b"to the client"] * 2
+    assert [segment.outgoing for segment in seen] == [True, False]
+    assert before_ns <= seen[0].realtime_ns <= seen[1].realtime_ns <= after_ns
+
+
+def test_a_message_has_passed_with_the_segment_of_its_last_octet() -> None:
+    def segment(at_ns: int, offset: int, data: bytes) -> Heard:
+        return Heard(at_ns, False, (1, 2), (2**32 - 3 + offset) % 2**32, data)
+
+    # The second message is cut, its end is sent again, and comes before what follows.
+    heard = [
+        segment(1, 0, b"..<aa><b"),
+        segment(2, 8, b"b>"),
+        segment(4, 10, b"<cc><dd>"),
+        segment(3, 8, b"b><cc>"),
+    ]
+    assert _ends(heard, b"<", 4) == [1, 2, 4, 4]
+    with pytest.raises(RuntimeError, match="lost segments"):
+        _ends([heard[0], heard[2]], b"<", 4)
 
 
 # -- cost ------------------------------------------------------------------------------------------

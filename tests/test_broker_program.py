@@ -30,7 +30,7 @@ from broker.conformance.client import (
     Will,
 )
 from broker.conformance.launch import PASSWORD, USER, write_rules
-from demo.local_broker import MqtickBroker, running
+from demo.local_broker import MqtickBroker, free_port, running
 from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
 
 SO_TIMESTAMPNS = 35
@@ -289,38 +289,62 @@ def test_what_changed_in_the_files_counts_after_sighup(launch: Launch, tmp_path:
     assert client.message().payload == b"y"
 
 
+def certificate(folder: Path, name: str) -> str:
+    """Make one with this common name in the place of an earlier one; how a listener says it."""
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    files = ["-subj", f"/CN={name}", "-keyout", "key.pem", "-out", "new.pem"]
+    more = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    folder.mkdir(exist_ok=True)
+    subprocess.run(command.split() + files + more, cwd=folder, check=True, capture_output=True)
+    (folder / "new.pem").rename(folder / "certificate.pem")
+    return f'tls = {{ certificate = "{folder}/certificate.pem", key = "{folder}/key.pem" }}'
+
+
+def shown(port: int, trust: Path) -> tuple[str, ssl.SSLSocket]:
+    """The common name that a listener shows to whom trusts this, and the connection."""
+    context = ssl.create_default_context(cafile=str(trust))
+    plain = socket.create_connection(("127.0.0.1", port))
+    made = context.wrap_socket(plain, server_hostname="127.0.0.1")
+    return dict(pair[0] for pair in made.getpeercert()["subject"])["commonName"], made
+
+
 def test_tls_with_a_certificate_that_is_replaced_while_it_runs(
     launch: Launch, tmp_path: Path
 ) -> None:
-    def certificate(name: str) -> None:
-        command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-        files = ["-subj", f"/CN={name}", "-keyout", "key.pem", "-out", "new.pem"]
-        more = ["-addext", "subjectAltName=IP:127.0.0.1"]
-        subprocess.run(
-            command.split() + files + more, cwd=tmp_path, check=True, capture_output=True
-        )
-        (tmp_path / "new.pem").rename(tmp_path / "certificate.pem")
-
-    certificate("first")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    tls = f'certificate = "{tmp_path}/certificate.pem", key = "{tmp_path}/key.pem"'
-    broker = launch(first=f'[[listener]]\naddress = "127.0.0.1:{port}"\ntls = {{ {tls} }}')
+    tls, port = certificate(tmp_path, "first"), free_port()
+    broker = launch(first=f'[[listener]]\naddress = "127.0.0.1:{port}"\n{tls}')
     plain = broker.client()
     plain.subscribe("a")
     for name in ("first", "second"):
-        context = ssl.create_default_context(cafile=str(tmp_path / "certificate.pem"))
-        client = Client(("127.0.0.1", port), V5, name)
-        client.socket = context.wrap_socket(client.socket, server_hostname="127.0.0.1")
-        subject = dict(pair[0] for pair in client.socket.getpeercert()["subject"])
-        assert subject["commonName"] == name
+        found, carrier = shown(port, tmp_path / "certificate.pem")
+        assert found == name
+        client = Client(("", 0), V5, name, carrier)
         assert client.connect().reason == 0
         client.send(client.encode.publish("a", name.encode() * 10_000))
         assert plain.message().payload == name.encode() * 10_000
-        certificate("second")
+        certificate(tmp_path, "second")
         assert broker.process is not None
         broker.process.send_signal(signal.SIGHUP)
         wait(lambda: "were read again" in broker.log())
+
+
+def test_where_one_of_two_certificates_cannot_be_used_none_is_replaced(
+    launch: Launch, tmp_path: Path
+) -> None:
+    good, bad, ports = tmp_path / "good", tmp_path / "bad", [free_port(), free_port()]
+    listeners = "".join(
+        f'[[listener]]\naddress = "127.0.0.1:{port}"\n{certificate(folder, "first")}\n'
+        for port, folder in zip(ports, (good, bad), strict=True)
+    )
+    broker = launch(first=listeners)
+    trust = tmp_path / "first.pem"
+    trust.write_bytes((good / "certificate.pem").read_bytes())
+    certificate(good, "second")
+    (bad / "key.pem").write_text("no key")
+    assert broker.process is not None
+    broker.process.send_signal(signal.SIGHUP)
+    wait(lambda: "what was read before stays" in broker.log())
+    assert shown(ports[0], trust)[0] == "first"
 
 
 def test_a_unix_socket_is_a_listener_as_any_other(launch: Launch, tmp_path: Path) -> None:

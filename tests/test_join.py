@@ -403,7 +403,9 @@ def test_metrics_are_served_and_a_line_is_printed_for_each_second_with_messages(
         assert ("0", "0") not in lines()
         page = shown()
         assert "mqtick_join_client_messages_received_total 1\n" in page
-        watched = re.findall(r"mqtick_join_\w+", "".join(file.read_text() for file in MONITORING))
+        asked = "".join(file.read_text() for file in MONITORING)
+        assert not re.search(r"mqtick_join_\w+{", asked), "they have no labels"
+        watched = re.findall(r"mqtick_join_\w+", asked)
         assert {"mqtick_join_nodes", "mqtick_join_neighbours_away"} <= set(watched)
         for name in watched:
             assert f"\n{name} " in page

@@ -97,6 +97,7 @@ def test_a_neighbour_that_was_removed_is_named_and_stays_away_until_the_next_add
 ) -> None:
     _, middle, _, last = star
     assert middle.ask("remove", "site-d").returncode == 0
+    assert middle.ask("topology").stdout == "site-b (this node)\n|-- site-a\n`-- site-c\n"
     last.says("it refuses us, and says: site-d was removed here, and not added again")
     assert "removed site-d: turned away until the next `add`\n" in middle.ask("status").stdout
     until(lambda: last.now("neighbours_away") == 1, "it counts whom it does not reach")

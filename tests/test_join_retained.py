@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import signal
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ class OurBroker(MqtickBroker):
 
 
 @contextlib.contextmanager
-def site(folder: Path, broker: Mosquitto, **options: str) -> Iterator[Site]:
+def site(folder: Path, broker: Mosquitto, **options: Any) -> Iterator[Site]:
     """A site of its own, whose node begins now."""
     one = Site(folder, broker, **options)
     one.start()
@@ -223,6 +224,50 @@ def test_a_broker_that_came_back_with_nothing_gets_what_the_other_site_has(
     there.broker.start()
     settled(here, there)
     has(there, a=b"x")
+
+
+def test_a_slow_neighbour_gets_once_it_is_quick_again_what_is_retained_and_it_had_no_room_for(
+    tmp_path: Path,
+) -> None:
+    tables = "[neighbours]\nconnections = 1\n[limits]\nqueue = 1000000\n"
+    with (
+        brokers(tmp_path, Mosquitto, Mosquitto) as (one, other),
+        site(one.folder, one, tables=tables, keep_alive_s=600) as here,
+        site(other.folder, other, keep_alive_s=600) as there,
+    ):
+        keep(here, "gone", b"x")
+        keep(here, "same", b"x")
+        join(here, there)
+        has(there, gone=b"x", same=b"x")
+        until(lambda: here.now("retained_handed") == 2, "all that was before is handed")
+        settled(here, there)
+        reader = there.client("reader")
+        reader.subscribe("news", "gone")
+        reader.message()
+        assert there.process is not None
+        there.process.send_signal(signal.SIGSTOP)
+        try:
+            writer = here.client("writer")
+
+            def has_no_room() -> int:
+                writer.publish("noise", bytes(100_000), retain=True)
+                return here.now("dropped_neighbour")
+
+            until(has_no_room, "so much it does not hold")
+            before = here.now("dropped_neighbour")
+            for text in (b"first", b"second", b"last"):
+                writer.publish("news", text, retain=True)
+            writer.publish("gone", b"", retain=True)
+            until(lambda: here.now("dropped_neighbour") == before + 4, "there is no room for them")
+        finally:
+            there.process.send_signal(signal.SIGCONT)
+        has(there, news=b"last", same=b"x", noise=bytes(100_000))
+        assert {reader.message().topic for _ in range(2)} == {b"news", b"gone"}
+        assert here.now("retained_handed") == 2 + 4, "each topic once"
+        settled(here, there)
+        assert reader.settle() == []
+        for at in (here, there):
+            assert "away" not in at.log.read_text()
 
 
 def test_what_the_access_list_keeps_from_other_sites_stays_there(tmp_path: Path) -> None:

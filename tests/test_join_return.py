@@ -200,3 +200,72 @@ def test_a_neighbour_that_does_not_wait_for_answers_is_parted_with(
         until(lambda: site.now("neighbours") == 0, "it is parted with")
     finally:
         site.stop()
+
+
+class Breaking(Broker):
+    """Takes QoS 2 on one connection of the node, and breaks the other off at it twice, then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_taken_2 = threading.Event()
+        self.breaks = 2
+        self.sent: set[int] = set()
+
+    def serve(self) -> None:
+        """Talk with each client apart."""
+        with contextlib.suppress(OSError):
+            while True:
+                one, _ = self.listener.accept()
+                threading.Thread(target=self._talk, args=(one,), daemon=True).start()
+
+    def _talk(self, one: socket.socket) -> None:
+        with one, contextlib.suppress(OSError, ValueError):
+            name = self._packet(one)
+            one.sendall(CONNACK)
+            while packet := self._packet(one):
+                first, rest = packet[0], packet[2:]
+                if first >> 4 == 3 and name.endswith(b"-1"):
+                    self.sent.add(first & 6)
+                    if self.breaks:
+                        self.has_taken_2.wait(PATIENCE_S)
+                        self.breaks -= 1
+                        return
+                if first >> 4 == 3:
+                    at = 2 + int.from_bytes(rest[:2], "big")
+                    one.sendall((b"\x50\2" if first & 4 else b"\x40\2") + rest[at : at + 2])
+                elif first == 0x62:
+                    one.sendall(b"\x70\2" + rest)
+                    self.has_taken_2.set()
+
+    def _packet(self, one: socket.socket) -> bytes:
+        """A whole one, none of which is long."""
+        head = one.recv(2, socket.MSG_WAITALL)
+        return head + one.recv(head[1], socket.MSG_WAITALL) if len(head) == 2 else b""
+
+
+def test_a_broker_that_took_qos_2_on_one_connection_gets_it_on_the_other_one_too(
+    tmp_path: Path,
+) -> None:
+    broker = Breaking()
+    site = Site(tmp_path, Mosquitto(tmp_path), url=broker.url)
+    site.start()
+    try:
+        until(lambda: site.status()["broker_connected"], "it has its broker")
+        stranger = Client(("127.0.0.1", site.port), V5, hello(rest="subscriptions/other"))
+        assert stranger.connect().reason == 0
+        for number in range(1, 17):  # some of these topics take each of both connections
+            tag = b"abc 0 %x 2 %x" % (number, number)
+            said = [("user", (b"mqtick-join", tag)), ("user", (b"", b""))]
+            stranger.send(
+                stranger.encode.publish(
+                    f"t{number}", b"x", qos=1, retain=True, packet_id=number, properties=said
+                )
+            )
+        until(lambda: site.now("messages_delivered") == 16, "all came")
+        until(lambda: site.now("broker_waiting") == 0, "the broker has taken all")
+        assert broker.breaks == 0
+        assert broker.sent == {4}, "never with QoS 1"
+        assert "with QoS 1 from now on" not in site.log.read_text()
+    finally:
+        site.stop()
+        broker.close()

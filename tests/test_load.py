@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import resource
 import signal
 import subprocess
 import time
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from rig import Authority, needs_mosquitto, needs_openssl
 
-from bench.load import _MESSAGES, stamps
+from bench.load_stamps import MESSAGES, differences
 from bench.nats_cluster import cluster, run, scenario
 from demo.local_broker import Mosquitto, MqtickBroker, Nats, free_port, running
 from demo.local_broker import program as program_named
@@ -173,7 +174,8 @@ def test_the_limit_lies_between_a_rate_that_holds_and_one_that_does_not(
 
 def test_ctrl_c_in_a_run_prints_what_was_measured(broker: Mosquitto, tmp_path: Path) -> None:
     file, out = tmp_path / "long.toml", tmp_path / "long.csv"
-    file.write_text("seconds = 600\n[[group]]\nkind = 'latency'\ninterval_us = 1000\n")
+    lines = "[[group]]\nkind = 'latency'\ninterval_us = 1000\n"
+    file.write_text(f"seconds = 600\nramp_up_s = 0\n{lines}")
     command = [program(), "run", str(file), "--broker", broker.url, "--csv", str(out), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running_load:
         while not out.exists() or out.stat().st_size < 10_000:
@@ -182,10 +184,34 @@ def test_ctrl_c_in_a_run_prints_what_was_measured(broker: Mosquitto, tmp_path: P
         running_load.send_signal(signal.SIGINT)
         said, complained = running_load.communicate(timeout=60)
     assert running_load.returncode == 130, complained
-    assert values(json.loads(said))["lost"] < 100
+    found = values(json.loads(said))
+    assert found["lost"] < 100
+    # What was due later does not count, nor does the time.
+    assert 900 < found["offered"] < 1100
+    assert found["egress"] > 100
+    assert found["refused"] < 100
     lines = list(csv.reader(out.open()))
     assert {line[2] for line in lines[1:]} == {"S", "R"}
     assert all(len(line) == 4 for line in lines)
+
+
+def test_a_csv_that_cannot_grow_costs_no_figure(broker: Mosquitto, tmp_path: Path) -> None:
+    file, out = tmp_path / "scenario.toml", tmp_path / "out.csv"
+    file.write_text(LATENCY)
+    done = subprocess.run(
+        [program(), "run", str(file), "--broker", broker.url, "--csv", str(out), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        # It is told of a file that is too long instead of ended by a signal.
+        restore_signals=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000)),
+    )
+    assert done.returncode == 1
+    assert f"{out}: File too large" in done.stderr
+    result = json.loads(done.stdout)
+    assert not result["complete"]
+    assert values(result)["wire_p50_us"] > 0
 
 
 @pytest.mark.slow
@@ -198,12 +224,13 @@ def test_stamps_are_those_of_a_packet_capture(tmp_path: Path, way: str) -> None:
         lines, ca = authority.listener(port), authority.certificate
     try:
         with running(Mosquitto(tmp_path, lines)) as broker:
-            came, left = stamps(program(), port or broker.port, tmp_path, ca)
+            found, _ = differences(program(), port or broker.port, tmp_path, ca)
     except PermissionError:
         pytest.skip("a packet socket wants CAP_NET_RAW")
-    for found in (came, left):
-        assert len(found) == _MESSAGES
-        assert sorted(map(abs, found))[len(found) // 2] < 5
+    assert len(found.left) == len(found.came) == MESSAGES
+    assert found.wrong() == 0
+    for values in (found.left, found.came):
+        assert sorted(values)[len(values) // 2] < 5
 
 
 @pytest.mark.slow

@@ -134,6 +134,8 @@ def test_a_broker_that_wants_a_certificate_is_shown_one(
     assert "--certificate-file: " in refused(*flags, *own[:3], str(key), code=2)
     text = refused(*flags, *own[:3], own[1], code=2)
     assert "--certificate-key-file: " in text
+    text = refused(*flags, "--certificate-file", *own[3:], *own[2:], code=2)
+    assert "--certificate-file: no certificate in it" in text
     text = refused("fanout", "--broker", made.url, "--ca-file", own[3], code=2)
     assert "--ca-file: no certificate in it can be used" in text
     plain = refused("fanout", "--broker", made.broker.url, *made.trust, code=2)
@@ -182,7 +184,7 @@ def test_machines_are_given_what_tls_needs(secured: Secured, tmp_path: Path) -> 
     assert any(RECORDS in note for note in result["notes"])
 
 
-@pytest.mark.parametrize("what", ["authority", "dates", "name"])
+@pytest.mark.parametrize("what", ["authority", "dates", "name", "own"])
 def test_a_certificate_that_is_not_to_be_believed_ends_it(tmp_path: Path, what: str) -> None:
     authority, port = Authority(tmp_path), free_port()
     until = "20210101" if what == "dates" else "20991231"
@@ -197,8 +199,12 @@ def test_a_certificate_that_is_not_to_be_believed_ends_it(tmp_path: Path, what: 
         "authority": "(see --ca-file",
         "dates": "renew it, or is the clock of this machine wrong?",
         "name": "write the broker's address by a name that is in its certificate",
+        "own": "it is an authority's own: give the broker one that is not",
     }
-    with running(Mosquitto(tmp_path, authority.listener(port, until=until))):
+    lines = authority.listener(port, until=until)
+    if what == "own":
+        lines = lines.replace(f"broker{port}.", "ca.")
+    with running(Mosquitto(tmp_path, lines)):
         said = refused("fanout", "--broker", f"mqtts://{host}:{port}", "--ca-file", str(trusted))
         assert remedies[what] in said
         assert "sub0 of the broker: " in said

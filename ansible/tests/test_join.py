@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ pytestmark = needs_hosts
 TAGS = ("--tags", "broker,join,monitoring")
 # The fleet's broker has taken the port that the node is to have.
 NOT_MOVED = ("-e", "broker_port=1883")
+LONGER = '{"join_settings": {"absence_s": 31}}'
 BROKER = """\
 [[listener]]
 address = "127.0.0.1:1884"
@@ -146,7 +148,7 @@ def test_sites_are_joined_by_the_inventory_one_comes_later_and_all_part_again(fl
     # a broker in the way: its host is left as it is, the other one is set up
     refused = fleet.refused("site", *TAGS, *NOT_MOVED)
     assert "Port 1883 of h1 is taken by mosquitto" in refused.sentences
-    assert refused.recap["h2"]["failed"] == 0
+    assert refused.recap["h2"]["failed"] == 0, refused.said
     assert pid(h2) != "0"
 
     # the broker moves, and the node takes its place; nodes and clients speak TLS
@@ -173,12 +175,23 @@ def test_sites_are_joined_by_the_inventory_one_comes_later_and_all_part_again(fl
     assert "/etc/mqtick/join.toml was not put in place" in wrong.sentences
     assert pid(h1) == running
 
+    # certificates are renewed, and neighbours are others: nobody is started anew, or loses a client
+    ca, _ = certificate(fleet)
+    listed = json.dumps({"join_settings": {"neighbours": {"certificate_names": ["nodes", "h9"]}}})
+    nodes = {host.name: pid(host) for host in (h1, h2)}
+    fleet.play("site", "--tags", "join", *tls, "-e", listed)
+    assert {host.name: pid(host) for host in (h1, h2)} == nodes
+    assert ssl.get_server_certificate((h1.address, 8883)).strip() == ca.read_text().strip()
+    wait_until(lambda: one.tells(other, "plant/renewed"), "h2 hears what is published at h1")
+    assert {client.connections for client in (one, other, nobody)} == {1}
+
     # a third site, at the end of the group: nobody else is started anew, or loses a connection
     nodes = {host.name: pid(host) for host in (h1, h2)}
     has_sites(fleet, broker_package(), "h2", "h3")
-    added = fleet.play("site", *TAGS, *tls)
+    added = fleet.play("site", *TAGS, *tls, "-e", listed)
     assert {host.name: pid(host) for host in (h1, h2)} == nodes
     assert added.recap["h2"]["changed"] == 0
+    running = pid(h3)
     third = Client(h3, ca, "plant", "any")
     wait_until(lambda: one.tells(third, "plant/e"), "h3 hears what is published at h1")
     wait_until(lambda: third.tells(other, "plant/f"), "h2 hears what is published at h3")
@@ -188,6 +201,11 @@ def test_sites_are_joined_by_the_inventory_one_comes_later_and_all_part_again(fl
     # Prometheus is told of all three, and hears them
     asked = h1.run(f"python3 -c {shlex.quote(ASK_EACH_TARGET)}").splitlines()
     assert asked == [f"{name} mqtick_join_nodes 3" for name in ("h1", "h2", "h3")]
+
+    # what a node cannot change as it runs starts it anew
+    fleet.play("site", "--tags", "join", "--limit", "h3", *tls, "-e", LONGER)
+    assert pid(h3) != running
+    wait_until(lambda: third.connections == 2, "clients come back")
 
     for client in (one, other, nobody, third):
         client.mqtt.disconnect()

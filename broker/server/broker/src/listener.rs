@@ -45,9 +45,15 @@ impl Certificate {
         })
     }
 
-    /// Read it again, for connections to come.
-    pub fn reload(&self) -> Result<(), String> {
-        self.present.store(read(&self.settings)?);
+    /// Read these again, for connections to come: all, or, where one cannot be used, none.
+    ///
+    /// # Errors
+    /// What is wrong with one.
+    pub fn reload(all: &[Self]) -> Result<(), String> {
+        let read: Result<Vec<_>, _> = all.iter().map(|one| read(&one.settings)).collect();
+        for (one, read) in all.iter().zip(read?) {
+            one.present.store(read);
+        }
         Ok(())
     }
 }

@@ -348,7 +348,7 @@ fn next_signal(signals: &SignalFd, within: Option<Duration>) -> Result<Option<Si
 
 fn reload(shared: &Shared, certificates: &[Certificate]) -> Result<(), String> {
     let access = read_access(&shared.settings)?;
-    certificates.iter().try_for_each(Certificate::reload)?;
+    Certificate::reload(certificates)?;
     shared.change_access(access);
     Ok(())
 }

@@ -4,6 +4,7 @@ use crate::residence::Came;
 use mqtick_broker::residence::{Account, Arrivals, Arrived, Clock, TRAILER};
 use mqtick_broker::socket::{self, Socket};
 use mqtick_broker::transport::Transport;
+use mqtick_broker::transport::tls::common_name;
 use mqtick_broker::upstream::wire::Wire;
 use nix::sys::socket::{Shutdown, shutdown};
 use std::io::ErrorKind;
@@ -129,7 +130,8 @@ impl Connection {
     pub fn common_name(&self) -> Option<String> {
         match &self.carrier {
             Carrier::Taken(_, transport) => transport.common_name(),
-            Carrier::Made(_) => None,
+            Carrier::Made(Wire::Tls(tls)) => common_name(tls.conn.peer_certificates()?.first()?),
+            Carrier::Made(Wire::Plain(_)) => None,
         }
     }
 

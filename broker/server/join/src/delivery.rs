@@ -6,6 +6,7 @@ use mqtick_packet::{
     AckKind, ConnectOut, Error, Frame, Outgoing, Packet, Property, Qos, Version, ack, connect,
     decode, pingreq, publish,
 };
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -32,15 +33,17 @@ struct Limits {
     packet: usize,
 }
 
+/// What all lanes to one broker know of it.
+pub type Takes2 = Rc<Cell<Option<bool>>>;
+
 /// The session. It does no input or output: what is to be sent is appended to `out`.
 pub struct Lane {
     name: String,
     version: Version,
     is_up: bool,
     limits: Limits,
-    /// The highest QoS that the broker takes, as far as it does not say it.
-    pub most_qos: Qos,
-    has_taken_2: bool,
+    /// Whether the broker takes QoS 2, as far as it is known: MQTT 3.1.1 has no way to say so.
+    takes_2: Takes2,
     last_id: u16,
     queue: VecDeque<(Key, Rc<Message>)>,
     flying: VecDeque<Flying>,
@@ -61,7 +64,7 @@ pub struct Lane {
 impl Lane {
     /// One with this client identifier.
     #[must_use]
-    pub fn new(name: String) -> Self {
+    pub fn new(name: String, takes_2: Takes2) -> Self {
         Self {
             name,
             version: Version::V5,
@@ -72,8 +75,7 @@ impl Lane {
                 retains: true,
                 packet: usize::MAX,
             },
-            most_qos: Qos::ExactlyOnce,
-            has_taken_2: false,
+            takes_2,
             last_id: 0,
             queue: VecDeque::new(),
             flying: VecDeque::new(),
@@ -90,12 +92,6 @@ impl Lane {
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
-    }
-
-    /// The broker takes nothing above QoS 1, and has no way to say so.
-    pub fn lower(&mut self) {
-        self.most_qos = Qos::AtLeastOnce;
-        self.limits.qos = self.limits.qos.min(self.most_qos);
     }
 
     /// Its client identifier.
@@ -202,7 +198,12 @@ impl Lane {
 
     /// A message with the QoS and the retain flag that the broker takes.
     fn as_taken(&self, message: Rc<Message>, retained: &Retained) -> Rc<Message> {
-        let qos = message.qos.min(self.limits.qos);
+        let is_lowered = self.version == Version::V3 && self.takes_2.get() == Some(false);
+        let most = match is_lowered {
+            true => Qos::AtLeastOnce,
+            false => self.limits.qos,
+        };
+        let qos = message.qos.min(most);
         let retain = message.retain && self.limits.retains && !retained.is_outdated(&message);
         if (qos, retain) == (message.qos, message.retain) {
             return message;
@@ -248,10 +249,7 @@ impl Lane {
                     qos: said
                         .maximum_qos()
                         .and_then(|qos| Qos::try_from(qos).ok())
-                        .unwrap_or(match self.version {
-                            Version::V3 => self.most_qos,
-                            Version::V5 => Qos::ExactlyOnce,
-                        }),
+                        .unwrap_or(Qos::ExactlyOnce),
                     retains: said.retain_available().unwrap_or(true),
                     packet: packet.map_or(usize::MAX, |octets| octets as usize),
                 };
@@ -261,7 +259,10 @@ impl Lane {
                 AckKind::Puback => self.answered(one.id, one.reason),
                 AckKind::Pubcomp => self.flying.retain(|flying| flying.id != one.id),
                 AckKind::Pubrec => {
-                    self.has_taken_2 = true;
+                    // In MQTT 5 it says so itself; what comes after it may be another broker.
+                    if self.version == Version::V3 {
+                        self.takes_2.set(Some(true));
+                    }
                     self.answered(one.id, one.reason);
                     if one.reason < 0x80 {
                         ack(&mut self.out, self.version, AckKind::Pubrel, one.id, 0);
@@ -312,9 +313,10 @@ impl Lane {
             .flying
             .front_mut()
             .filter(|first| first.message.qos == Qos::ExactlyOnce && first.tries >= TRIES_OF_2);
-        if let Some(first) = first.filter(|_| self.version == Version::V3 && !self.has_taken_2) {
+        let doubts_2 = self.version == Version::V3 && self.takes_2.get() != Some(true);
+        if let Some(first) = first.filter(|_| doubts_2) {
             first.tries = 0;
-            self.lower();
+            self.takes_2.set(Some(false));
         }
         for at in 0..self.flying.len() {
             let waits = self.flying.get(at).filter(|one| !one.is_released);

@@ -4,14 +4,16 @@
 //! done; what the node says then is done before the next connection has its turn; and at the end of a
 //! round each other connection that has something to write is written to once.
 
+mod ending;
 mod names;
 mod reader;
 mod sockets;
+mod token;
 
 use crate::client::{Paired, Site};
 use crate::connection::Connection;
 use crate::cooperation::Source;
-use crate::delivery::Lane;
+use crate::delivery::{Lane, Takes2};
 use crate::neighbours::{Dial, Wires};
 use crate::node::{Link, Node};
 use crate::rarely::Rarely;
@@ -21,19 +23,20 @@ use crate::settings::{Reliability, Settings};
 use crate::topology::{LinkKey, NodeId};
 use mqtick_access::Rules;
 use mqtick_broker::listener::Listener;
-use mqtick_broker::log;
 use mqtick_broker::poller::Poller;
 use mqtick_broker::settings::Address;
 use mqtick_packet::Version;
+use names::Found;
+pub(crate) use names::Place;
 use nix::sys::epoll::EpollFlags;
 use rustls::ClientConfig;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use token::ByNumber;
 
 /// Octets that wait for one side of a pair until the other is not read from.
 pub(crate) const HIGH: usize = 1 << 20;
@@ -43,29 +46,6 @@ const TURNS: usize = 8; // reads until others have their turn
 const DRAIN_S: u64 = 5;
 const LISTENERS: u64 = 1 << 62; // their tokens
 const BESIDE: u64 = u64::MAX - 2; // of what is none of a node's business
-
-/// Hashes tokens: they count up, and nobody else chooses them.
-#[derive(Default)]
-pub(crate) struct Token(u64);
-
-impl Hasher for Token {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, octets: &[u8]) {
-        octets
-            .iter()
-            .for_each(|one| self.write_u64(u64::from(*one)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // The upper bits count, too, where the table compares them.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-}
-
-type ByNumber = BuildHasherDefault<Token>;
 
 /// Whose a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,37 +97,6 @@ pub struct Secrets {
     pub neighbour_tls: Option<Arc<ClientConfig>>,
 }
 
-/// Where something is: looked up again each time that it is away, and until that is known, where it
-/// was before. Of several addresses the one that answered counts; not every program listens on all
-/// that its host's name stands for.
-#[derive(Default)]
-pub(crate) struct Place {
-    pub found: Vec<SocketAddr>,
-    /// It was looked up, and not away since.
-    pub is_sure: bool,
-    pub is_asking: bool,
-    pub tries: usize,
-    at: usize,
-}
-
-impl Place {
-    /// Where to connect.
-    pub fn next(&mut self) -> Option<SocketAddr> {
-        self.tries += 1;
-        self.found.get(self.at % self.found.len().max(1)).copied()
-    }
-
-    /// It is to be looked up again; `has_met`: somebody was there.
-    pub fn away(&mut self, has_met: bool) {
-        // Not twice, where several connections fail at once.
-        self.at += usize::from(!has_met && self.is_sure);
-        self.is_sure = false;
-    }
-}
-
-/// What was asked of the resolver, and what it found.
-pub(crate) type Found = (String, Result<Vec<SocketAddr>, String>);
-
 /// What is counted beside what the node counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -188,6 +137,7 @@ pub struct Manager {
     pub(crate) stranger_said: Rarely,
     pub(crate) length_said: Rarely,
     pub(crate) lanes: Vec<(Lane, Option<u64>)>,
+    pub(crate) takes_2: Takes2,
     pub(crate) reader: reader::Reader,
     pub(crate) broker: Address,
     pub(crate) broker_place: Place,
@@ -203,6 +153,8 @@ pub struct Manager {
     pub(crate) leaving: HashMap<Arc<str>, (u64, Vec<u64>)>,
     /// What is counted.
     pub counts: Counts,
+    /// What of the configuration, read again, holds from the next start on; or why it was not read.
+    pub(crate) reloaded: Result<Vec<&'static str>, String>,
     /// The program ends: nothing more is taken from clients.
     pub(crate) is_ending: bool,
     others_kept: String,
@@ -233,10 +185,12 @@ impl Manager {
             .url
             .clone()
             .ok_or("there is no broker.url")?;
-        let lanes = 0..settings.broker.connections;
-        let lanes =
-            lanes.map(|number| Lane::new(format!("mqtick-join-{}-{number}", settings.name)));
-        let lanes: Vec<_> = lanes.map(|lane| (lane, None)).collect();
+        let takes_2 = Takes2::default();
+        let lanes = (0..settings.broker.connections).map(|number| {
+            let name = format!("mqtick-join-{}-{number}", settings.name);
+            (Lane::new(name, Rc::clone(&takes_2)), None)
+        });
+        let lanes = lanes.collect();
         let reader = reader::Reader::new(format!("mqtick-join-{}-retained", settings.name));
         let mut node = Node::new(id, &settings.name, settings.algorithm, settings.absence_s);
         node.retained.most_octets = settings.limits.retained;
@@ -275,6 +229,7 @@ impl Manager {
             stranger_said: Rarely::default(),
             length_said: Rarely::default(),
             lanes,
+            takes_2,
             reader,
             broker,
             broker_place: Place::default(),
@@ -286,6 +241,7 @@ impl Manager {
             blocked: HashSet::new(),
             leaving: HashMap::new(),
             counts: Counts::default(),
+            reloaded: Ok(Vec::new()),
             is_ending: false,
             others_kept: String::new(),
             full_said: Rarely::default(),
@@ -312,49 +268,6 @@ impl Manager {
             self.others_kept.clone_from(&text);
             text
         })
-    }
-
-    /// The program ends: nobody is read from any more until other sites have what clients here
-    /// published above QoS 0, or the time is over; then clients and neighbours are told.
-    pub fn stop(&mut self) {
-        const SHUTTING_DOWN: u8 = 0x8B;
-        let end = Instant::now() + Duration::from_secs(self.settings.limits.stop_s);
-        self.is_ending = true;
-        self.listeners.clear();
-        self.dirty.extend(self.pairs.keys());
-        self.flush();
-        while self.site.node.owes() > 0 && Instant::now() < end {
-            self.turn(100);
-        }
-        match self.site.node.owes() {
-            0 => {}
-            left => log::warning(&format!(
-                "{left} messages above QoS 0 did not get to all other sites within {} s, and are \
-                 lost there",
-                self.settings.limits.stop_s
-            )),
-        }
-        let mut last = Vec::new();
-        mqtick_packet::disconnect(&mut last, Version::V5, SHUTTING_DOWN);
-        let clients: Vec<u64> = self.pairs.keys().copied().collect();
-        for token in clients {
-            let version = self.pairs.get(&token).map(|pair| pair.paired.version());
-            if version == Some(Version::V5) {
-                self.send(token, &last);
-            }
-        }
-        self.flush();
-        let clients: Vec<u64> = self.pairs.keys().copied().collect();
-        clients
-            .into_iter()
-            .for_each(|token| self.end_pair(token, token));
-        self.act();
-        self.flush();
-        let links: Vec<Link> = self.wires.keys().copied().collect();
-        links
-            .into_iter()
-            .for_each(|link| self.link_ended(link, "this node ends", true));
-        self.flush();
     }
 
     /// Have a turn end where there is something to read here, too.

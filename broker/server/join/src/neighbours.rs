@@ -25,6 +25,7 @@ const MOST_REST_S: u64 = 15; // from one try to the next
 const ONE_WORD: usize = 1000; // filters in one SUBSCRIBE
 const ITSELF: u8 = 0x9C; // "use another server"
 const NOT_DONE: u8 = 0x80;
+const CALM_S: u64 = 5; // without a retained message being dropped, until what is retained goes there
 
 /// A node that this one connects to.
 pub(crate) struct Dial {
@@ -79,6 +80,9 @@ pub(crate) struct Wires {
     pub peer: Option<(NodeId, String)>,
     pub place: String,
     dials: bool,
+    is_tls: bool, // where we dial
+    /// What the neighbour showed, where it does.
+    secret: Option<Vec<u8>>,
     all: Vec<Wire1>,
     pub is_up: bool,
     since_s: u64,
@@ -91,6 +95,8 @@ pub(crate) struct Wires {
     pub sent: u64,
     pub came: u64,
     pub dropped: u64,
+    /// When the last of those was dropped that are to be retained, since it got all that is.
+    missed_s: Option<u64>,
 }
 
 impl Wires {
@@ -100,6 +106,8 @@ impl Wires {
             peer: None,
             place,
             dials,
+            is_tls: false,
+            secret: None,
             all: (0..count).map(|_| Wire1::default()).collect(),
             is_up: false,
             since_s,
@@ -109,6 +117,7 @@ impl Wires {
             sent: 0,
             came: 0,
             dropped: 0,
+            missed_s: None,
         }
     }
 
@@ -188,6 +197,18 @@ impl Manager {
             let tokens = up.flat_map(|wires| wires.all.iter().filter_map(|one| one.token));
             let tokens: Vec<u64> = tokens.collect();
             tokens.into_iter().for_each(|token| self.send(token, &ping));
+        }
+        for (link, wires) in &mut self.wires {
+            let slot = |one: &Wire1| one.token.and_then(|token| self.slots.get(&token));
+            let waits = |one: &Wire1| slot(one).is_some_and(|slot| slot.connection.waiting() > 0);
+            let is_slow = wires
+                .all
+                .iter()
+                .any(|one| waits(one) || !one.queue.is_empty());
+            let is_calm = |missed_s: &mut u64| *missed_s + CALM_S <= now_s && !is_slow;
+            if wires.missed_s.take_if(is_calm).is_some() {
+                self.reader.ask(*link);
+            }
         }
         for number in 0..self.dials.len() {
             let due = |dial: &Dial| dial.link.is_none() && dial.again_s <= now_s && !dial.is_self;

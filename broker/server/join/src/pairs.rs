@@ -247,7 +247,7 @@ impl Manager {
         let Some((lane, _)) = self.lanes.get_mut(number) else {
             return Ok(input.len());
         };
-        let (was_up, most_qos) = (lane.is_up(), lane.most_qos);
+        let (was_up, took_2) = (lane.is_up(), self.takes_2.get());
         let mut at = 0;
         while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
             let found = frame(rest, self.settings.limits.packet);
@@ -261,13 +261,12 @@ impl Manager {
             self.broker_said.clear();
             log::notice(&format!("broker {}: connected", self.broker));
         }
-        if lane.most_qos < most_qos {
+        if self.takes_2.get() == Some(false) && took_2.is_none() {
             log::warning(&format!(
                 "broker {}: it ends the connection at a message of QoS 2: it gets those of other sites \
                  with QoS 1 from now on",
                 self.broker
             ));
-            self.lanes.iter_mut().for_each(|(lane, _)| lane.lower());
         }
         self.write_lane(number);
         Ok(at)

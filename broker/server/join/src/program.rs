@@ -1,6 +1,7 @@
 //! Signals, and the files around a node.
 
 mod arguments;
+mod reload;
 
 use crate::manager::{Manager, Secrets};
 use crate::neighbours::{random, trust_nodes};
@@ -17,6 +18,7 @@ use mqtick_broker::upstream::wire::trust;
 use mqtick_broker::{log, scrape, supervisor};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use reload::reload;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -156,6 +158,15 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
         if !is_asked && !is_half && !beat(told) && manager.site.now_s == second {
             continue; // while messages flow, to look would cost more system calls than they do
         }
+        // Before questions: whoever sent it may ask what came of it.
+        let signal = signals.read_signal().map_err(|error| error.to_string())?;
+        match signal.map(|signal| signal.ssi_signo) {
+            None => {}
+            Some(number) if number == Signal::SIGHUP as u32 => {
+                reload(&mut manager, &certificates);
+            }
+            Some(_) => break,
+        }
         if let Some(control) = &mut control {
             control.serve(|question| Some(reply(&mut manager, question)));
         }
@@ -170,17 +181,6 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
             if let Some(line) = status::line(&manager, &mut before).filter(|_| lines) {
                 let _ = writeln!(std::io::stdout(), "{line}"); // nobody may read it
             }
-        }
-        let signal = signals.read_signal().map_err(|error| error.to_string())?;
-        match signal.map(|signal| signal.ssi_signo) {
-            None => {}
-            Some(number) if number == Signal::SIGHUP as u32 => {
-                match reload(&mut manager, &certificates) {
-                    Ok(()) => log::notice("the access list and certificates were read again"),
-                    Err(error) => log::error(&format!("{error}; what was read before stays")),
-                }
-            }
-            Some(_) => break,
         }
     }
     supervisor::tell("STOPPING=1");
@@ -199,13 +199,6 @@ fn control(path: &Path) -> Result<Option<Control>, String> {
         }
         Err(why) => Err(why.to_string()),
     }
-}
-
-fn reload(manager: &mut Manager, certificates: &[Certificate]) -> Result<(), String> {
-    let rules = rules(&manager.settings)?;
-    certificates.iter().try_for_each(Certificate::reload)?;
-    manager.site.rules = rules;
-    Ok(())
 }
 
 fn reply(manager: &mut Manager, question: &str) -> String {

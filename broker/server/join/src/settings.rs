@@ -307,6 +307,45 @@ impl Settings {
         Ok(())
     }
 
+    /// Take over what may change while a node runs. What else is another one, as the file calls it.
+    pub fn follow(&mut self, new: Self) -> Vec<&'static str> {
+        macro_rules! differing {
+            ($($name:literal: $($field:ident).+),* $(,)?) => {
+                [$(($name, self.$($field).+ != new.$($field).+)),*]
+            };
+        }
+        let all = differing![
+            "name": name,
+            "algorithm": algorithm,
+            "reliability": reliability,
+            "absence_s": absence_s,
+            "residence": residence,
+            "state": state,
+            "time_filters": time_filters,
+            "control": control,
+            "listener": listeners,
+            "broker.url": broker.url,
+            "broker.connections": broker.connections,
+            "neighbours.connections": neighbours.connections,
+            "neighbours.keep_alive_s": neighbours.keep_alive_s,
+            "limits": limits,
+            "metrics": metrics,
+        ];
+        self.access = new.access;
+        // The files of another broker are not for this one.
+        if self.broker.url == new.broker.url {
+            self.broker.password_file = new.broker.password_file;
+            self.broker.ca_file = new.broker.ca_file;
+        }
+        self.neighbours = Neighbours {
+            connections: self.neighbours.connections,
+            keep_alive_s: self.neighbours.keep_alive_s,
+            ..new.neighbours
+        };
+        let differing = all.into_iter().filter(|(_, differs)| *differs);
+        differing.map(|(name, _)| name).collect()
+    }
+
     /// Whether whoever connects may be a neighbour: only where nobody can reach this node from
     /// another machine, and nothing else says who is one.
     #[must_use]

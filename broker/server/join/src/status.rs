@@ -32,6 +32,16 @@ pub fn text(manager: &Manager) -> String {
         (false, why) => format!("away: {why}"),
     };
     let _ = writeln!(out, "broker {}: {state}", manager.broker);
+    match &manager.reloaded {
+        Err(why) => {
+            let _ = writeln!(out, "configuration: not read again: {why}");
+        }
+        Ok(later) if later.is_empty() => {}
+        Ok(later) => {
+            let later = later.join(", ");
+            let _ = writeln!(out, "configuration: from the next start on: {later}");
+        }
+    }
     for one in neighbours(manager) {
         let _ = writeln!(
             out,
@@ -150,13 +160,20 @@ pub fn json(manager: &Manager) -> String {
     });
     let neighbours: Vec<_> = neighbours.collect();
     let up = manager.lanes.iter().all(|(lane, _)| lane.is_up());
+    let (error, later) = match &manager.reloaded {
+        Ok(later) => ("", later.as_slice()),
+        Err(why) => (why.as_str(), [].as_slice()),
+    };
+    let later: Vec<_> = later.iter().map(|name| quoted(name)).collect();
     format!(
         "{{\"name\": {}, \"version\": \"{VERSION}\", \"algorithm\": {}, \"broker\": {}, \"broker_connected\": {up}, \
-         \"retained_known\": {}, \"now\": {}, \"counts\": {}, \"neighbours\": [{}]}}\n",
+         \"retained_known\": {}, \"reload_error\": {}, \"after_restart\": [{}], \"now\": {}, \"counts\": {}, \"neighbours\": [{}]}}\n",
         quoted(&manager.settings.name),
         quoted(manager.settings.algorithm.name()),
         quoted(&manager.broker.to_string()),
         manager.site.node.retained.is_known,
+        quoted(error),
+        later.join(", "),
         numbers(gauges(manager)),
         numbers(counts(manager)),
         neighbours.join(", ")
@@ -203,7 +220,8 @@ pub fn drawing(manager: &Manager) -> String {
     for (one, other) in unused.collect::<BTreeSet<_>>() {
         let _ = writeln!(text, "not used: {one} - {other}");
     }
-    for (name, until_s) in node.away() {
+    let is_waited_for = |(name, _): &(&str, u64)| !manager.removed.contains(*name);
+    for (name, until_s) in node.away().filter(is_waited_for) {
         let left_s = until_s.saturating_sub(manager.site.now_s);
         let _ = writeln!(text, "away: {name}, waited for {left_s} s more");
     }

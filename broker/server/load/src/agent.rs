@@ -119,7 +119,10 @@ macro_rules! counts {
     };
 }
 
-counts! { offered ingress owed egress sent copies delivered duplicates disorder belated refused }
+counts! {
+    offered ingress owed egress sent copies delivered duplicates disorder belated refused
+    unanswered together together_ns
+}
 
 /// What happened on one machine; times by its own clock, in ns.
 #[derive(Debug, Serialize, Deserialize)]
@@ -128,7 +131,7 @@ pub struct Part {
     pub counts: Counts,
     /// When its first message was due.
     pub begin: u64,
-    /// When its last copy came.
+    /// When its last copy came, or message left.
     pub last_ns: u64,
     /// Whether its publishers have sent all that they may.
     pub is_over: bool,

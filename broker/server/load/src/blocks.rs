@@ -116,10 +116,8 @@ impl Side {
             run.report
                 .note(format!("{text}: the delays around it are wrong."));
         }
-        if tally.belated > 0 {
-            let (who, count) = (self.who, tally.belated);
-            let text = format!("{who}: {count} copies counted as lost came after their block.");
-            run.report.note(text);
+        for text in tally.remarks() {
+            run.report.note(format!("{}: {text}", self.who));
         }
         Ok(tally)
     }

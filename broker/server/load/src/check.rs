@@ -64,6 +64,13 @@ impl Options {
                 "--udp, --sn: a datagram holds --size {LONGEST_OVER_UDP} at most."
             )));
         }
+        if self
+            .prefix
+            .as_ref()
+            .is_some_and(|one| one.contains(['#', '+', '\0']))
+        {
+            return Err(Failure::Use("--prefix: without # and +.".to_owned()));
+        }
         if self.password_file.is_some() && self.username.is_none() {
             return Err(Failure::Use("--password-file needs --username.".to_owned()));
         }

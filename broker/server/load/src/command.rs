@@ -74,6 +74,21 @@ impl Command {
             || (matches!(self, Self::Pairs | Self::Fanout) && BOTH.contains(&option))
     }
 
+    /// Returns the one of a name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [
+            Self::Limit,
+            Self::Run,
+            Self::Pairs,
+            Self::Fanout,
+            Self::Idle,
+            Self::Floor,
+            Self::Agent,
+        ];
+        all.into_iter().find(|one| one.name() == name)
+    }
+
     /// Returns its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {

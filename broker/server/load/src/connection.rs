@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use mqtick_packet::{
 };
 
 use crate::dial::dial;
-use crate::tls::{Pem, Security, Tls};
-use crate::values::{address, broker_of, tls_host};
+use crate::target::Target;
+use crate::tls::{Security, Tls};
 use crate::{Failure, Outcome, sensor, wire};
 
 /// Seconds after which a broker may drop us: longer than a run, as we send no PINGREQ.
@@ -22,55 +22,6 @@ const KEEP_ALIVE_S: u16 = 3600;
 
 /// Seconds for which a broker keeps a session that we could not end (MQTT 5).
 const KEPT_S: u32 = 3600;
-
-/// A broker, and how to talk to it.
-#[derive(Debug, Clone)]
-pub struct Target {
-    /// What a report calls it: `broker` or `floor`.
-    pub who: &'static str,
-    /// Where it listens.
-    pub address: SocketAddr,
-    /// Which MQTT to speak.
-    pub version: Version,
-    /// Whom to believe and what to show where TLS is spoken.
-    pub pem: Pem,
-    /// How TLS is spoken here, where it is.
-    pub security: Option<Security>,
-    /// The user's name and password, where the broker asks for them.
-    pub login: Option<(String, Vec<u8>)>,
-    /// How long an answer may take.
-    pub patience: Duration,
-    /// What client identifiers and topics begin with; differs from run to run.
-    pub prefix: String,
-    /// Whether the broker is to keep the sessions of subscribers when their connections break.
-    pub persistent: bool,
-    /// Whether it speaks MQTT over UDP rather than TCP.
-    pub udp: bool,
-    /// Whether it speaks MQTT-SN.
-    pub sn: bool,
-}
-
-impl Target {
-    /// Returns the same at another broker.
-    ///
-    /// # Errors
-    /// Where its name has no address, or TLS cannot be spoken with it.
-    pub fn at(&self, broker: &str) -> Outcome<Self> {
-        let broker = broker_of(broker)?;
-        let security = tls_host(&broker).map(|host| Security::new(&self.pem, host));
-        Ok(Self {
-            address: address(&broker)?,
-            security: security.transpose()?,
-            ..self.clone()
-        })
-    }
-
-    /// Whether each packet is a datagram of its own.
-    #[must_use]
-    pub fn is_datagrams(&self) -> bool {
-        self.udp || self.sn
-    }
-}
 
 /// An accepted connection.
 #[derive(Debug)]

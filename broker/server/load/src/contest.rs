@@ -2,13 +2,13 @@
 
 use std::io::{IsTerminal, Write};
 
-use crate::connection::Target;
 use crate::floor::FloorProcess;
 use crate::options::Options;
 use crate::process::{Process, Used, own_ns};
 use crate::report::{Report, names};
 use crate::scenario::{Kind, Scenario};
 use crate::stop::Stop;
+use crate::target::Target;
 use crate::{Outcome, limits};
 
 /// What a run goes on with.

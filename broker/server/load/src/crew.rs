@@ -1,13 +1,13 @@
 //! Who carries out a scenario: this process, or one on each of several machines.
 
 use crate::agent::{How, Part};
-use crate::connection::Target;
 use crate::contest::{Contestant, Run};
 use crate::engine::Engine;
 use crate::fleet::Fleet;
 use crate::scenario::Scenario;
 use crate::scenario_run::{percentiles_of, tell_stamps};
 use crate::tally::Tally;
+use crate::target::Target;
 use crate::{Failure, Outcome, machines};
 
 /// All clients of a scenario, connected.

@@ -8,7 +8,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 
-use crate::connection::Target;
+use crate::target::Target;
 use crate::{Failure, Outcome, system};
 
 /// Connections that come from one loopback address, below the kernel's range of ports for it.

@@ -4,7 +4,8 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::prctl::set_timerslack;
 use nix::sys::socket::{getsockopt, sockopt};
 
-use crate::connection::{Connection, Target};
+use crate::command::Command;
+use crate::connection::Connection;
 use crate::contest::{Contestant, Run};
 use crate::places::Places;
 use crate::process::Process;
@@ -13,6 +14,7 @@ use crate::scenario::{Group, Kind, Scenario};
 use crate::sender::{Sender, Sent};
 use crate::sequence::Sequence;
 use crate::stamps::{Reader, enable};
+use crate::target::Target;
 use crate::wire::Template;
 use crate::{Outcome, system};
 
@@ -31,6 +33,8 @@ pub struct Engine {
     pub(crate) reader: Reader,
     pub(crate) piece: Vec<u8>,
     pub(crate) events: Vec<EpollEvent>,
+    /// When it was last found out which sockets had something, in ns.
+    pub(crate) looked: u64,
     pub(crate) process: Option<Process>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) stamped: bool,
@@ -81,6 +85,7 @@ impl Engine {
             reader: Reader::default(),
             piece: vec![0; READ],
             events: vec![EpollEvent::empty(); EVENTS],
+            looked: 0,
             process: who.process,
             streams: Vec::new(),
             stamped: run.options.kernel_stamps,
@@ -100,8 +105,11 @@ impl Engine {
                     given => given.to_owned(),
                 })
                 .collect();
+            let brokers = [&group.publisher_brokers, &group.subscriber_brokers];
+            let [to, from] = brokers.map(|brokers| targets(target, brokers));
+            let (to, from) = (to?, from?);
             for topic in &names {
-                made.open_topic(run, target, group, topic, scenario)?;
+                made.open_topic(run, &to, &from, group, topic, scenario)?;
             }
             made.groups.push((group.clone(), names));
         }
@@ -111,7 +119,8 @@ impl Engine {
     fn open_topic(
         &mut self,
         run: &Run<'_>,
-        target: &Target,
+        to: &[Target],
+        from: &[Target],
         group: &Group,
         topic: &str,
         scenario: &Scenario,
@@ -126,10 +135,6 @@ impl Engine {
             true => format!("$share/mqtick-load/{topic}"),
             false => topic.to_owned(),
         };
-        let (to, from) = (
-            targets(target, &group.publisher_brokers)?,
-            targets(target, &group.subscriber_brokers)?,
-        );
         for (number, target) in from.iter().cycle().take(group.subscribers).enumerate() {
             if !scenario.is_own(&group.subscriber_machines, number) {
                 continue;
@@ -163,6 +168,9 @@ impl Engine {
                 connection,
                 template,
                 latency,
+                stamp: 0,
+                since: 0,
+                has_more: false,
                 // A burst of one is on its way alone: no second read has to find out.
                 turn: if group.window == 1 { 1 } else { TURN },
                 first,
@@ -199,7 +207,8 @@ impl Engine {
                 )?,
             };
             self.watch(&connection, 2 * number + 1)?;
-            let stamps = latency && group.window == 0;
+            // The closed loop of `fanout` counts from the write.
+            let stamps = latency && (group.window == 0 || run.options.command == Command::Run);
             let sender = Sender::new(connection, template, qos, group.copies(), latency, stamps);
             self.stamped =
                 self.stamped && (!stamps || sender.is_stamped() || target.is_datagrams());
@@ -222,6 +231,12 @@ impl Engine {
         self.epoll
             .add(&connection.stream, event)
             .map_err(system("epoll"))
+    }
+
+    /// Whether the latency of anything is measured.
+    #[must_use]
+    pub fn has_latency(&self) -> bool {
+        self.listeners.iter().any(|one| one.latency)
     }
 
     /// Whether both ends of what is measured have the kernel's stamps.

@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::agent::{Clock, How, LEAD_NS, Part, SILENCE, Said, Task, VERSION, last_line};
-use crate::connection::Target;
 use crate::contest::Run;
 use crate::scenario::{Machine, Scenario};
 use crate::stamps::now_ns;
 use crate::stop::Stop;
+use crate::target::Target;
 use crate::{Failure, Outcome};
 
 /// Octets of what a machine says at most.

@@ -44,6 +44,7 @@ pub mod sequence;
 pub mod stamps;
 pub mod stop;
 pub mod tally;
+pub mod target;
 pub mod tls;
 mod trial;
 pub mod unsent;

@@ -6,7 +6,7 @@ use crate::crew::Crew;
 use crate::options::Search;
 use crate::page::{self, Level, Page, Point};
 use crate::report::names;
-use crate::scenario::{Kind, PUBLISHED, Scenario};
+use crate::scenario::{Group, Kind, PUBLISHED, Scenario};
 use crate::search::{self, Limit};
 use crate::stamps::now_ns;
 use crate::tally::Tally;
@@ -83,6 +83,11 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         let mut tally = Tally::new()?;
         crew.trial(run, &scenario, how(scale, false), &mut tally)?;
         run.stop.check()?;
+        if points.is_empty() && tally.owed == 0 {
+            let text = "no message is due in a trial: give a longer one (--trial), or a shorter \
+                        interval_us.";
+            return Err(Failure::Use(text.to_owned()));
+        }
         let holds = tally.is_under_limit();
         points.push(Point {
             ingress,
@@ -133,6 +138,9 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         run.stop.check()?;
         crew.tell_times(run, name, &scenario, &tally, &parts)?;
         run.report.add(LOST, name, tally.lost() as f64);
+        for text in tally.remarks() {
+            run.report.note(format!("{name}: {text}"));
+        }
         if let Some(used) = tally.cost {
             let each = used.total_ns as f64 / tally.delivered.max(1) as f64;
             run.report.add(COST, name, each);
@@ -152,6 +160,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
                 at_ns: now_ns(),
                 limit: scenario.ingress(limit.scale),
                 uncertainty: limit.uncertainty,
+                below: limit.below,
                 egress: egress(&scenario, limit.scale),
                 points: &points,
                 levels: &levels,
@@ -170,13 +179,26 @@ fn plan(run: &Run<'_>) -> Outcome<Scenario> {
         None => Scenario::parse(PUBLISHED)?,
     };
     let is_load = |kind| kind == Kind::Load;
-    if !scenario
+    let varied = |one: &&Group| is_load(one.kind) && one.ingress(1.0) > 0.0;
+    let wrong = |text: &str| Err(Failure::Use(text.to_owned()));
+    if scenario
         .group
         .iter()
-        .any(|one| is_load(one.kind) && one.interval_us > 0.0)
+        .filter(varied)
+        .all(|one| one.copies() == 0)
     {
-        let text = "limit varies the interval of groups of kind load, and the scenario has none.";
-        return Err(Failure::Use(text.to_owned()));
+        return wrong(
+            "limit varies the interval of groups of kind load that have subscribers and no window, \
+             and the scenario has none.",
+        );
+    }
+    if scenario
+        .group
+        .iter()
+        .filter(varied)
+        .any(|one| one.messages.is_some())
+    {
+        return wrong("limit: leave `messages` out, so that a trial has a rate until its end.");
     }
     if options.search == Search::Fast {
         scenario.seconds = options.trial;

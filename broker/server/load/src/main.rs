@@ -39,7 +39,7 @@ fn run(options: &Options) -> Outcome<()> {
 
 fn measure(options: &Options) -> Outcome<()> {
     let stop = Stop::new()?;
-    let mut report = Report::new(options.command.name(), parameters(options));
+    let mut report = Report::new(options.command.name(), options.parameters());
     let mut run = Run {
         options,
         stop: &stop,
@@ -93,18 +93,4 @@ fn print(text: &str) -> Outcome<()> {
         )),
         _ => Ok(()),
     }
-}
-
-/// What a result was measured with; what is not said there, is as this version has it.
-fn parameters(options: &Options) -> Vec<(&'static str, String)> {
-    let mqtt = match options.version {
-        mqtick_packet::Version::V3 => "3.1.1",
-        mqtick_packet::Version::V5 => "5",
-    };
-    let words: Vec<String> = std::env::args().skip(2).collect();
-    vec![
-        ("broker", options.broker.clone()),
-        ("mqtt", mqtt.to_owned()),
-        ("arguments", words.join(" ")),
-    ]
 }

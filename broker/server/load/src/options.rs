@@ -6,10 +6,9 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::command::Command;
-use crate::connection::Target;
 use crate::scenario::read;
 use crate::tls::Pem;
-use crate::values::{broker_of, number, one_of, seconds, tls_host};
+use crate::values::{broker_of, number, one_of, seconds};
 use crate::{Failure, Outcome};
 
 /// How the limit is searched.
@@ -29,6 +28,8 @@ pub enum Search {
 )]
 pub struct Options {
     pub command: Command,
+    /// The names of those that were given.
+    pub given: Vec<String>,
     pub broker: String,
     pub broker_pid: Option<i32>,
     pub version: Version,
@@ -72,6 +73,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             command: Command::Help,
+            given: Vec::new(),
             broker: "127.0.0.1:1883".to_owned(),
             broker_pid: None,
             version: Version::V3,
@@ -129,22 +131,13 @@ impl Options {
                 Short('V') => "version".to_owned(),
                 Long(name) => name.to_owned(),
                 Value(word) if options.command == Command::Help => {
-                    options.command = match word.to_str() {
-                        Some("limit") => Command::Limit,
-                        Some("run") => Command::Run,
-                        Some("pairs") => Command::Pairs,
-                        Some("fanout") => Command::Fanout,
-                        Some("idle") => Command::Idle,
-                        Some("floor") => Command::Floor,
-                        Some("agent") => Command::Agent,
-                        _ => {
-                            let text = format!(
-                                "{word:?} is neither limit, run, pairs, fanout, idle nor floor; see \
-                                 --help."
-                            );
-                            return Err(Failure::Use(text));
-                        }
-                    };
+                    let found = word.to_str().and_then(Command::named);
+                    options.command = found.ok_or_else(|| {
+                        Failure::Use(format!(
+                            "{word:?} is neither limit, run, pairs, fanout, idle nor floor; see \
+                             --help."
+                        ))
+                    })?;
                     match options.command {
                         Command::Fanout => options.burst = 1,
                         Command::Run => options.repeats = 1,
@@ -160,17 +153,14 @@ impl Options {
                 other => return Err(wrong(other.unexpected())),
             };
             match name.as_str() {
-                "help" => {
-                    return Ok(Self {
-                        command: Command::Help,
-                        ..options
-                    });
-                }
-                "version" => {
-                    return Ok(Self {
-                        command: Command::Version,
-                        ..options
-                    });
+                "help" | "version" => {
+                    let is_help = name == "help";
+                    options.command = if is_help {
+                        Command::Help
+                    } else {
+                        Command::Version
+                    };
+                    return Ok(options);
                 }
                 name if !options.command.takes(name) => {
                     let command = options.command;
@@ -195,7 +185,10 @@ impl Options {
     /// Takes the word after `limit` or `run`.
     fn operand(&mut self, word: String) -> Outcome<()> {
         match self.command {
-            Command::Limit => self.broker = broker_of(&word)?,
+            Command::Limit if !self.is_given("broker") => {
+                self.broker = broker_of(&word)?;
+                self.given.push("broker".to_owned());
+            }
             Command::Run if self.file.is_none() => self.file = Some(word),
             command => {
                 let text = format!("{} takes no {word:?}; see --help.", command.name());
@@ -205,7 +198,29 @@ impl Options {
         Ok(())
     }
 
+    /// Whether an option was given.
+    #[must_use]
+    pub fn is_given(&self, name: &str) -> bool {
+        self.given.iter().any(|one| one == name)
+    }
+
+    /// What a result was measured with; what is not said there, is as this version has it.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        let mqtt = match self.version {
+            Version::V3 => "3.1.1",
+            Version::V5 => "5",
+        };
+        let words: Vec<String> = std::env::args().skip(2).collect();
+        vec![
+            ("broker", self.broker.clone()),
+            ("mqtt", mqtt.to_owned()),
+            ("arguments", words.join(" ")),
+        ]
+    }
+
     fn take(&mut self, name: &str, parser: &mut lexopt::Parser) -> Outcome<()> {
+        self.given.push(name.to_owned());
         match name {
             "json" => self.json = true,
             "floor" => self.floor = true,
@@ -280,49 +295,6 @@ impl Options {
         }
         Ok(())
     }
-
-    /// Finds the broker.
-    ///
-    /// # Errors
-    /// Where its name has no address, or the password cannot be read.
-    pub fn target(&self) -> Outcome<Target> {
-        let login = match (&self.username, &self.password_file) {
-            (Some(name), Some(file)) => {
-                let password = std::fs::read_to_string(file)
-                    .map_err(|error| Failure::Use(format!("--password-file {file}: {error}.")))?;
-                Some((
-                    name.clone(),
-                    password.trim_end_matches(['\r', '\n']).as_bytes().to_vec(),
-                ))
-            }
-            (Some(name), None) => Some((name.clone(), Vec::new())),
-            _ => None,
-        };
-        if !self.pem.is_empty() && tls_host(&self.broker).is_none() {
-            return Err(Failure::Use(format!(
-                "--broker {} is reached without TLS, so --ca-file and --certificate-file protect \
-                 nothing: write mqtts://, or leave them out.",
-                self.broker
-            )));
-        }
-        let target = Target {
-            who: "broker",
-            address: (Ipv4Addr::LOCALHOST, 0).into(),
-            pem: self.pem.clone(),
-            security: None,
-            version: self.version,
-            login,
-            patience: self.patience,
-            persistent: self.persistent,
-            udp: self.udp,
-            prefix: self
-                .prefix
-                .clone()
-                .unwrap_or_else(|| format!("mqtick-load-{:x}", crate::stamps::now_ns() / 1000)),
-            sn: self.sn,
-        };
-        target.at(&self.broker)
-    }
 }
 
 #[cfg(test)]
@@ -386,6 +358,8 @@ mod tests {
             ("limit --trial 0", "--trial 0: give a number from 0.1"),
             ("limit --search x", "give fast or published"),
             ("limit --qos 1", "limit takes no --qos"),
+            ("limit a b", "limit takes no \"b\""),
+            ("limit h --prefix a/#", "--prefix: without # and +"),
             ("pairs --json=yes", "unexpected argument"),
         ] {
             let error = parse(line).unwrap_err();

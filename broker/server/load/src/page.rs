@@ -40,8 +40,10 @@ pub struct Page<'a> {
     pub at_ns: u64,
     /// The limit: messages a second.
     pub limit: f64,
-    /// Its uncertainty, as a share.
+    /// By which share it may be higher.
     pub uncertainty: f64,
+    /// By which share it may be lower.
+    pub below: f64,
     /// The same for the copies.
     pub egress: f64,
     /// The search.
@@ -181,7 +183,7 @@ fn search(page: &Page<'_>) -> String {
     let y = |ratio: f64| bottom - (ratio - floor) / (1.05 - floor) * (bottom - 10.0);
     let mut svg = open("ratio of copies that came, by messages a second");
     let (low, high) = (
-        page.limit * (1.0 - page.uncertainty),
+        page.limit * (1.0 - page.below),
         page.limit * (1.0 + page.uncertainty),
     );
     let (from, to, middle) = (x.at(low), x.at(high), x.at(page.limit));
@@ -316,6 +318,7 @@ mod tests {
             at_ns: 0,
             limit: 12_345.0,
             uncertainty: 0.02,
+            below: 0.01,
             egress: 123_450.0,
             points: &[
                 Point {

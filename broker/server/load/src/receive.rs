@@ -21,6 +21,10 @@ pub(crate) struct Listener {
     pub(crate) connection: Connection,
     pub(crate) template: Template,
     pub(crate) latency: bool,
+    /// Stamp of its last copy; since when its socket may have had that, in ns; whether it has more.
+    pub(crate) stamp: u64,
+    pub(crate) since: u64,
+    pub(crate) has_more: bool,
     /// Copies that are read of it at a time, where it has stamps.
     pub(crate) turn: usize,
     /// Streams of its topic: the first, and how many.
@@ -43,6 +47,7 @@ impl Engine {
             Err(error) => return Err(system("epoll")(error)),
         };
         let now = now_ns();
+        let before = std::mem::replace(&mut self.looked, now);
         let mut piece = std::mem::take(&mut self.piece);
         let events = std::mem::take(&mut self.events);
         let mut result = Ok(());
@@ -54,7 +59,7 @@ impl Engine {
                     one.read_answers(&mut piece)
                 })
             } else if self.listeners.get(place).is_some_and(|one| one.latency) {
-                self.read_stamped(place, &mut piece, tally)
+                self.read_stamped(place, before, &mut piece, tally)
             } else {
                 self.read_many(place, now, &mut piece, tally)
             };
@@ -109,9 +114,21 @@ impl Engine {
     }
 
     /// Reads the copies of a subscriber one by one, so that each stamp is that of its last octet; of
-    /// TLS, that of the last octet of its record.
-    fn read_stamped(&mut self, place: usize, piece: &mut [u8], tally: &mut Tally) -> Outcome<()> {
-        let turn = self.listeners.get(place).map_or(0, |one| one.turn);
+    /// TLS, that of the last octet of its record. What came since `before` and was not read has one
+    /// stamp, the last one, as the kernel puts it together.
+    fn read_stamped(
+        &mut self,
+        place: usize,
+        before: u64,
+        piece: &mut [u8],
+        tally: &mut Tally,
+    ) -> Outcome<()> {
+        let turn = self.listeners.get_mut(place).map_or(0, |one| {
+            if !std::mem::replace(&mut one.has_more, true) {
+                one.since = before;
+            }
+            one.turn
+        });
         for _ in 0..turn {
             let Some(one) = self.listeners.get_mut(place) else {
                 return Ok(());
@@ -122,11 +139,17 @@ impl Engine {
                 Some(tls) => tls.missing(),
                 None => wire::missing(&connection.rest, one.template.length()),
             };
-            let into = piece.get_mut(..wanted.min(READ)).unwrap_or_default();
+            // A whole packet may be held since the subscription: what follows comes to it.
+            let wanted = wanted.clamp(1, READ);
+            let into = piece.get_mut(..wanted).unwrap_or_default();
             let (count, stamp) = match self.reader.read(&connection.stream, into) {
                 Ok((0, _)) => return Err(connection.lost(None)),
                 Ok(read) => read,
-                Err(Errno::EAGAIN | Errno::EINTR) => break,
+                Err(Errno::EAGAIN) => {
+                    one.has_more = false;
+                    break;
+                }
+                Err(Errno::EINTR) => break,
                 Err(errno) => return Err(connection.lost(Some(errno))),
             };
             connection.came(into.get(..count).unwrap_or_default())?;
@@ -230,9 +253,13 @@ impl Engine {
         tally: &mut Tally,
     ) -> Outcome<u64> {
         let (stream, number) = (stream as usize, numbers.start);
-        let Some(one) = self.listeners.get(place) else {
+        let Some(one) = self.listeners.get_mut(place) else {
             return Ok(1);
         };
+        if one.latency && std::mem::replace(&mut one.stamp, stamp) == stamp {
+            tally.together += 1;
+            tally.together_ns = tally.together_ns.max(stamp.saturating_sub(one.since));
+        }
         let own = stream
             .checked_sub(one.first)
             .filter(|own| *own < one.publishers);
@@ -345,6 +372,8 @@ impl Listener {
 
     /// Notes how full the receive queue was.
     fn look_at_queue(&mut self, count: usize, tally: &mut Tally) {
+        // One message is no queue, however long it is.
+        let count = count.saturating_sub(self.template.length());
         if 2 * count > self.room {
             // The kernel gives a socket more room as it needs it.
             self.room = getsockopt(&self.connection.stream, sockopt::RcvBuf).unwrap_or(self.room);

@@ -100,6 +100,11 @@ impl Report {
         }
     }
 
+    /// Says what it is measured with after all.
+    pub fn with(&mut self, parameters: Vec<(&'static str, String)>) {
+        self.parameters = parameters;
+    }
+
     /// Adds the value of one repeat.
     pub fn add(&mut self, name: Name, who: impl Into<Cow<'static, str>>, value: f64) {
         let who = who.into();

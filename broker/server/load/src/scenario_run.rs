@@ -6,7 +6,6 @@ use crate::crew::Crew;
 use crate::engine::Engine;
 use crate::machines;
 use crate::mqttloader::{self, Csv};
-use crate::options::Options;
 use crate::report::{Name, names};
 use crate::scenario::{self, Scenario};
 use crate::stamps::now_ns;
@@ -68,16 +67,22 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
             other => other,
         })?;
         let mut asked = options.clone();
-        if asked.broker == Options::default().broker {
+        // What the command line says goes before the file.
+        if !options.is_given("broker") {
             asked.broker.clone_from(&found.broker);
+        }
+        if !options.is_given("mqtt") {
+            asked.version = found.version;
+        }
+        if !options.is_given("patience") {
+            patience_s = found.patience_s;
         }
         if asked.pem.is_empty() {
             asked.pem = found.pem()?;
         }
-        asked.version = found.version;
         let mut target = asked.target()?;
-        target.login = found.login.or(target.login);
-        patience_s = found.patience_s;
+        target.login = target.login.or(found.login);
+        run.report.with(asked.parameters());
         if let (None, Some(folder)) = (&csv, &found.output) {
             std::fs::create_dir_all(folder)
                 .map_err(|error| Failure::Use(format!("{path}: output {folder}: {error}.")))?;
@@ -105,10 +110,9 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         let mut tally = Tally::new()?;
         tally.csv = csv.take();
         let ended = crew.trial(run, &scenario, how, &mut tally);
-        if let Some(csv) = tally.csv.as_mut() {
-            csv.finish()?;
-        }
-        let parts = match ended {
+        // Where the disk is full, the figures are there all the same.
+        let written = tally.csv.as_mut().map_or(Ok(()), Csv::finish);
+        let parts = match ended.and_then(|parts| written.map(|()| parts)) {
             Ok(parts) => parts,
             Err(failure) => {
                 result = Err(failure);
@@ -137,19 +141,25 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
 
 /// Adds a trial's counts.
 pub(crate) fn tell_counts(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally) {
-    let seconds = tally.seconds().max(1e-9);
+    // Where the window has not begun, nothing is in it.
+    let rate = |count: u64| match tally.seconds() {
+        0.0 => 0.0,
+        seconds => count as f64 / seconds,
+    };
     for (name, value) in [
-        (OFFERED, tally.offered as f64 / seconds),
-        (INGRESS, tally.ingress as f64 / seconds),
-        (EGRESS, tally.egress as f64 / seconds),
+        (OFFERED, rate(tally.offered)),
+        (INGRESS, rate(tally.ingress)),
+        (EGRESS, rate(tally.egress)),
         (SP, scenario.sp()),
-        (RATIO, tally.ratio()),
         (LOST, tally.lost() as f64),
         (DUPLICATES, tally.duplicates as f64),
         (DISORDER, tally.disorder as f64),
         (REFUSED, tally.refused as f64),
     ] {
         run.report.add(name, WHO, value);
+    }
+    if tally.owed > 0 {
+        run.report.add(RATIO, WHO, tally.ratio());
     }
     if let Some(used) = tally.cost {
         let each = used.total_ns as f64 / tally.delivered.max(1) as f64;
@@ -186,11 +196,8 @@ fn tell(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally, parts: &[Part]) {
         tell_own(run, "mqtick-load", tally.unstamped, tally.resent, shares);
     }
     machines::tell(run, scenario, parts);
-    if tally.belated > 0 {
-        let count = tally.belated;
-        run.report.note(format!(
-            "{count} copies counted as lost came after their trial."
-        ));
+    for text in tally.remarks() {
+        run.report.note(text);
     }
     for text in tally.bottlenecks() {
         run.report.note(format!("not the broker alone: {text}."));
@@ -225,11 +232,13 @@ pub(crate) fn tell_percentiles(
 
 /// Says whose stamps were used, and what came that was retained before.
 pub fn tell_stamps(run: &mut Run<'_>, engine: &Engine) {
-    let text = match engine.is_stamped() {
-        true => "stamps: the kernel's, at both ends (SO_TIMESTAMPING, SO_TIMESTAMPNS).",
-        false => "stamps: the clock beside the system calls, as the kernel gives none here.",
-    };
-    run.report.note(text.to_owned());
+    if engine.has_latency() {
+        let text = match engine.is_stamped() {
+            true => "stamps: the kernel's, at both ends (SO_TIMESTAMPING, SO_TIMESTAMPNS).",
+            false => "stamps: the clock beside the system calls, as the kernel gives none here.",
+        };
+        run.report.note(text.to_owned());
+    }
     if engine.retained() > 0 {
         let count = engine.retained();
         run.report.note(format!(

@@ -22,7 +22,9 @@ impl Schedule {
     /// Returns when a message is due; None where there is no such message.
     #[must_use]
     pub fn due(&self, number: u64) -> Option<u64> {
-        let due = self.begin + (number as f64 * self.interval) as u64;
+        let due = self
+            .begin
+            .saturating_add((number as f64 * self.interval) as u64);
         (number < self.most && due < self.end).then_some(due)
     }
 
@@ -65,5 +67,6 @@ mod tests {
         assert_eq!(one.count(1000, 1005), 2);
         assert_eq!(Schedule { most: 7, ..one }.count(0, 5000), 7);
         assert_eq!(Schedule { most: 7, ..one }.due(7), None);
+        assert_eq!(one.due(u64::MAX - 1), None);
     }
 }

@@ -98,17 +98,19 @@ pub fn fast(
     let again = || bisect(first / 1.25, first * 1.25, false, resolution, &mut trial);
     let scales = std::iter::repeat_with(again).take(repeats.max(2));
     let scales: Vec<f64> = scales.collect::<Outcome<_>>()?;
+    // In ratios, as it is searched: however much they differ, no rate is below 0.
     let count = scales.len() as f64;
-    let scale = scales.iter().sum::<f64>() / count;
-    let squares: f64 = scales.iter().map(|one| (one - scale).powi(2)).sum();
+    let mean = scales.iter().map(|one| one.ln()).sum::<f64>() / count;
+    let squares: f64 = scales.iter().map(|one| (one.ln() - mean).powi(2)).sum();
     let deviation = (squares / (count - 1.0)).sqrt();
     let student = STUDENT.get(scales.len() - 2).copied().unwrap_or(2.228);
-    let spread = student * deviation / count.sqrt() / scale;
-    let uncertainty = spread.hypot(resolution / 2.0);
+    let factor = (student * deviation / count.sqrt())
+        .hypot(resolution / 2.0)
+        .exp();
     Ok(Limit {
-        scale,
-        uncertainty,
-        below: uncertainty,
+        scale: mean.exp(),
+        uncertainty: factor - 1.0,
+        below: 1.0 - 1.0 / factor,
         scales,
     })
 }
@@ -208,6 +210,14 @@ mod tests {
             (found.scale - 1.0).abs() < found.uncertainty + 0.1,
             "{found:?}"
         );
+        // Where the repeats have nothing in common, the rate is above 0 all the same.
+        let mut number = 0;
+        let found = fast(0.02, 2, |scale| {
+            number += 1;
+            Ok(scale >= if number < 16 { 1.0 } else { 8.0 })
+        });
+        let found = found.unwrap();
+        assert!(found.below < 1.0 && found.uncertainty > 1.0, "{found:?}");
     }
 
     #[test]
@@ -230,7 +240,9 @@ mod tests {
                     Ok(scale >= limit * (1.0 + width * (random() - 0.5)))
                 });
                 let found = found.unwrap();
-                held += usize::from((found.scale / limit - 1.0).abs() <= found.uncertainty);
+                let rate = found.scale / limit; // the true one over that which was found
+                let likely = 1.0 - found.below..=1.0 + found.uncertainty;
+                held += usize::from(likely.contains(&rate));
             }
             let share = held as f64 / brokers as f64;
             assert!(share >= 0.94, "wavering by {width}: {share}");

@@ -58,6 +58,8 @@ pub struct Sender {
     inflight: u64,
     /// Copies of all messages so far that have come, or were passed by later ones.
     pub passed: u64,
+    /// When the broker last did not let it send, in ns.
+    pub held_up: u64,
     /// When the next burst may leave, in ns, and whether that is to be found out.
     ready: u64,
     rests: bool,
@@ -99,6 +101,7 @@ impl Sender {
             // Packet identifiers are 16 bits; MQTT 5 lets the broker take fewer at once.
             inflight: u64::from(connection.receive_maximum).min(60_000),
             passed: 0,
+            held_up: 0,
             ready: 0,
             rests: false,
             is_datagrams,
@@ -119,6 +122,7 @@ impl Sender {
         self.schedule = schedule;
         self.first = self.next;
         self.sent.clear();
+        self.marks.clear();
     }
 
     /// How many messages of this trial were sent.
@@ -164,7 +168,8 @@ impl Sender {
     }
 
     /// Messages of which acknowledgements have not come.
-    fn unanswered(&self) -> u64 {
+    #[must_use]
+    pub fn unanswered(&self) -> u64 {
         match self.qos {
             Qos::AtMostOnce => 0,
             // Those of what was given up may come after it.
@@ -296,11 +301,6 @@ impl Sender {
                 }
             }
         }
-    }
-
-    /// Forgets stamps that have not come: a trial is over.
-    pub fn forget_marks(&mut self) {
-        self.marks.clear();
     }
 
     /// Reads what the broker answers.

@@ -60,6 +60,13 @@ pub struct Tally {
     pub belated: u64,
     /// Messages that were due and not sent before the trial's end.
     pub refused: u64,
+    /// Messages above QoS 0 that were not acknowledged.
+    pub unanswered: u64,
+    /// Copies that have the stamp of a later one, as that came before they were read; and by how
+    /// much such a stamp may be too late, in ns.
+    pub together: u64,
+    /// See there.
+    pub together_ns: u64,
     /// From when a message was due until it was written, where the socket took it; ns.
     pub late: Histogram<u64>,
     /// From when a message was due to each copy, ns.
@@ -84,7 +91,7 @@ pub struct Tally {
     pub fullest: f64,
     /// Copies or messages without a stamp of the kernel.
     pub unstamped: u64,
-    /// When the last copy came, in ns.
+    /// When the last copy came, or message left, in ns.
     pub last_ns: u64,
     /// By how much the clock was stepped meanwhile, in ns.
     pub step_ns: i64,
@@ -119,6 +126,9 @@ impl Tally {
             disorder: 0,
             belated: 0,
             refused: 0,
+            unanswered: 0,
+            together: 0,
+            together_ns: 0,
             late: empty.clone(),
             delay: empty.clone(),
             wire: empty.clone(),
@@ -177,6 +187,33 @@ impl Tally {
         let ms = self.step_ns / 1_000_000;
         let is_stepped = self.step_ns.unsigned_abs() > STEP_NS;
         is_stepped.then(|| format!("the clock was stepped by {ms} ms"))
+    }
+
+    /// Says what else is to be known of the counts and stamps; sentences.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let (belated, unanswered, together) = (self.belated, self.unanswered, self.together);
+        let at_most = self.together_ns as f64 / 1e3;
+        [
+            (
+                belated,
+                format!("{belated} copies counted as lost came after their trial."),
+            ),
+            (
+                unanswered,
+                format!("{unanswered} messages above QoS 0 were not acknowledged."),
+            ),
+            (
+                together,
+                format!(
+                    "{together} copies have the stamp of a later one: both had come when \
+                     mqtick-load read them. It is at most {at_most:.0} us too late."
+                ),
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(count, text)| (count > 0).then_some(text))
+        .collect()
     }
 
     /// Says which parts of the way other than the broker were at their end; sentences.

@@ -114,7 +114,9 @@ impl Engine {
         tally.idle_share = Machine::read().idle_since(&machine);
         tally.resent = self.resent().saturating_sub(resent);
         tally.unstamped += self.reader.without - without;
-        self.close(tally);
+        // Where it was stopped, nothing is due any more, and rates are those until then.
+        let is_cut = result.is_err() || tally.stopped;
+        self.close(tally, if is_cut { now_ns() } else { u64::MAX });
         result
     }
 
@@ -177,8 +179,9 @@ impl Engine {
                 last = moment;
             }
             let all_sent = due.is_empty() && waiting.is_empty();
-            // Others still wait for what leaves here, so that each handshake has to end first.
-            let is_settled = || apart.is_none() || self.senders.iter().all(Sender::is_settled);
+            // On other machines they still wait for what leaves here; and what the broker does not
+            // acknowledge is to be told.
+            let is_settled = || self.senders.iter().all(Sender::is_settled);
             let has_all = || tally.delivered >= owed || self.is_closed && self.windows().0 == 0;
             if all_sent && has_all() && is_settled() {
                 return Ok(());
@@ -266,7 +269,7 @@ impl Engine {
         let Some(sender) = self.senders.get_mut(place) else {
             return Ok(None);
         };
-        let had_room = sender.flush()?;
+        sender.flush()?;
         // What the broker has not taken when the trial ends is not sent any more.
         let over = now >= sender.schedule.end;
         let is_burst = sender.latency && sender.schedule.window > 0;
@@ -287,6 +290,9 @@ impl Engine {
             let took = took.flatten().unwrap_or(self.usual_ns);
             self.usual_ns = (self.usual_ns * 7 + took) / 8;
         }
+        if added > 0 {
+            tally.last_ns = tally.last_ns.max(now);
+        }
         tally.sent += added;
         tally.copies += added * sender.copies as u64;
         if tally.holds(now) {
@@ -297,10 +303,12 @@ impl Engine {
                 tally.owed += added * sender.copies as u64;
             }
         }
-        if had_room && sender.schedule.is_open() {
+        if sender.schedule.is_open() {
             let dues =
                 (sender.count() - added..sender.count()).filter_map(|n| sender.schedule.due(n));
-            dues.for_each(|due| record(&mut tally.late, now.saturating_sub(due)));
+            // Where the broker took nothing, it was not we who were late.
+            let own = dues.map(|due| now.saturating_sub(due.max(sender.held_up)));
+            own.for_each(|late| record(&mut tally.late, late));
         }
         if let Some(csv) = tally.csv.as_mut() {
             for _ in 0..added {
@@ -311,30 +319,36 @@ impl Engine {
         Ok(match next {
             Some(due) if sender.has_room() && flushed => Some(due.max(now.saturating_add(1))),
             None if flushed => None,
-            _ => Some(now),
+            _ => {
+                sender.held_up = now;
+                Some(now)
+            }
         })
     }
 
     /// Ends a trial: counts what was due, and gives up what has not come.
-    fn close(&mut self, tally: &mut Tally) {
+    fn close(&mut self, tally: &mut Tally, until: u64) {
         let (from, to) = tally.window;
+        let to = until.clamp(from, to);
+        tally.window.1 = to;
         let mut is_over = true;
         for sender in &mut self.senders {
             if sender.schedule.is_open() {
                 let due = sender.schedule.count(from, to);
                 tally.offered += due;
                 tally.owed += due * sender.copies as u64;
-                let all = sender.schedule.count(0, u64::MAX);
+                let all = sender.schedule.count(0, until);
                 tally.refused += all.saturating_sub(sender.count());
             }
             is_over &= sender.count() == sender.schedule.most;
+            tally.unanswered += sender.unanswered();
         }
         self.give_up();
         if let Some(apart) = &mut tally.apart {
             apart.is_over = is_over;
         } else if is_over {
             // The messages were fewer than the time would have allowed.
-            tally.window.1 = tally.last_ns.clamp(from + 1, to);
+            tally.window.1 = tally.last_ns.clamp(from, to);
         }
     }
 

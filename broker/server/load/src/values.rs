@@ -13,14 +13,19 @@ const TLS: &str = "mqtts://";
 /// # Errors
 /// Where it begins with another scheme, or holds an account.
 pub fn broker_of(address: &str) -> Outcome<String> {
-    let wrong = |text: &str| Err(Failure::Use(format!("{address}: {text}")));
-    match address.split_once("://") {
-        None | Some(("mqtt" | "mqtts", _)) if address.contains('@') => {
+    let wrong = |text: &str| Err(Failure::Use(format!("{address:?}: {text}")));
+    let (scheme, name) = address.split_once("://").unwrap_or(("mqtt", address));
+    let name = name.trim_end_matches('/');
+    match scheme {
+        "mqtt" | "mqtts" if name.contains('@') => {
             wrong("no account in an address: see --username, --password-file.")
         }
-        None | Some(("mqtts", _)) => Ok(address.trim_end_matches('/').to_owned()),
-        Some(("mqtt", name)) => Ok(name.trim_end_matches('/').to_owned()),
-        Some((scheme, _)) => wrong(&format!(
+        "mqtt" | "mqtts" if name.is_empty() || name.starts_with(':') => {
+            wrong("which host? Give mqtt://HOST[:PORT].")
+        }
+        "mqtt" => Ok(name.to_owned()),
+        "mqtts" => Ok(format!("{TLS}{name}")),
+        _ => wrong(&format!(
             "mqtick-load speaks mqtt and mqtts, not {scheme}: give mqtt://HOST[:PORT]."
         )),
     }
@@ -113,12 +118,16 @@ mod tests {
         ] {
             assert_eq!(tls_host(&broker_of(name).unwrap()), host);
         }
-        assert!(
-            broker_of("mqtts://user:word@h")
-                .unwrap_err()
-                .to_string()
-                .contains("no account")
-        );
+        for (name, told) in [
+            ("mqtts://user:word@h", "no account"),
+            ("", "which host?"),
+            ("mqtt://", "which host?"),
+            ("mqtts:///", "which host?"),
+            ("mqtt://:1883", "which host?"),
+        ] {
+            let error = broker_of(name).unwrap_err().to_string();
+            assert!(error.contains(told), "{name}: {error}");
+        }
         assert!(address("127.0.0.1:x").is_err());
     }
 }

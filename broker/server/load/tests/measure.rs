@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod peer;
 
 use peer::sensor::start_sensor_broker;

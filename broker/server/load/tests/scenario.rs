@@ -5,56 +5,11 @@
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod peer;
 
-use peer::{Peer, SOME, Trick, start};
+use peer::file::{File, error, notes, program, run, stopped_meanwhile, value};
+use peer::{SOME, Trick, start};
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-
-/// A file of its own for each test, removed with it.
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str, text: &str) -> Self {
-        let name = format!("mqtick-load-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::write(&path, text).unwrap();
-        Self(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-fn program(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mqtick-load"))
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-fn run(peer: &Peer, file: &File, more: &[&str]) -> Output {
-    let broker = peer.address.to_string();
-    let all = [&["run", file.path(), "--broker", &broker, "--json"], more].concat();
-    program(&all)
-}
-
-fn error(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-/// The only value of a row.
-fn value(output: &Output, key: &str) -> f64 {
-    peer::row(&peer::json(output), key, None)[0]
-}
+use std::process::{Command, Stdio};
 
 /// 20 messages of each of 2 publishers to 3 subscribers.
 fn scenario(kind: &str) -> String {
@@ -276,11 +231,6 @@ fn a_scenario_may_keep_windows_full_instead_of_following_a_schedule() {
     );
 }
 
-/// The notes of a run by its output.
-fn notes(output: &Output) -> String {
-    peer::json(output)["notes"].to_string()
-}
-
 /// Octets in the fullest receive queue of a connection to a port, by the kernel.
 fn fullest_queue(port: u16) -> u64 {
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
@@ -291,34 +241,6 @@ fn fullest_queue(port: u16) -> u64 {
         is_ours.then(|| u64::from_str_radix(queue, 16).unwrap())
     });
     of_port.max().unwrap_or(0)
-}
-
-/// A run that is stopped at message `flow`, until `until` holds; what it then says.
-fn stopped_meanwhile(
-    peer: &Peer,
-    file: &File,
-    flow: u64,
-    mut until: impl FnMut() -> bool,
-) -> Output {
-    let broker = peer.address.to_string();
-    let child = Command::new(env!("CARGO_BIN_EXE_mqtick-load"))
-        .args(["run", file.path(), "--broker", &broker, "--json"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let signal = |which| {
-        let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
-        nix::sys::signal::kill(pid, which).unwrap();
-    };
-    peer.messages.iter().find(|number| *number == flow).unwrap();
-    signal(nix::sys::signal::Signal::SIGSTOP);
-    while !until() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    signal(nix::sys::signal::Signal::SIGCONT);
-    child.wait_with_output().unwrap()
 }
 
 #[test]

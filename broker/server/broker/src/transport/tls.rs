@@ -212,7 +212,8 @@ const IA5: u8 = 0x16;
 const COMMON_NAME: &[u8] = &[0x06, 0x03, 0x55, 0x04, 0x03];
 
 /// Return the first common name of the subject of a certificate in DER.
-fn common_name(certificate: &[u8]) -> Option<String> {
+#[must_use]
+pub fn common_name(certificate: &[u8]) -> Option<String> {
     let mut certificate = element(&mut &*certificate, SEQUENCE)?;
     let mut signed = element(&mut certificate, SEQUENCE)?;
     if signed.first() == Some(&VERSION) {

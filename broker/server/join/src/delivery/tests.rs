@@ -13,7 +13,11 @@ fn key(sequence: u64) -> Key {
 }
 
 fn lane() -> Lane {
-    let mut lane = Lane::new("lane".into());
+    lane_of(&Takes2::default())
+}
+
+fn lane_of(broker: &Takes2) -> Lane {
+    let mut lane = Lane::new("lane".into(), Rc::clone(broker));
     lane.open(None, None);
     lane
 }
@@ -191,9 +195,9 @@ fn a_message_whose_time_is_over_is_not_published_any_more() {
     }
 }
 
-#[test]
-fn a_broker_of_mqtt_3_1_1_that_ends_the_connection_at_qos_2_gets_it_with_qos_1() {
-    let mut lane = lane();
+/// A lane to a broker of MQTT 3.1.1; what is sent when it is connected again.
+fn old_lane(broker: &Takes2) -> (Lane, impl Fn(&mut Lane) -> Vec<(u8, u16)>) {
+    let mut lane = lane_of(broker);
     lane.closed(true); // it does not speak MQTT 5
     let connected = |lane: &mut Lane| {
         lane.open(None, None);
@@ -203,6 +207,13 @@ fn a_broker_of_mqtt_3_1_1_that_ends_the_connection_at_qos_2_gets_it_with_qos_1()
         });
         sent(lane)
     };
+    (lane, connected)
+}
+
+#[test]
+fn a_broker_of_mqtt_3_1_1_that_ends_the_connection_at_qos_2_gets_it_with_qos_1() {
+    let broker = Takes2::default();
+    let ((mut lane, connected), (mut other, _)) = (old_lane(&broker), old_lane(&broker));
     publish(&mut lane, key(1), message(Qos::ExactlyOnce), false);
     publish(&mut lane, key(2), message(Qos::ExactlyOnce), false);
     for dup in [0, 8] {
@@ -219,28 +230,32 @@ fn a_broker_of_mqtt_3_1_1_that_ends_the_connection_at_qos_2_gets_it_with_qos_1()
     assert_eq!((lane.refused, lane.waiting()), (0, 0));
     publish(&mut lane, key(3), message(Qos::ExactlyOnce), false);
     assert_eq!(sent(&mut lane), [(0x32, 3)], "and those behind it");
+    connected(&mut other);
+    publish(&mut other, key(4), message(Qos::ExactlyOnce), false);
+    assert_eq!(
+        sent(&mut other),
+        [(0x32, 1)],
+        "and those on other connections"
+    );
 }
 
 #[test]
-fn a_broker_that_has_taken_qos_2_before_goes_on_to_get_it_however_often_it_breaks_off() {
-    let mut lane = lane();
-    lane.closed(true);
-    lane.open(None, None);
-    hear(&mut lane, |out| {
-        connack(out, Version::V3, false, 0, &ConnackProperties::default());
-    });
+fn a_broker_that_has_taken_qos_2_goes_on_to_get_it_on_all_connections_however_often_it_breaks_off()
+{
+    let broker = Takes2::default();
+    let ((mut lane, connected), (mut other, _)) = (old_lane(&broker), old_lane(&broker));
+    connected(&mut lane);
     publish(&mut lane, key(1), message(Qos::ExactlyOnce), false);
     for kind in [AckKind::Pubrec, AckKind::Pubcomp] {
         hear(&mut lane, |out| ack(out, Version::V3, kind, 1, 0));
     }
-    publish(&mut lane, key(2), message(Qos::ExactlyOnce), false);
-    for _ in 0..MOST_TRIES - 1 {
-        lane.closed(true);
-        lane.open(None, None);
-        hear(&mut lane, |out| {
-            connack(out, Version::V3, true, 0, &ConnackProperties::default());
-        });
-        assert_eq!(sent(&mut lane).last(), Some(&(0x3C, 2)));
+    for (lane, id) in [(&mut lane, 2), (&mut other, 1)] {
+        connected(lane);
+        publish(lane, key(2), message(Qos::ExactlyOnce), false);
+        for _ in 0..MOST_TRIES - 1 {
+            lane.closed(true);
+            assert_eq!(connected(lane), [(0x3C, id)]);
+        }
     }
 }
 

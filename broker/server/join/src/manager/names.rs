@@ -1,10 +1,41 @@
 //! Where the broker and other nodes are.
 
-use super::{Manager, Place};
+use super::Manager;
 use mqtick_broker::log;
 use mqtick_broker::settings::Address;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
+
+/// Where something is: looked up again each time that it is away, and until that is known, where it
+/// was before. Of several addresses the one that answered counts; not every program listens on all
+/// that its host's name stands for.
+#[derive(Default)]
+pub(crate) struct Place {
+    pub found: Vec<SocketAddr>,
+    /// It was looked up, and not away since.
+    pub is_sure: bool,
+    pub is_asking: bool,
+    pub tries: usize,
+    at: usize,
+}
+
+impl Place {
+    /// Where to connect.
+    pub fn next(&mut self) -> Option<SocketAddr> {
+        self.tries += 1;
+        self.found.get(self.at % self.found.len().max(1)).copied()
+    }
+
+    /// It is to be looked up again; `has_met`: somebody was there.
+    pub fn away(&mut self, has_met: bool) {
+        // Not twice, where several connections fail at once.
+        self.at += usize::from(!has_met && self.is_sure);
+        self.is_sure = false;
+    }
+}
+
+/// What was asked of the resolver, and what it found.
+pub(crate) type Found = (String, Result<Vec<SocketAddr>, String>);
 
 impl Manager {
     /// Find out where something is; names are looked up by a thread of its own, as it may last.

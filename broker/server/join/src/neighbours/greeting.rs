@@ -2,9 +2,11 @@
 
 use super::{ITSELF, MOST_REST_S, Wires, random, unix_ms};
 use crate::connection::Connection;
-use crate::manager::{Manager, Role};
+use crate::manager::{Manager, Role, Secrets};
 use crate::node::Link;
+use crate::settings::Settings;
 use crate::words::{self, Hello};
+use mqtick_access::Rules;
 use mqtick_broker::log;
 use mqtick_broker::upstream::wire::Wire;
 use mqtick_packet::Connect;
@@ -38,7 +40,8 @@ impl Manager {
         let count = self.settings.neighbours.connections;
         // Both ends order links by it: the time first, in ms, then chance.
         let key = unix_ms() << 20 | random() >> 44;
-        let wires = Wires::new(key, count, address.to_string(), true, now_s);
+        let mut wires = Wires::new(key, count, address.to_string(), true, now_s);
+        wires.is_tls = address.is_tls;
         self.wires.insert(link, wires);
         for index in 0..count {
             let tls = self
@@ -103,23 +106,8 @@ impl Manager {
         connect: &Connect<'_>,
     ) -> Result<(), (u8, String)> {
         let not_allowed = |why: &str| Err((NOT_ALLOWED, why.to_owned()));
-        let shown = self
-            .slots
-            .get(&token)
-            .and_then(|slot| slot.connection.common_name());
-        let names = &self.settings.neighbours.certificate_names;
-        let by_name = shown.is_some_and(|shown| names.contains(&shown));
-        let by_secret = match (&self.secrets.secret, connect.password) {
-            (Some(secret), Some(said)) => secret.ct_eq(said).into(),
-            _ => false,
-        };
-        let needs_name = !names.is_empty();
-        let needs_secret = self.secrets.secret.is_some();
-        if (needs_name && !by_name) || (needs_secret && !by_secret) {
-            return not_allowed("it shows neither the certificate nor the secret of a neighbour");
-        }
-        if !needs_name && !needs_secret && !self.settings.trusts_anybody() {
-            return not_allowed("neither neighbours.secret_file nor certificate_names is set here");
+        if let Err(why) = self.lets_in(token, connect.password) {
+            return not_allowed(why);
         }
         if hello.node == self.site.node.id() {
             return Err((
@@ -157,6 +145,7 @@ impl Manager {
         };
         let mut wires = self.wires.get_mut(&link);
         if let Some(wires) = &mut wires {
+            wires.secret = connect.password.map(Into::into);
             wires.takes(connect.properties.maximum_packet_size());
         }
         let one = wires.and_then(|wires| wires.all.get_mut(usize::from(hello.index)));
@@ -173,6 +162,73 @@ impl Manager {
         self.send(token, &out);
         self.complete(link);
         Ok(())
+    }
+
+    /// Whether somebody who connected to us is a neighbour, who shows this secret, if any.
+    fn lets_in(&self, token: u64, shown: Option<&[u8]>) -> Result<(), &'static str> {
+        let (ours, names) = (
+            &self.secrets.secret,
+            &self.settings.neighbours.certificate_names,
+        );
+        let knows = match (ours, shown) {
+            (Some(ours), Some(shown)) => ours.ct_eq(shown).into(),
+            _ => ours.is_none(),
+        };
+        if !knows || !self.is_listed(token) {
+            return Err("it shows neither the certificate nor the secret of a neighbour");
+        }
+        if ours.is_none() && names.is_empty() && !self.settings.trusts_anybody() {
+            return Err("neither neighbours.secret_file nor certificate_names is set here");
+        }
+        Ok(())
+    }
+
+    /// Whether the other end shows the certificate of a neighbour, if it has to.
+    fn is_listed(&self, token: u64) -> bool {
+        let names = &self.settings.neighbours.certificate_names;
+        let slot = self.slots.get(&token);
+        let shown = slot.and_then(|slot| slot.connection.common_name());
+        names.is_empty() || shown.is_some_and(|shown| names.contains(&shown))
+    }
+
+    /// Why the other end of a connection that has greeted is no neighbour.
+    pub(super) fn is_wrong(&self, wires: &Wires, token: u64) -> Option<&'static str> {
+        match wires.dials {
+            false => self.lets_in(token, wires.secret.as_deref()).err(),
+            // Without TLS nobody can show one: whoever dials believes the address.
+            true if !wires.is_tls || self.is_listed(token) => None,
+            true => Some("neighbours.certificate_names does not list the name in its certificate"),
+        }
+    }
+
+    /// The settings and the files that they name were read again: whoever is no neighbour any more
+    /// loses his links, and whoever is a new one is connected to.
+    pub(crate) fn change(&mut self, settings: Settings, secrets: Secrets, rules: Rules) {
+        let before = std::mem::replace(&mut self.settings, settings)
+            .neighbours
+            .urls;
+        (self.secrets, self.site.rules) = (secrets, rules);
+        let now = self.settings.neighbours.urls.clone();
+        let mut over = Vec::new();
+        self.dials.retain(|dial| {
+            let stays = now.contains(&dial.address) || !before.contains(&dial.address);
+            let link = dial.link.filter(|_| !stays);
+            over.extend(link.map(|link| (link, "neighbours.urls does not name it any more", true)));
+            stays
+        });
+        for (link, wires) in &self.wires {
+            let greeted = wires.all.iter().filter(|one| one.is_greeted);
+            let mut tokens = greeted.filter_map(|one| one.token);
+            // Nobody waits for who is not listed; who knows an old secret may learn the new one.
+            let wrong = |token| Some((*link, self.is_wrong(wires, token)?, !self.is_listed(token)));
+            over.extend(tokens.find_map(wrong));
+        }
+        for (link, why, for_good) in over {
+            self.link_ended(link, why, for_good);
+        }
+        for url in now.into_iter().filter(|url| !before.contains(url)) {
+            let _ = self.add_neighbour(url); // somebody may have added it already
+        }
     }
 
     /// Whether all connections of a link are there now.

@@ -1,6 +1,6 @@
 //! What neighbours say, and what is said to them.
 
-use super::{ITSELF, NOT_DONE, ONE_WORD, WINDOW, Waiting};
+use super::{ITSELF, NOT_DONE, ONE_WORD, WINDOW, Waiting, Wires};
 use crate::cooperation::{Say, Source};
 use crate::manager::Manager;
 use crate::node::{Action, Key, Link, Message};
@@ -75,6 +75,11 @@ impl Manager {
         let (peer, name) = words::parse_welcome(assigned)?;
         if self.removed.contains(&name) {
             return Err(format!("{name} was removed, and not added again"));
+        }
+        let token = |wires: &Wires| wires.all.get(usize::from(index))?.token;
+        let wires = self.wires.get(&link);
+        if let Some(why) = wires.and_then(|wires| self.is_wrong(wires, token(wires)?)) {
+            return Err(why.into());
         }
         let Some(wires) = self.wires.get_mut(&link) else {
             return Ok(());
@@ -316,6 +321,9 @@ impl Manager {
         if message.qos == Qos::AtMostOnce {
             if slot.connection.waiting() > most {
                 wires.dropped += 1;
+                if message.retain {
+                    wires.missed_s = Some(self.site.now_s);
+                }
                 self.counts.dropped += 1;
                 return;
             }

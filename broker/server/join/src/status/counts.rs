@@ -97,7 +97,7 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         ),
         (
             "retained_handed",
-            "Retained messages sent to neighbours that joined after them.",
+            "Retained messages sent to neighbours that joined, or had room again, after them.",
             handed,
         ),
         (

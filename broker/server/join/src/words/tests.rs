@@ -126,14 +126,15 @@ fn a_greeting_is_read_as_it_was_said_and_one_of_another_version_is_told_apart() 
          connects to version 4: bring both to the same release"
     );
     for wrong in [
-        "mqtick-join/4",
-        "mqtick-join/4/11/3/2/2/subscriptions/site-a",
-        "mqtick-join/4/11/3/0/0/subscriptions/site-a",
-        "mqtick-join/4/11/3/0/17/subscriptions/site-a",
-        "mqtick-join/4/11/3/0/1/subscriptions/site a",
-        "mqtick-join/4/11/3/0/1/subscriptions/a/b",
-        "mqtick-join/4/x/3/0/1/subscriptions/a",
+        "",
+        "/11/3/2/2/subscriptions/site-a",
+        "/11/3/0/0/subscriptions/site-a",
+        "/11/3/0/17/subscriptions/site-a",
+        "/11/3/0/1/subscriptions/site a",
+        "/11/3/0/1/subscriptions/a/b",
+        "/x/3/0/1/subscriptions/a",
     ] {
-        assert!(Hello::parse(wrong).is_err(), "{wrong}");
+        let said = Hello::parse(&format!("{MARK}{VERSION}{wrong}"));
+        assert_eq!(said, Err("its greeting is malformed".into()), "{wrong}");
     }
 }

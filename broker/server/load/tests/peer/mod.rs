@@ -1,5 +1,6 @@
 //! A small broker in a thread, faithful or not; and what the program says of it.
 
+pub mod file;
 pub mod sensor;
 
 use mqtick_packet::{
@@ -52,6 +53,10 @@ pub enum Trick {
     Pause,
     /// Refuses each QoS 1 message.
     Quota,
+    /// Acknowledges no QoS 1 message.
+    Deaf,
+    /// Has a message that was retained before, and sends it with the SUBACK.
+    Retained,
     /// Delivers nothing.
     Swallow,
 }
@@ -140,9 +145,18 @@ impl Shared {
                         let mut all = self.subscribers.lock().unwrap();
                         all.push((filter.filter.to_owned(), version, stream.try_clone().ok()?));
                         suback(&mut answer, version, one.id, &[code]);
+                        if self.trick == Trick::Retained {
+                            let message = Outgoing {
+                                topic: filter.filter,
+                                retain: true,
+                                payload: b"kept",
+                                ..Outgoing::default()
+                            };
+                            publish(&mut answer, version, &message);
+                        }
                     }
                     Packet::Publish(one) => {
-                        if one.qos == Qos::AtLeastOnce {
+                        if one.qos == Qos::AtLeastOnce && self.trick != Trick::Deaf {
                             let reason = if self.trick == Trick::Quota { 0x97 } else { 0 };
                             ack(&mut answer, version, AckKind::Puback, one.id, reason);
                         }

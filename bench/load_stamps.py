@@ -1,0 +1,215 @@
+"""The stamps of mqtick-load and of bare system calls beside those of a packet capture, in ns.
+
+A message has left with the segment that carries its last octet, and a copy has come with it, too.
+`mqtick-load agent` says the kernel's stamps that it took for each message. In between, a pair of
+sockets sends messages of its own, with nothing but system calls around them. A capture hears the
+segments of both as they leave the loopback, and as they come in.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.sniffer import Heard, Sniffer
+
+MESSAGES = 2000
+# Of another length than what TLS says in its handshake.
+_OCTETS = 100
+_TOPIC = b"load/stamped"
+_GROUP = {
+    "kind": "latency",
+    "payload": _OCTETS,
+    "interval_us": 1000.0,
+    "messages": MESSAGES,
+    "topic": _TOPIC.decode(),
+}
+_SCENARIO = {
+    "seconds": 60.0,
+    "ramp_up_s": 0.0,
+    "ramp_down_s": 0.0,
+    "group": [_GROUP],
+    "machine": [{"name": "here", "clock": "none"}],
+}
+_HEAD = b"\x30" + bytes((2 + len(_TOPIC) + _OCTETS,)) + len(_TOPIC).to_bytes(2, "big") + _TOPIC
+_LENGTH = len(_HEAD) + _OCTETS
+# Over TLS 1.3 each message is a record of its own: with type, length, content type and tag.
+_RECORD_HEAD, _RECORD = b"\x17\x03\x03\0" + bytes((_LENGTH + 1 + 16,)), 5 + _LENGTH + 1 + 16
+
+_SO_TIMESTAMPNS, _SO_TIMESTAMPING, _MSG_ERRQUEUE = 35, 37, 0x2000
+_TX_SOFTWARE, _SOFTWARE = 1 << 1, 1 << 4
+_TIMESPEC = struct.Struct("=qq")
+
+
+class Differences(NamedTuple):
+    """Of one load's messages, in us."""
+
+    left: list[float]
+    """The stamp when a message left, less the capture's as it went out: never below 0."""
+    passed: list[float]
+    """The capture's as it came in, less that as it went out: never below `left`."""
+    came: list[float]
+    """The stamp when a copy came, less the capture's as it came in: never below 0."""
+
+    def wrong(self) -> int:
+        """Return how many are not what they can be."""
+        ways = zip(self.left, self.passed, strict=True)
+        left = sum(not 0 <= left <= passed for left, passed in ways)
+        return left + sum(came < 0 for came in self.came)
+
+
+class _Capture:
+    """What a packet socket hears, by direction and connection."""
+
+    def __init__(self) -> None:
+        self._sniffer = Sniffer()
+        self._heard: dict[tuple[bool, tuple[int, int]], list[Heard]] = defaultdict(list)
+
+    def read(self) -> None:
+        for one in self._sniffer.read():
+            self._heard[one.outgoing, one.ports].append(one)
+
+    def close(self) -> None:
+        self.read()
+        self._sniffer.close()
+
+    def messages(
+        self, port: int, head: bytes, length: int, *, outgoing: bool, to: bool
+    ) -> list[int]:
+        """Return the stamps of the messages to a port, or from it."""
+        all_heard = [
+            heard
+            for (out, ports), heard in self._heard.items()
+            if out == outgoing and ports[to] == port
+        ]
+        return [stamp for heard in all_heard for stamp in _ends(heard, head, length)]
+
+
+def _ends(heard: list[Heard], head: bytes, length: int) -> list[int]:
+    """Return when the last octet of each message passed, of one way of a connection."""
+    start = heard[0].sequence
+    first: dict[int, Heard] = {}  # what TCP sends again counts once
+    for one in heard:
+        first.setdefault((one.sequence - start) % 2**32, one)
+    octets, ends = b"", []
+    for offset, one in sorted(first.items()):
+        if offset > len(octets):
+            raise RuntimeError("The capture has lost segments.")
+        octets += one.data[len(octets) - offset :]
+        ends.append((len(octets), one.realtime_ns))
+    found, segments, end, stamp = [], iter(ends), 0, 0
+    at = octets.find(head)
+    while 0 <= at <= len(octets) - length:
+        while end < at + length:
+            end, stamp = next(segments)
+        found.append(stamp)
+        at = octets.find(head, at + length)
+    return found
+
+
+def _realtime_ns(ancillary: list[tuple[int, int, bytes]], of: int) -> int:
+    found = next(value for level, kind, value in ancillary if (level, kind) == (1, of))
+    seconds, nanoseconds = _TIMESPEC.unpack_from(found)
+    return int(seconds * 1_000_000_000 + nanoseconds)
+
+
+class _Bare:
+    """A pair of sockets that send messages with bare system calls."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as door:
+            self.port: int = door.getsockname()[1]
+            self._from = socket.create_connection(("127.0.0.1", self.port))
+            self._to = door.accept()[0]
+        self._from.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._from.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _TX_SOFTWARE | _SOFTWARE)
+        self._to.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        self.left: list[int] = []
+        self.came: list[int] = []
+
+    def send(self) -> None:
+        self._from.send(_HEAD + bytes(_OCTETS))
+        _, ancillary, _, _ = self._to.recvmsg(_LENGTH, 256)
+        self.came.append(_realtime_ns(ancillary, _SO_TIMESTAMPNS))
+        _, ancillary, _, _ = self._from.recvmsg(0, 256, _MSG_ERRQUEUE)
+        self.left.append(_realtime_ns(ancillary, _SO_TIMESTAMPING))
+
+    def close(self) -> None:
+        self._from.close()
+        self._to.close()
+
+
+def _part(
+    program: str, port: int, folder: Path, ca: Path | None, capture: _Capture, bare: _Bare
+) -> Any:
+    """Let mqtick-load send its messages, and others in between; return what it measured."""
+    task = {
+        "scenario": _SCENARIO,
+        "own": 0,
+        "broker": f"{'mqtts://' if ca else ''}127.0.0.1:{port}",
+        "v5": False,
+        "login": None,
+        "pem": {"ca": ca and ca.read_text(), "certificate": None, "key": None},
+        "prefix": "load",
+        "patience_s": 5.0,
+    }
+    how, begin_ns = {"scale": 1.0, "patience_s": 5.0, "times": True}, 0  # 0: as soon as it can
+    file = folder / "said"
+    with (
+        file.open("wb") as out,
+        subprocess.Popen([program, "agent"], stdin=subprocess.PIPE, stdout=out) as load,
+    ):
+        assert load.stdin is not None
+        load.stdin.write("".join(json.dumps(one) + "\n" for one in (task, how, begin_ns)).encode())
+        load.stdin.flush()
+        said = ""
+        while load.poll() is None and not ('"Done"' in said and said.endswith("\n")):
+            for _ in range(10):
+                bare.send()
+                time.sleep(0.001)
+            capture.read()
+            said = file.read_text()
+    answer = json.loads(said.splitlines()[-1])
+    if "Done" not in answer:
+        raise RuntimeError(f"mqtick-load: {answer}")
+    return answer["Done"]
+
+
+def _less(these: Iterable[int], those: Iterable[int]) -> list[float]:
+    return [(this - that) / 1e3 for this, that in zip(these, those, strict=True)]
+
+
+def differences(
+    program: str, port: int, folder: Path, ca: Path | None = None
+) -> tuple[Differences, Differences]:
+    """Return those of mqtick-load through a broker, and of bare system calls.
+
+    With an authority's certificate mqtick-load speaks TLS.
+    """
+    capture, bare = _Capture(), _Bare()
+    try:
+        part = _part(program, port, folder, ca, capture, bare)
+    finally:
+        capture.close()
+        bare.close()
+    shape = (_RECORD_HEAD, _RECORD) if ca else (_HEAD, _LENGTH)
+    left = [left_ns for _, number, _, left_ns in sorted(part["left"])]
+    came = [came_ns for _, number, came_ns in sorted(part["heard"])]
+    if not len(left) == len(came) == MESSAGES:
+        raise RuntimeError(f"{len(left)} left and {len(came)} came of {MESSAGES} messages.")
+
+    def of(port: int, shape: tuple[bytes, int], left: list[int], came: list[int]) -> Differences:
+        went = capture.messages(port, *shape, outgoing=True, to=True)
+        arrived = capture.messages(port, *shape, outgoing=False, to=True)
+        # Of bare system calls what arrives is the copy.
+        copies = capture.messages(port, *shape, outgoing=False, to=False) or arrived
+        return Differences(_less(left, went), _less(arrived, went), _less(came, copies))
+
+    return of(port, shape, left, came), of(bare.port, (_HEAD, _LENGTH), bare.left, bare.came)
