@@ -214,7 +214,7 @@ mod tests {
         let mut number = 0;
         let found = fast(0.02, 2, |scale| {
             number += 1;
-            Ok(scale >= if number < 16 { 1.0 } else { 8.0 })
+            Ok(scale >= if number < 14 { 1.0 } else { 8.0 })
         });
         let found = found.unwrap();
         assert!(found.below < 1.0 && found.uncertainty > 1.0, "{found:?}");
