@@ -152,8 +152,10 @@ def _summarise(
         "echo": "echo, every sample",
         "best": "best combination",
     }
+    if tag:
+        del names["echo"]  # where residence is stated, clients ask for none
     if _SILENT in tag:
-        del names["two-way"], names["echo"]  # there are none
+        del names["two-way"]  # there are none
     what = f"{clients} clients{tag}"
     found: dict[str, Row] = {}
     common = statistics.median(v for record in records for v in record["errors"]["one-way"])

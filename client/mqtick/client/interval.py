@@ -51,6 +51,8 @@ class Now:
         estimate_ns: The likeliest instant; never outside the interval.
         state: synchronised, holdover or unsynchronised.
         clock_ns: What this host's clock read at that moment.
+        bound_is_assumed: Nothing was measured: the interval holds the truth if no broadcast takes longer
+            than `assumed_path_delay_us`.
         narrow_earliest_ns: The interval if the broker is honest and links are symmetric;
             None: no narrower.
         narrow_latest_ns: The end of that.
@@ -61,6 +63,7 @@ class Now:
     estimate_ns: int
     state: str
     clock_ns: int
+    bound_is_assumed: bool = False
     narrow_earliest_ns: int | None = None
     narrow_latest_ns: int | None = None
 
@@ -111,6 +114,7 @@ def now_from(found: Status) -> Now:
         estimate_ns=raw_ns + offset_ns,
         state=row["state"],
         clock_ns=clock_ns,
+        bound_is_assumed=row["bound_is_assumed"],
         narrow_earliest_ns=None if narrow[0] is None else raw_ns + narrow[0],
         narrow_latest_ns=None if narrow[1] is None else raw_ns + narrow[1],
     )
@@ -155,7 +159,8 @@ def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int, age_ns: int) -> dict[str
                     drawn[name] = None
                 else:
                     drawn[name] = _between(one, other, share)
-            return drawn | {"state": after["state"]}
+            is_assumed = after.get("bound_is_assumed", False)
+            return drawn | {"state": after["state"], "bound_is_assumed": is_assumed}
     raise NowError("the client's last estimate is too old: start mqtick-client")
 
 
