@@ -498,6 +498,7 @@ def test_where_servers_disagree_the_time_is_not_said_to_be_right(cli: Cli) -> No
     assert said in cli.wait("1ms", code=4)
     cli.wait("1s")
     assert f"but      {said}" in cli.ask("now")
+    assert json.loads(cli.ask("now", "--json"))["disagreement_ns"] == SECOND // 2
 
 
 @pytest.mark.parametrize(
@@ -586,7 +587,8 @@ def test_now_for_machines(cli: Cli) -> None:
     assert found["state"] == "synchronised"
     assert found["narrow_earliest_ns"] is found["narrow_latest_ns"] is None
     assert not found["bound_is_assumed"]
-    assert len(found) == 8
+    assert found["disagreement_ns"] == 0
+    assert len(found) == 9
 
 
 def test_between_two_rows_the_interval_is_drawn_straight_and_the_state_is_the_laters() -> None:
