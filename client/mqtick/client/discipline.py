@@ -60,8 +60,8 @@ class _Feed:
 class Discipline:
     """Sends the best exchange of each burst to chronyd's SOCK reference clock of that server.
 
-    Where a server answers no requests, the best broadcast of `broadcasts_s` goes instead, unless the
-    time is known from one that does.
+    Where a server answers no requests, the best broadcast of `broadcasts_s` goes instead, unless
+    the time is known from one that does.
     """
 
     def __init__(

@@ -51,9 +51,9 @@ class Now:
         estimate_ns: The likeliest instant; never outside the interval.
         state: synchronised, holdover or unsynchronised.
         clock_ns: What this host's clock read at that moment.
-        bound_is_assumed: Nothing was measured: the interval holds the truth if no broadcast takes longer
-            than `assumed_path_delay_us`.
-        disagreement_ns: How far the intervals of two servers are apart, the root distances included:
+        bound_is_assumed: Nothing was measured: the interval holds the truth if no broadcast takes
+            longer than `assumed_path_delay_us`.
+        disagreement_ns: How far the intervals of two servers are apart, root distances included:
             one of them is wrong, and it may be this one; 0: none are.
         narrow_earliest_ns: The interval if the broker is honest and links are symmetric;
             None: no narrower.
