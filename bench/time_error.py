@@ -152,12 +152,13 @@ def _summarise(
         "echo": "echo, every sample",
         "best": "best combination",
     }
-    if _SILENT in tag:
-        del names["two-way"], names["echo"]  # there are none
+    # Where residence is stated, clients ask for no echo, and silent ones for nothing.
+    left_out = {"echo"} if tag else set()
+    left_out |= {"two-way"} if _SILENT in tag else set()
     what = f"{clients} clients{tag}"
     found: dict[str, Row] = {}
     common = statistics.median(v for record in records for v in record["errors"]["one-way"])
-    for method, who in names.items():
+    for method, who in ((method, who) for method, who in names.items() if method not in left_out):
         shift = common if method == "one-way" else 0
         per_client = [
             [(value - shift) / _US for value in record["errors"][method]] for record in records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import struct
 import threading
 import time
@@ -34,6 +35,8 @@ LINK_NS = round(LINK_S * 1e9)
 MS = 1_000_000
 CHRONYDS_PPM = 83_333
 """How fast chronyd slews at most, unless it is told otherwise (maxslewrate)."""
+UNNOTICED_PPM = 500
+QUIET_S = 3.0
 
 
 class Ground:
@@ -157,6 +160,33 @@ def test_what_comes_while_the_clock_is_slewed_is_not_stated(ground: Ground, tmp_
     hearer, writer = Node(site.port, "mqtick/#"), Node(site.port)
     for number in range(5):
         assert relayed(hearer, writer, payload(number))[-16:] == NOT_STATED
+
+
+def test_a_slew_that_begins_while_the_node_is_suspended_makes_no_residence_longer(
+    ground: Ground, tmp_path: Path
+) -> None:
+    """It is less than the clock may gain unnoticed in the seconds since the last message."""
+    clock, environment = stepped_clock(tmp_path)
+    site = ground.site(environment=environment)
+    hearer, writer = Node(site.port, "mqtick/#"), Node(site.port)
+    assert site.process is not None
+    for number in range(10):
+        relayed(hearer, writer, payload(3 * number))
+        time.sleep(QUIET_S)
+        relayed(hearer, writer, payload(3 * number + 1))
+        time.sleep(QUIET_S)
+        site.process.send_signal(signal.SIGSTOP)
+        slew(clock, CHRONYDS_PPM)
+        begin_ns = time.monotonic_ns()
+        writer.say(TOPIC, payload(3 * number + 2))
+        time.sleep(0.9 * QUIET_S * UNNOTICED_PPM / CHRONYDS_PPM)
+        site.process.send_signal(signal.SIGCONT)
+        stated, *_, source = trailer_of(hearer.hear()[1])
+        assert stated >> 16 <= time.monotonic_ns() - begin_ns
+        if source:
+            return
+        slew(clock, 0)
+    raise AssertionError("it is noticed each time, as the machine is busy")
 
 
 def test_each_copy_corrects_the_one_before(ground: Ground) -> None:

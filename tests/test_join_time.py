@@ -32,10 +32,12 @@ TRUSTING = "trust_broker = true", "trust_broker_residence = true"
 class LongWire(Wire):
     """One on which everything is under way for a while."""
 
+    delay_s = LINK_S
+
     def _carry(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while octets := source.recv(65536):
-                time.sleep(LINK_S)
+                time.sleep(self.delay_s)
                 sink.sendall(octets)
         for end in (source, sink):
             with contextlib.suppress(OSError):

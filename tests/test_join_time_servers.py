@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from joined import JOIN, Site, joined
 from rig import FLEET, Rig, Server, Wire, client_lines, fleet_lines
+from test_join_time import LongWire
 
 from demo.local_broker import Mosquitto, program
 
@@ -25,6 +26,7 @@ pytestmark = [
 FAR, NEAR = 0, 1
 # What holds the time alone grows fast, so that the other server is better soon.
 POOR_CRYSTAL = "frequency_bound_ppm = 100.0"
+UNKNOWN_CRYSTAL = "frequency_bound_ppm = 1000.0\nfrequency_limit_ppm = 1000.0"
 
 
 class BreakableWire(Wire):
@@ -42,6 +44,12 @@ class BreakableWire(Wire):
         """Let connections through that are made from now on."""
         self.is_broken = False
         self.cut()
+
+
+class FarWire(LongWire):
+    """One over which nothing comes as soon as `assumed_path_delay_us`."""
+
+    delay_s = 0.05
 
 
 @contextlib.contextmanager
@@ -103,3 +111,42 @@ def test_the_other_sites_time_server_takes_over_inside_the_bound_and_gives_way_a
             else:
                 servers[NEAR].start()
             goes_by(better)
+
+
+def test_a_server_whose_broadcasts_alone_are_heard_takes_over_from_none_that_was_asked(
+    tmp_path: Path, rig: Rig
+) -> None:
+    """Without keys, with an access list that lets no request out, over a link of 50 ms."""
+    with joined(tmp_path, [Mosquitto]) as (there,):
+        wire = FarWire(there.port)
+        rig.on_close(wire.close)
+        (tmp_path / "here").mkdir()
+        rules = tmp_path / "acl"
+        rules.write_text("topic write mqtick/t/+\ntopic write mqtick/s/+\n")
+        access = f'[access]\nacl_file = "{rules}"'
+        here = Site(tmp_path / "here", rig.broker(), neighbours=[wire.url], tables=access)
+        here.start()
+        rig.on_close(here.stop)
+        far = rig.server(there.url, number=FAR)
+        near = rig.server(here.url, number=NEAR)
+        for server in (far, near):
+            server.wait_ready()
+        settings = rig.new_folder("settings") / "client.toml"
+        settings.write_text(f"[estimator]\n{UNKNOWN_CRYSTAL}\n")
+        client = rig.client(here.url, "c1", "--config", str(settings))
+
+        def hears_both(values: dict[str, Any]) -> bool:
+            states = {row["server"]: row["state"] for row in values["servers"]}
+            return states == {FAR: "synchronised", NEAR: "synchronised"}
+
+        client.wait_for(hears_both, "it hears both", 60.0)
+        assert client.row(FAR)["bound_is_assumed"]
+        near.stop(signal.SIGKILL)
+
+        def is_worse(values: dict[str, Any]) -> bool:
+            error_ns, bound_ns = client.look()
+            assert abs(error_ns) <= bound_ns, (error_ns, bound_ns, values)
+            assert values["servers"][values["chosen"]]["server"] == NEAR
+            return bound_ns > 2 * int(client.row(FAR)["bound_ns"])
+
+        client.wait_for(is_worse, "what it knows is wider than what it would assume", 120.0)

@@ -234,7 +234,7 @@ def print_errors(client: Client, log: Path) -> None:
     """Print how wrong the samples of each kind were, against the clock that the server serves."""
     kernel, clock = read_kernel_time(10), VirtualClock(client.clock)
     print("\n| sample | n | p25 | median | p75 | delay, median |\n|---|---|---|---|---|---|")
-    kinds = "two-way", "echo", "residence"
+    kinds = "two-way", "residence"
     for kind, samples in zip(kinds, logged(log, *kinds), strict=True):
         rows, errors_us = list(samples.values()), []
         for row in rows:

@@ -473,6 +473,20 @@ def test_what_is_assumed_stands_apart_from_what_is_certain(cli: Cli) -> None:
     assert 'mqtick_client_narrow_bound_seconds{server="0"} 3e-05' in text
 
 
+def test_an_interval_that_nothing_bounds_but_an_assumption_says_so_wherever_it_is_told(
+    cli: Cli,
+) -> None:
+    values = values_of(half_ns=200 * US)
+    for one in (*values["forecast"], *values["servers"]):
+        one["bound_is_assumed"] = True
+    cli.write(values)
+    said = "(assumed: only broadcasts are heard)"
+    assert cli.ask("now").splitlines()[2].endswith(f" us {said}")
+    assert json.loads(cli.ask("now", "--json"))["bound_is_assumed"]
+    assert cli.wait("10ms").endswith(f" us {said}\n")
+    assert f"200.0 us {said}" in cli.ask("status")
+
+
 def test_the_guaranteed_bound_decides_what_is_waited_for(cli: Cli) -> None:
     cli.write(narrowed(2 * MS, 0))
     cli.wait("1ms", code=4)
@@ -484,6 +498,7 @@ def test_where_servers_disagree_the_time_is_not_said_to_be_right(cli: Cli) -> No
     assert said in cli.wait("1ms", code=4)
     cli.wait("1s")
     assert f"but      {said}" in cli.ask("now")
+    assert json.loads(cli.ask("now", "--json"))["disagreement_ns"] == SECOND // 2
 
 
 @pytest.mark.parametrize(
@@ -571,7 +586,9 @@ def test_now_for_machines(cli: Cli) -> None:
     assert abs(found["clock_ns"] - found["estimate_ns"]) < MS
     assert found["state"] == "synchronised"
     assert found["narrow_earliest_ns"] is found["narrow_latest_ns"] is None
-    assert len(found) == 7
+    assert not found["bound_is_assumed"]
+    assert found["disagreement_ns"] == 0
+    assert len(found) == 9
 
 
 def test_between_two_rows_the_interval_is_drawn_straight_and_the_state_is_the_laters() -> None:

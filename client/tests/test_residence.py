@@ -286,6 +286,17 @@ def test_a_message_to_itself_goes_right_before_a_request_whose_residence_counts(
     assert [topic for topic, *_ in bench.connection.sent[-2:]] == [asking, asking]
 
 
+def test_where_residence_is_stated_no_echo_is_asked_for() -> None:
+    """A node of mqtick-join states it, and keeps no order among the server and its clients."""
+    bench = Filling(EstimatorSettings(use_echo=True))
+    bench.meet()
+    asked = bench.exchange()
+    assert (asked.version, asked.wants_echo) == (2, False)
+    bench.connection.filled = False
+    asked = bench.exchange()
+    assert (asked.version, asked.wants_echo) == (1, True)
+
+
 def test_of_a_burst_the_exchange_with_the_shortest_links_counts(bench: Filling) -> None:
     bench.exchange()
     bench.exchange(reply_ns=150 * US, stated=(50 * US, 50 * US))  # its link took 100 us more

@@ -355,3 +355,24 @@ def test_a_check_that_comes_back_after_the_end_does_no_harm(rig: Rig) -> None:
     rig.loop.close()
     rig.discipline._check()
     rig.loop = Loop()
+
+
+def test_a_server_that_is_only_heard_steers_nothing_while_one_that_was_asked_is_known(
+    rig: Rig,
+) -> None:
+    near, far = FakeTrack(0), FakeTrack(1)
+    rig.listen(1)
+
+    def hear() -> Any:
+        for _ in range(4):
+            wall = rig.take(MS, kind=Kind.ONE_WAY, track=far)
+            far.estimator.add(replace(wall.sample, verdict=SampleVerdict.PENDING))
+        assert far.estimator.at(1_000_000).assumed
+        rig.take(MS, kind=Kind.ONE_WAY, track=far)
+        rig.run(BROADCASTS_NS + 30 * MS)
+        return len(rig.received(1))
+
+    assert hear() == 1, "there is no other time"
+    wall = rig.take(0, kind=Kind.TWO_WAY, track=near)
+    near.estimator.add(replace(wall.sample, verdict=SampleVerdict.PENDING))
+    assert hear() == 0

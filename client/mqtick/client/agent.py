@@ -214,7 +214,11 @@ class Agent:
         return [*found, self.foreign] if self.foreign is not None else found
 
     def best(self) -> tuple[Track, Estimate] | None:
-        """The server whose interval, its own root distance included, is the narrowest."""
+        """The server whose interval, its own root distance included, is the narrowest.
+
+        One whose bound is only assumed comes last: of a server at another site, whose answers the
+        access list keeps there, broadcasts may take longer than `assumed_path_delay_us`.
+        """
         now_ns = self.clock.raw_ns()
         known = [
             (track, estimate)
@@ -224,7 +228,10 @@ class Agent:
         ]
         return min(
             known,
-            key=lambda pair: (pair[1].half_width_ns or 0) + pair[1].root_distance_ns,
+            key=lambda pair: (
+                pair[1].assumed,
+                (pair[1].half_width_ns or 0) + pair[1].root_distance_ns,
+            ),
             default=None,
         )
 

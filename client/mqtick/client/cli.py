@@ -15,11 +15,12 @@ from mqtick.client import chrony_lines
 from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings, check_together, client_name
 from mqtick.client.doctor import examine as doctor
-from mqtick.client.interval import PROGRAM, NowError, now_from
+from mqtick.client.interval import PROGRAM, Now, NowError, now_from
 from mqtick.client.run import follow
 from mqtick.client.status_text import (
     ASSUMPTION,
     MARKS,
+    ONLY_HEARD,
     STALE_NS,
     apart,
     sources_lines,
@@ -215,7 +216,7 @@ def _now(args: argparse.Namespace) -> int:
     else:
         print(f"earliest {_utc(told.earliest_ns)}")
         print(f"latest   {_utc(told.latest_ns)}")
-        print(f"state    {told.state}, give or take {told.bound_ns / 1000:.1f} us")
+        print(f"state    {told.state}, give or take {_bound(told, told.bound_ns)}")
         if told.narrow_bound_ns is not None:
             print(f"assumed  +-{told.narrow_bound_ns / 1000:.1f} us {ASSUMPTION}")
         for each in found.values.get("disagreements", ()):
@@ -257,8 +258,12 @@ def _is_good(args: argparse.Namespace) -> tuple[Exit, str]:
     if gaps:
         return Exit.LIMIT_NOT_MET, f"{', '.join(map(apart, gaps))}: one of them is wrong"
     if error_ns > args.within:
-        return Exit.LIMIT_NOT_MET, f"the time is only right within {error_ns / 1000:.1f} us"
-    return Exit.GOOD, f"the time is right within {error_ns / 1000:.1f} us"
+        return Exit.LIMIT_NOT_MET, f"the time is only right within {_bound(told, error_ns)}"
+    return Exit.GOOD, f"the time is right within {_bound(told, error_ns)}"
+
+
+def _bound(told: Now, bound_ns: int) -> str:
+    return f"{bound_ns / 1000:.1f} us" + (f" {ONLY_HEARD}" if told.bound_is_assumed else "")
 
 
 def _doctor(args: argparse.Namespace) -> int:

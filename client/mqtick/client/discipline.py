@@ -60,7 +60,8 @@ class _Feed:
 class Discipline:
     """Sends the best exchange of each burst to chronyd's SOCK reference clock of that server.
 
-    Where a server answers no requests, the best broadcast of `broadcasts_s` goes instead.
+    Where a server answers no requests, the best broadcast of `broadcasts_s` goes instead, unless
+    the time is known from one that does.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Discipline:
 
     def on_sample(self, track: Track, wall: WallSample) -> None:
         """Take a judged sample; what the estimator refused never reaches chronyd."""
-        if not _may_steer(track, wall.sample):
+        if not _may_steer(track, wall.sample) or self._knows_better(track, wall.sample):
             return
         feed = self._feed(track)
         feed.burst.append(wall)
@@ -105,6 +106,12 @@ class Discipline:
             is_exchange = wall.sample.kind.is_exchange
             wait_ns = self._burst_ns if is_exchange else self._broadcasts_ns
             self._loop.call_later(wait_ns, lambda: self._send(track, feed))
+
+    def _knows_better(self, track: Track, sample: Sample) -> bool:
+        """Whether this server is only heard, and another one's bound was measured."""
+        return track.estimator.at(sample.local_ns).assumed and any(
+            feed.track.estimator.at(sample.local_ns).is_measured for feed in self._feeds.values()
+        )
 
     def _send(self, track: Track, feed: _Feed) -> None:
         burst, feed.burst, feed.collecting = feed.burst, [], False

@@ -63,6 +63,11 @@ class Estimate:
     root_distance_ns: int = 0
 
     @property
+    def is_measured(self) -> bool:
+        """Whether there is a time to go by, and its bound is not only assumed."""
+        return self.state.is_known and not self.assumed
+
+    @property
     def half_width_ns(self) -> int | None:
         """Half the guaranteed interval, rounded up; None if one side is open."""
         if self.lower_ns is None or self.upper_ns is None:

@@ -51,6 +51,10 @@ class Now:
         estimate_ns: The likeliest instant; never outside the interval.
         state: synchronised, holdover or unsynchronised.
         clock_ns: What this host's clock read at that moment.
+        bound_is_assumed: Nothing was measured: the interval holds the truth if no broadcast takes
+            longer than `assumed_path_delay_us`.
+        disagreement_ns: How far the intervals of two servers are apart, root distances included:
+            one of them is wrong, and it may be this one; 0: none are.
         narrow_earliest_ns: The interval if the broker is honest and links are symmetric;
             None: no narrower.
         narrow_latest_ns: The end of that.
@@ -61,6 +65,8 @@ class Now:
     estimate_ns: int
     state: str
     clock_ns: int
+    bound_is_assumed: bool = False
+    disagreement_ns: int = 0
     narrow_earliest_ns: int | None = None
     narrow_latest_ns: int | None = None
 
@@ -103,6 +109,7 @@ def now_from(found: Status) -> Now:
         row = _at(values["forecast"], raw_ns, found.age_ns)
         offset_ns, lower_ns, upper_ns = row["offset_ns"], row["lower_ns"], row["upper_ns"]
         narrow = row["narrow_lower_ns"], row["narrow_upper_ns"]
+        gap_ns = max((each["gap_ns"] for each in values.get("disagreements", ())), default=0)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise NowError(f"the status file is not this version's ({error!r})") from None
     return Now(
@@ -111,6 +118,8 @@ def now_from(found: Status) -> Now:
         estimate_ns=raw_ns + offset_ns,
         state=row["state"],
         clock_ns=clock_ns,
+        bound_is_assumed=row["bound_is_assumed"],
+        disagreement_ns=gap_ns,
         narrow_earliest_ns=None if narrow[0] is None else raw_ns + narrow[0],
         narrow_latest_ns=None if narrow[1] is None else raw_ns + narrow[1],
     )
@@ -155,7 +164,8 @@ def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int, age_ns: int) -> dict[str
                     drawn[name] = None
                 else:
                     drawn[name] = _between(one, other, share)
-            return drawn | {"state": after["state"]}
+            is_assumed = after.get("bound_is_assumed", False)
+            return drawn | {"state": after["state"], "bound_is_assumed": is_assumed}
     raise NowError("the client's last estimate is too old: start mqtick-client")
 
 

@@ -209,20 +209,22 @@ class PreciseTrack(Track):
 
     # -- exchanges -------------------------------------------------------------------------
 
-    def _wants_echo(self) -> bool:
-        """Whether to ask for one: of a server at another site none comes (`mqtick-join`)."""
+    def _wants_echo(self, version: int) -> bool:
+        """Whether to ask for one: of a server at another site none comes (`mqtick-join`).
+
+        Nor where residence is stated: that says more, and a node may state it that was held up and
+        has handed the reply on before the first echo, or after the last one.
+        """
         is_due = self._unechoed < _UNECHOED or self._sequence % _TRY_ECHO_EVERY == 0
-        return self._settings.use_echo and is_due
+        return self._settings.use_echo and is_due and version == 1
 
     def ask(self) -> bool:
         """Send one request; False when it could not go."""
         self._sequence = (self._sequence + 1) % 2**32
+        version = 2 if self._server_fills and self._may_use_residence() else 1
+        wants_echo = self._wants_echo(version)
         request = Request(
-            self.number,
-            self._sequence,
-            secrets.token_bytes(8),
-            self._wants_echo(),
-            version=2 if self._server_fills and self._may_use_residence() else 1,
+            self.number, self._sequence, secrets.token_bytes(8), wants_echo, version=version
         )
         topic = self._context.tree.request(self.number, self._context.name)
         payload = self._keys.sign(request.body(), topic)
@@ -310,11 +312,8 @@ class PreciseTrack(Track):
             self.server_loop_ns = message.loop_ns
         refined = self._without_broker(pending, message, exchange)
         if refined is not None:
-            judged = self._take(refined.within(exchange), arrival)
-            is_good = judged.verdict is not SampleVerdict.REFUSED
-            if is_good and self._settings.trust_broker_residence:
-                return  # it is certain, and has taken the place of its exchange
-        if isinstance(message, Echo) and self._settings.use_echo:
+            self._take(refined.within(exchange), arrival)
+        elif isinstance(message, Echo) and self._settings.use_echo:
             bracketed = self._echo_sample(origin, message, pending, arrival.reading, exchange)
             if bracketed is not None:
                 # If the exchange is the limit, it is already as wide as it has to be.
@@ -351,14 +350,14 @@ class PreciseTrack(Track):
         """Return the echo sample, or None while we are not yet behind the first echo.
 
         Or where the reply may have waited for our acknowledgement of another message: then it
-        came later than the broker sent it to the echoes. A broker that says how long it had it
-        holds nothing back.
+        came later than the broker sent it to the echoes. Or with another message in a node: then
+        it came sooner.
         """
         place = (message.generation, message.placement)
         if pending.place != place:
             self._placement.see_to(place)
             return None
-        if pending.maybe_held and pending.residence is None:
+        if pending.maybe_held:
             self._context.refuse("held")
             return None
         assert pending.reply is not None

@@ -38,6 +38,7 @@ def forecast(track: Track, raw_ns: int) -> list[dict[str, Any]]:
                 "narrow_lower_ns": _plus(estimate.narrow_lower_ns, -estimate.root_distance_ns),
                 "narrow_upper_ns": _plus(estimate.narrow_upper_ns, estimate.root_distance_ns),
                 "state": str(estimate.state),
+                "bound_is_assumed": estimate.assumed,
             }
         )
     return rows

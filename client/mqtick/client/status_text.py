@@ -6,9 +6,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["ASSUMPTION", "MARKS", "STALE_NS", "apart", "sources_lines", "status_lines", "summary"]
+__all__ = [
+    "ASSUMPTION",
+    "MARKS",
+    "ONLY_HEARD",
+    "STALE_NS",
+    "apart",
+    "sources_lines",
+    "status_lines",
+    "summary",
+]
 
 ASSUMPTION = "if the broker is honest and links are symmetric"
+ONLY_HEARD = "(assumed: only broadcasts are heard)"
 """What `narrow_bound_ns` rests on."""
 
 MARKS = "* in use, + good too, x contradicts another one, ? its time is not known"
@@ -89,7 +99,7 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
         if row["trouble"] is not None:
             yield f"  not believed    {row['trouble']['says']}: {row['trouble']['remedy']}"
         if row["offset_ns"] is not None:
-            assumed = " (assumed: only broadcasts are heard)" if row["bound_is_assumed"] else ""
+            assumed = f" {ONLY_HEARD}" if row["bound_is_assumed"] else ""
             root = _width(row["root_distance_ns"])
             yield f"  offset          {_us(row['offset_ns'])} (server minus this clock)"
             yield f"  bound           {_width(row['bound_ns'])}{assumed}, root distance {root}"

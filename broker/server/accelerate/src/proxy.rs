@@ -2,7 +2,7 @@
 //! the broker's. Each of them has a socket of its own towards the broker, so that the broker sees as
 //! many addresses as there are clients; copies leave with sendmmsg.
 
-use mqtick_clock::Clock;
+use mqtick_clock::{Clock, Looks};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -57,7 +57,7 @@ pub struct Proxy {
     limit: usize,
     room: Vec<u8>,
     /// The clock before whatever waits in `front` came.
-    before: Clock,
+    before: Looks,
     rate: Rate,
     /// Answers that the controller has not been told: the client, the mark, whether it was kept back.
     answers: Vec<(SocketAddr, Vec<u8>, u64, bool)>,
@@ -111,7 +111,7 @@ impl Proxy {
             tokens: FRONT,
             limit: usize::try_from(limit).unwrap_or(1),
             room: vec![0; ROOM],
-            before: Clock::read(),
+            before: Looks::first(Clock::read()),
             rate: Rate::default(),
             answers: Vec::new(),
             lent: false,
@@ -141,7 +141,7 @@ impl Proxy {
             let (length, client, came_ns) = match receive(&self.front, &mut room) {
                 Ok(came) => came,
                 Err(Errno::EAGAIN) => {
-                    self.before = before;
+                    self.before = self.before.again(before);
                     break;
                 }
                 Err(_) => continue,
@@ -490,8 +490,8 @@ fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAdd
 }
 
 /// When a datagram came by the clock that nobody slews, if that can be told; `before`: it came later.
-fn raw_of(came_ns: Option<i64>, before: &Clock) -> Option<u64> {
-    u64::try_from(Clock::read().raw_of(came_ns?, before)?).ok()
+fn raw_of(came_ns: Option<i64>, before: &Looks) -> Option<u64> {
+    u64::try_from(before.raw_of(came_ns?, &Clock::read())?).ok()
 }
 
 /// Send a PUBLISH to each; how many left, and how many did not. `stated`: its trailer, and

@@ -2,7 +2,7 @@
 
 use crate::desk::Desk;
 use crate::poller::Poller;
-use crate::residence::Clock;
+use crate::residence::{Clock, Looks};
 use crate::udp::{AT_ONCE, Outlet, ROOM};
 use nix::sys::epoll::EpollFlags;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ pub(crate) trait Serve {
 pub(crate) struct Inlet {
     outlet: Arc<Outlet>,
     room: Vec<u8>,
-    since: Clock, // nothing that will be read came before
+    since: Looks, // nothing that will be read came before
 }
 
 impl Inlet {
@@ -38,7 +38,7 @@ impl Inlet {
         Ok(Self {
             outlet: Arc::clone(outlet),
             room: vec![0; AT_ONCE * ROOM],
-            since: Clock::read(),
+            since: Looks::first(Clock::read()),
         })
     }
 
@@ -54,14 +54,14 @@ impl Inlet {
             let now = Clock::read();
             for ((from, length, stamp), octets) in came.iter().zip(self.room.chunks_exact(ROOM)) {
                 let octets = octets.get(..*length).unwrap_or_default();
-                desk.came = stamp.and_then(|ns| now.raw_of(ns, &self.since));
+                desk.came = stamp.and_then(|ns| self.since.raw_of(ns, &now));
                 desk.octets += octets.len() as u64;
                 by.datagram(desk, came.len() == 1, *from, octets);
             }
             by.go_on(desk);
             desk.flush();
             if came.len() < AT_ONCE {
-                self.since = clock;
+                self.since = self.since.again(clock);
                 break;
             }
             if self.outlet.now_ns() >= end_ns {

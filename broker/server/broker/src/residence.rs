@@ -1,6 +1,6 @@
 //! How long each copy was in the broker: the trailer of `broker/spec/residence.md`.
 
-pub use mqtick_clock::Clock;
+pub use mqtick_clock::{Clock, Looks};
 
 /// Octets of the trailer, at the end of the payload.
 pub const TRAILER: usize = 16;
@@ -21,7 +21,7 @@ pub fn has_trailer(payload: &[u8]) -> bool {
 /// for less than the stamp says.
 #[derive(Default)]
 pub struct Arrivals {
-    before: Option<(u32, Clock)>, // segments that came out of order, until when
+    before: Option<(u32, Looks)>, // segments that came out of order, until when
 }
 
 impl Arrivals {
@@ -34,9 +34,11 @@ impl Arrivals {
     /// came: ns of `CLOCK_MONOTONIC_RAW`.
     pub fn take(&mut self, stamp_ns: Option<i64>, out_of_order: Option<u32>) -> Option<i64> {
         let now = Clock::read();
-        let now_counted = out_of_order.map(|count| (count, now));
-        let (count, since) = std::mem::replace(&mut self.before, now_counted)?;
-        now.raw_of(stamp_ns.filter(|_| Some(count) == out_of_order)?, &since)
+        let before = self.before.take();
+        let looks = before.map_or(Looks::first(now), |(_, looks)| looks.again(now));
+        self.before = out_of_order.map(|count| (count, looks));
+        let (count, looks) = before?;
+        looks.raw_of(stamp_ns.filter(|_| Some(count) == out_of_order)?, &now)
     }
 }
 
@@ -70,6 +72,7 @@ impl Arrived {
 pub struct Account {
     copy: u32,
     before: Option<Departure>,
+    looks: Option<Looks>, // before the copy before was stated
 }
 
 struct Departure {
@@ -114,8 +117,8 @@ impl Account {
             // A segment that was sent again may have the stamp of the second time.
             let is_first = before.sent_again.is_some() && before.sent_again == sent_again;
             let off_ns = before.left_ns?.checked_sub(before.stated.now_ns)?;
-            let is_sure = is_first && !now.was_set_since(&before.stated);
-            i32::try_from(off_ns).ok().filter(|ns| is_sure && *ns >= 0)
+            let off_ns = self.looks?.at_least(off_ns, &now)?;
+            i32::try_from(off_ns).ok().filter(|_| is_first)
         });
         (
             trailer(stated, off.unwrap_or(UNKNOWN), self.copy % LAST_COPY + 1),
@@ -126,6 +129,8 @@ impl Account {
     /// The counted copy was written: its last octet, and when it was said to leave.
     pub fn written(&mut self, last_octet: u32, stated: Clock, sent_again: Option<u32>) {
         self.copy = self.copy % LAST_COPY + 1;
+        let looks = self.looks.map(|looks| looks.again(stated));
+        self.looks = looks.or_else(|| Some(Looks::first(stated)));
         self.before = Some(Departure {
             last_octet,
             stated,
@@ -156,6 +161,7 @@ mod tests {
     use super::*;
 
     const MS: i64 = 1_000_000;
+    const LATER_NS: i32 = 1_999_000; // 2 ms, less what a clock may gain that is not slewed
 
     fn at(now_ns: i64) -> Clock {
         Clock {
@@ -180,6 +186,7 @@ mod tests {
     /// An account whose copy before was stated at 1 ms and left at 3 ms.
     fn account(sent_again: Option<u32>) -> Account {
         let mut account = Account::default();
+        account.written(98, at(-99 * MS), sent_again);
         account.written(99, at(MS), sent_again);
         account.left(98, 2 * MS);
         account.left(99, 3 * MS);
@@ -195,7 +202,7 @@ mod tests {
         );
         assert_eq!(
             (correction(&trailer), &trailer[12..], is_counted),
-            (2_000_000, &[0, 0, 2, 1][..], true)
+            (LATER_NS, &[0, 0, 3, 1][..], true)
         );
     }
 
@@ -205,7 +212,7 @@ mod tests {
         twice.left(99, 300 * MS);
         assert_eq!(
             correction(&twice.state(&arrived(5 * MS), at(6 * MS), Some(4)).0),
-            2_000_000
+            LATER_NS
         );
         for (before, now) in [(Some(4), Some(5)), (None, None), (None, Some(4))] {
             let (trailer, _) = account(before).state(&arrived(5 * MS), at(6 * MS), now);

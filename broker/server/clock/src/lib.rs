@@ -5,6 +5,9 @@ use nix::time::{ClockId, clock_gettime};
 
 const STEP_NS: i64 = 1_000;
 const SLEWED: i64 = 2_000; // no clock that nobody corrects in a hurry is off by more than one in so many
+const TENTH: i64 = 11; // chronyd slews by up to a tenth: the part of what it says then that is too much
+const APART_NS: i64 = 50_000_000; // looks that are nearer to each other do not tell how fast it runs
+const LONG_NS: i64 = 60_000_000_000; // and it does not run for ever as it did
 const SURE_NS: i64 = 2_000;
 const MOST_UNSURE_NS: i64 = 100_000;
 const TRIES: usize = 4;
@@ -52,24 +55,82 @@ impl Clock {
         best
     }
 
+    /// How much time has passed since `before`, and how much more of it the system's clock says.
+    fn since(&self, before: &Self) -> (i64, i64) {
+        let passed_ns = self.raw_ns - before.raw_ns;
+        (passed_ns, self.now_ns - before.now_ns - passed_ns)
+    }
+
     /// Whether somebody stepped the system's clock since `before`, or slewed it by more than 500 ppm; or
     /// whether that cannot be told.
     #[must_use]
     pub fn was_set_since(&self, before: &Self) -> bool {
         let unsure_ns = self.unsure_ns + before.unsure_ns;
-        let raw_ns = self.raw_ns - before.raw_ns;
-        let slewed_ns = (self.now_ns - before.now_ns - raw_ns).abs();
+        let (passed_ns, gained_ns) = self.since(before);
         unsure_ns > MOST_UNSURE_NS
             || (self.ahead_ns - before.ahead_ns).abs() > STEP_NS + unsure_ns
-            || slewed_ns > STEP_NS + unsure_ns + raw_ns / SLEWED
+            || gained_ns.abs() > STEP_NS + unsure_ns + passed_ns / SLEWED
+    }
+}
+
+/// The last look at the clock, and one of up to a minute before: what the clock gained between the two
+/// is what it usually gains, so a slew shows that has only just begun.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks {
+    last: Clock,
+    before: Option<Clock>,
+}
+
+impl Looks {
+    /// The first one.
+    #[must_use]
+    pub fn first(last: Clock) -> Self {
+        Self { last, before: None }
     }
 
-    /// What a stamp of the system's clock is on the one that nobody slews, if the former was not set
-    /// since `before`, nor the stamp is from before that.
+    /// Another one, unless it is too near to the last one.
     #[must_use]
-    pub fn raw_of(&self, stamp_ns: i64, before: &Self) -> Option<i64> {
-        let is_sure = stamp_ns >= before.now_ns && !self.was_set_since(before);
-        is_sure.then(|| self.raw_ns - (self.now_ns - stamp_ns))
+    pub fn again(self, now: Clock) -> Self {
+        if now.raw_ns - self.last.raw_ns < APART_NS {
+            return self;
+        }
+        let is_recent = |before: &Clock| self.last.raw_ns - before.raw_ns < LONG_NS;
+        let before = self.before.filter(is_recent).unwrap_or(self.last);
+        Self {
+            last: now,
+            before: Some(before),
+        }
+    }
+
+    /// How long something lasted at least that began after the last look, is over `now`, and took so
+    /// long by the system's clock; unless that was set meanwhile.
+    #[must_use]
+    pub fn at_least(&self, system_ns: i64, now: &Clock) -> Option<i64> {
+        let slewed_ns = self.slewed_ns(now).saturating_add(system_ns / SLEWED);
+        let too_much_ns = slewed_ns.min(system_ns / TENTH);
+        (system_ns >= 0 && !now.was_set_since(&self.last)).then(|| system_ns - too_much_ns)
+    }
+
+    /// What the system's clock may have gained, beyond what it usually gains, since the last look.
+    fn slewed_ns(&self, now: &Clock) -> i64 {
+        let (passed_ns, gained_ns) = now.since(&self.last);
+        let Some(before) = &self.before else {
+            return i64::MAX;
+        };
+        let (long_ns, usually_ns) = self.last.since(before);
+        let share = passed_ns as f64 / long_ns as f64;
+        let unsure_ns = (self.last.unsure_ns + before.unsure_ns) as f64 * share;
+        let unsure_ns = unsure_ns as i64 + now.unsure_ns + self.last.unsure_ns;
+        let more_ns = gained_ns.saturating_sub((usually_ns as f64 * share) as i64);
+        more_ns.saturating_abs().saturating_add(unsure_ns)
+    }
+
+    /// What a stamp of the system's clock is at the latest on the one that nobody slews, if the former
+    /// was not set since the last look, nor the stamp is from before that.
+    #[must_use]
+    pub fn raw_of(&self, stamp_ns: i64, now: &Clock) -> Option<i64> {
+        let ago_ns = self.at_least(now.now_ns - stamp_ns, now)?;
+        (stamp_ns >= self.last.now_ns).then(|| now.raw_ns - ago_ns)
     }
 }
 
@@ -78,39 +139,66 @@ mod tests {
     use super::*;
 
     const MS: i64 = 1_000_000;
+    const US: i64 = 1_000;
+
+    fn at(raw_ns: i64) -> Clock {
+        Clock {
+            now_ns: raw_ns,
+            ahead_ns: 7,
+            raw_ns,
+            unsure_ns: 0,
+        }
+    }
+
+    /// The same instant, by a clock that has gained something without a step.
+    fn gained(clock: Clock, ns: i64) -> Clock {
+        Clock {
+            now_ns: clock.now_ns + ns,
+            ..clock
+        }
+    }
 
     #[test]
     fn a_stamp_of_a_clock_that_was_set_since_is_not_believed() {
-        let at = |now_ns| Clock {
-            now_ns,
-            ahead_ns: 7,
-            raw_ns: now_ns,
-            unsure_ns: 0,
-        };
-        let (before, now) = (at(MS), at(6 * MS));
-        assert_eq!(now.raw_of(5 * MS, &before), Some(5 * MS));
-        assert_eq!(now.raw_of(MS - 1, &before), None, "from before");
+        let (looks, now) = (Looks::first(at(0)).again(at(1000 * MS)), at(1006 * MS));
+        assert_eq!(looks.raw_of(1005 * MS, &now), Some(1005 * MS + 500));
+        assert_eq!(looks.raw_of(1000 * MS - 1, &now), None, "from before");
+        assert_eq!(looks.raw_of(1006 * MS + 1, &now), None, "from afterwards");
         let stepped = Clock {
-            now_ns: 8 * MS,
             ahead_ns: 7 + 2 * MS,
-            ..now
+            ..gained(now, 2 * MS)
         };
-        let slewed = Clock {
-            now_ns: 6 * MS + 500_000,
-            ..now
-        };
+        let slewed = gained(now, 500 * US);
         let unsure = Clock {
             unsure_ns: MS,
             ..now
         };
         for set in [stepped, slewed, unsure] {
-            assert!(set.was_set_since(&before));
-            assert_eq!(set.raw_of(5 * MS, &before), None);
+            assert!(set.was_set_since(&at(1000 * MS)));
+            assert_eq!(looks.raw_of(1005 * MS, &set), None);
         }
-        let drifting = Clock {
-            now_ns: 6 * MS + 1_000,
-            ..now
+    }
+
+    #[test]
+    fn a_slew_that_has_only_just_begun_makes_nothing_longer() {
+        // In the last of four seconds it was slewed by a tenth, while a message waited for 10 ms.
+        let looks = Looks::first(at(0)).again(at(1000 * MS));
+        let now = gained(at(5000 * MS), MS);
+        assert!(!now.was_set_since(&looks.last), "that is less than 500 ppm");
+        assert_eq!(looks.at_least(11 * MS, &now), Some(10 * MS));
+        assert_eq!(Looks::first(at(0)).at_least(11 * MS, &now), Some(10 * MS));
+    }
+
+    #[test]
+    fn a_clock_that_runs_as_it_always_did_takes_nothing_off() {
+        let after = |ms| gained(at(ms * MS), ms * 50); // 50 ppm
+        let looks = Looks::first(after(0)).again(after(1000)).again(after(1001));
+        assert_eq!(looks.last, after(1000), "too soon");
+        assert_eq!(looks.at_least(100 * US, &after(5000)), Some(100 * US - 50));
+        let unsure = Clock {
+            unsure_ns: 200,
+            ..after(5000)
         };
-        assert_eq!(drifting.raw_of(5 * MS + 1_000, &before), Some(5 * MS));
+        assert_eq!(looks.at_least(100 * US, &unsure), Some(100 * US - 250));
     }
 }
