@@ -18,8 +18,10 @@ __all__ = [
 ]
 
 ASSUMPTION = "if the broker is honest and links are symmetric"
-ONLY_HEARD = "(assumed: only broadcasts are heard)"
 """What `narrow_bound_ns` rests on."""
+
+ONLY_HEARD = "(assumed: only broadcasts are heard)"
+"""What `bound_is_assumed` means."""
 
 MARKS = "* in use, + good too, x contradicts another one, ? its time is not known"
 
