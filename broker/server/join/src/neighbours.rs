@@ -25,7 +25,7 @@ const MOST_REST_S: u64 = 15; // from one try to the next
 const ONE_WORD: usize = 1000; // filters in one SUBSCRIBE
 const ITSELF: u8 = 0x9C; // "use another server"
 const NOT_DONE: u8 = 0x80;
-const CALM_S: u64 = 5; // without a retained message being dropped, until what is retained goes there
+pub(crate) const CALM_S: u64 = 5; // without a retained message being dropped, until what is retained goes there
 
 /// A node that this one connects to.
 pub(crate) struct Dial {

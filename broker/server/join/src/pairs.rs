@@ -5,7 +5,7 @@ use crate::manager::{Manager, Pair, Role, UNAVAILABLE, refusal};
 use crate::node::{Key, Message};
 use mqtick_broker::log;
 use mqtick_broker::residence::{Arrived, NOT_STATED, has_trailer};
-use mqtick_packet::frame;
+use mqtick_packet::{Qos, frame};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -220,6 +220,9 @@ impl Manager {
         };
         let slot = token.and_then(|token| self.slots.get(&token));
         let is_full = slot.is_some_and(|slot| slot.connection.waiting() > most);
+        if is_full && message.retain && message.qos == Qos::AtMostOnce {
+            self.reader.missed_s = Some(self.site.now_s);
+        }
         lane.publish(key, message, is_full, &self.site.node.retained);
         self.write_lane(number);
     }

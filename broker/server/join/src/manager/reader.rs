@@ -5,6 +5,7 @@
 use super::{Manager, Role};
 use crate::client::is_echo;
 use crate::delivery::Lane;
+use crate::neighbours::CALM_S;
 use crate::node::{Link, Message};
 use crate::residence;
 use mqtick_broker::log;
@@ -31,6 +32,8 @@ pub(crate) struct Reader {
     is_subscribed: bool,
     was_quiet: bool,
     again_s: u64,
+    /// When the broker had no room for something that is to be retained.
+    pub missed_s: Option<u64>,
     said: String,
 }
 
@@ -45,6 +48,7 @@ impl Reader {
             is_subscribed: false,
             was_quiet: false,
             again_s: 0,
+            missed_s: None,
             said: String::new(),
         }
     }
@@ -84,6 +88,14 @@ impl Manager {
                 self.send(token, &ping);
             }
             return;
+        }
+        let tokens = self.lanes.iter().filter_map(|(_, token)| *token);
+        let mut slots = tokens.filter_map(|token| self.slots.get(&token));
+        let is_slow = slots.any(|slot| slot.connection.waiting() > 0);
+        let is_calm = |missed_s: &mut u64| *missed_s + CALM_S <= now_s && !is_slow;
+        if self.reader.missed_s.take_if(is_calm).is_some() {
+            self.site.node.retained.away();
+            self.site.node.retained.back();
         }
         let wires = &self.wires;
         self.reader.asked.retain(|link| wires.contains_key(link));
