@@ -683,9 +683,13 @@ def test_no_copy_says_by_how_much_another_one_was_off(tmp_path: Path) -> None:
 
 @needs_networks
 def test_a_late_stamp_of_an_earlier_lease_is_no_correction_of_this_one(tmp_path: Path) -> None:
-    """Of the same address, for a copy with the same number."""
+    """Of the same address, for a copy with the same number.
+
+    A correction so soon after the first copy is up to a tenth too small, as the clock might be
+    slewed: here 60 ms. That of another copy is wrong by 168 ms, or more.
+    """
     error_ns = _in_a_network(tmp_path, _where_copies_are_slow)
-    assert -1_000_000 < error_ns < ELSEWHERE_NS
+    assert -1_000_000 < error_ns < 100_000_000
 
 
 def _in_a_network(folder: Path, what: Callable[[Broker, Run], Result]) -> Result:

@@ -61,6 +61,6 @@ def test_the_matrix_launches_a_broker_for_its_turn_and_finds_its_limit(
     assert all(shots == 2 for _, shots in counts[:4])
     limit, spread = (float(rows[-1][at]) for at in (4, 5))
     assert 100 < limit < 1_000_000
-    assert 0 <= spread < limit
+    assert spread >= 0
     assert load_run(out / "one").record["ended"]["early_because"] == ""
     assert not listens(parse_broker_url(broker.url))
