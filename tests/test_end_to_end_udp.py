@@ -21,7 +21,7 @@ from udp_peer import Board
 pytestmark = pytest.mark.slow
 
 
-def test_a_broker_over_udp_carries_time_with_exchanges_and_echoes(rig: Rig) -> None:
+def test_a_broker_over_udp_carries_time_with_exchanges_and_residence(rig: Rig) -> None:
     with running(UdpReference(rig.new_folder("udp"))) as broker:
         keys = rig.keys(*fleet_lines(FLEET))
         server = rig.server(broker.url, "--keys-file", keys)
@@ -36,7 +36,8 @@ def test_a_broker_over_udp_carries_time_with_exchanges_and_echoes(rig: Rig) -> N
         client.wait_for(lambda _: client.samples("two-way", "used"), "exchanges count")
         server.wait_for(lambda values: values["echo_order"] == "kept", "the broker keeps the order")
         client.wait_for(
-            lambda _: client.samples("echo", "used") + client.samples("echo", "kept"), "echoes come"
+            lambda _: client.samples("residence", "used") + client.samples("residence", "kept"),
+            "residence is stated",
         )
         assert server.log.count("connected to") == client.log.count("connected to") == 1
         assert server.log.count("there are no wills over UDP") == 1
