@@ -246,7 +246,9 @@ def test_who_is_slow_gets_once_it_is_quick_again_what_is_retained_and_it_had_no_
         reader.subscribe("news", "gone")
         reader.message()
         process = there.process if slow == "neighbour" else other.process
-        at, count = (here, "dropped_neighbour") if slow == "neighbour" else (there, "dropped_broker")
+        at, count = (
+            (here, "dropped_neighbour") if slow == "neighbour" else (there, "dropped_broker")
+        )
         assert process is not None
         process.send_signal(signal.SIGSTOP)
         try:
