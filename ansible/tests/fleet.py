@@ -204,7 +204,8 @@ def other_wheelhouse(now: Path, version: str, change: Callable[[Path], None]) ->
     for old in (folder, source):
         shutil.rmtree(old, ignore_errors=True)
     shutil.copytree(now, folder, copy_function=os.link)
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "wheelhouse")
+    # What is built is left out: others build while this copies.
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "target")
     shutil.copytree(PROJECT, source, symlinks=True, ignore=ignored)
     project = source / "pyproject.toml"
     project.write_text(
