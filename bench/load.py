@@ -98,7 +98,8 @@ def limit(report: Report, kind: type[Mosquitto], seconds: float) -> None:
     report.add(f"{what}, messages to it", "1/s", kind.name, result["lists"]["limits"], digits=0)
     for key, at, text, unit in (
         ("limit_egress", "broker", "copies from it", "1/s"),
-        ("uncertainty", "broker", "uncertainty, +-", "%"),
+        ("limit_ingress_low", "broker", "messages to it, from", "1/s"),
+        ("limit_ingress_high", "broker", "messages to it, to", "1/s"),
         ("limited_by_load", "broker", "trials above it where mqtick-load was at its end", "%"),
         ("wire_p50_us", "at 50 %", "left to each copy at half of it, p50", "us"),
         ("skew_p50_us", "at 50 %", "first to last of 5 copies at half of it, p50", "us"),

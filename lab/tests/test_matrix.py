@@ -259,7 +259,13 @@ PRINTED = {
         "lists": {"broker_first_us": [50.0, 70.0, 60.0], "broker_skew_us": [10.5, 11.5]},
         "notes": [],
     },
-    "limit": {"rows": [], "lists": {"limits": [9000.0, 11000.0]}, "notes": ["THE LOAD TOOL, ..."]},
+    "limit": {
+        "rows": [
+            {"key": f"limit_ingress{end}", "median": median}
+            for end, median in (("", 10000.0), ("_low", 5000.0), ("_high", 20000.0))
+        ],
+        "notes": ["THE LOAD TOOL, ..."],
+    },
 }
 
 
@@ -307,14 +313,18 @@ def test_each_broker_is_measured_by_mqtick_load_in_its_turn(
     expected = ["2", "3", "3", "60.00", "10.00", "60.00"]
     assert ["mosquitto", *expected] in [row[:7] for row in rows]
     assert ["nats", *expected] in [row[:7] for row in rows]
-    assert ["mosquitto", "-", "2", "0", "10000.00"] in [row[:5] for row in rows]
+    # A limit lies in an interval; the spread of its bisections is another thing.
+    head = rows[rows.index(["mosquitto", "10000", "5000", "20000"]) - 1]
+    assert head == ["broker", "limit", "from", "to"]
     assert "latency by mqtick-load: the first copy's arrival minus the message's sending" in text
-    assert "messages a second to the broker\n" in text
+    assert "messages a second to the broker, and the interval in which it lies" in text
     assert "mosquitto: THE LOAD TOOL" in text
     assert "nats: its limit was not sought" in text
     said = result_json(outcome)["brokers"]["mosquitto"]["mqtick_load"]
-    assert len(said["rows"]) == 5
+    assert len(said["rows"]) == 4
+    assert said["limit"] == {"ingress": 10000.0, "low": 5000.0, "high": 20000.0}
     assert json.dumps(said)
+    assert result_json(outcome)["brokers"]["nats"]["mqtick_load"]["limit"] is None
 
 
 def test_what_mqtick_load_found_is_kept_and_not_measured_twice(
@@ -327,7 +337,7 @@ def test_what_mqtick_load_found_is_kept_and_not_measured_twice(
     outcome = loaded(files, run, load_program, resume=True)
     assert run.calls == []
     assert len((files / "calls").read_text().splitlines()) == 2
-    assert "10000.00" in result_text(outcome)
+    assert "10000      5000     20000" in result_text(outcome)
 
 
 @pytest.mark.parametrize(

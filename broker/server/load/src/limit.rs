@@ -30,9 +30,8 @@ names! {
     INGRESS "limit_ingress" "limit of performance, ingress" "1/s";
     EGRESS "limit_egress" "limit of performance, egress" "1/s";
     INTERVAL "limit_interval_us" "shortest interval of the first group" "us";
-    LOW "limit_ingress_low" "ingress, low end of what is likely" "1/s";
-    HIGH "limit_ingress_high" "ingress, high end" "1/s";
-    UNCERTAINTY "uncertainty" "uncertainty of the limit, +-" "%";
+    LOW "limit_ingress_low" "limit of performance, ingress, from" "1/s";
+    HIGH "limit_ingress_high" "limit of performance, ingress, to" "1/s";
     BEST "held" "highest ingress that it has carried" "1/s";
     TRIALS "trials" "trials" "1";
     BY_LOAD "limited_by_load" "trials above it where the load tool was at its end" "%";
@@ -159,8 +158,8 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
                 broker: &options.broker,
                 at_ns: now_ns(),
                 limit: scenario.ingress(limit.scale),
-                uncertainty: limit.uncertainty,
-                below: limit.below,
+                low: scenario.ingress(limit.lowest),
+                high: scenario.ingress(limit.highest),
                 egress: egress(&scenario, limit.scale),
                 points: &points,
                 levels: &levels,
@@ -232,9 +231,8 @@ fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Sh
     for (name, value) in [
         (INGRESS, ingress),
         (EGRESS, egress(scenario, limit.scale)),
-        (LOW, ingress * (1.0 - limit.below)),
-        (HIGH, ingress * (1.0 + limit.uncertainty)),
-        (UNCERTAINTY, 100.0 * limit.uncertainty),
+        (LOW, scenario.ingress(limit.lowest)),
+        (HIGH, scenario.ingress(limit.highest)),
         (
             INTERVAL,
             interval.map_or(0.0, |one| one.interval_ns(limit.scale) / 1e3),
@@ -281,9 +279,10 @@ mod tests {
     use crate::options::Options;
     use crate::report::Report;
     use crate::stop::Stop;
+    use serde_json::Value;
 
     /// What is told of trials: scale, whether it held, whether the load tool was at its end.
-    fn told(trials: &[(f64, bool, bool)], idle_share: f64) -> String {
+    fn told(trials: &[(f64, bool, bool)], idle_share: f64) -> Value {
         let (options, stop) = (Options::default(), Stop::new().unwrap());
         let mut report = Report::default();
         let shown: Vec<Shown> = trials
@@ -301,8 +300,8 @@ mod tests {
             .collect();
         let limit = Limit {
             scale: 1.0,
-            uncertainty: 0.1,
-            below: 0.1,
+            lowest: 2.0,
+            highest: 0.5,
             scales: vec![1.0],
         };
         let mut run = Run {
@@ -312,12 +311,22 @@ mod tests {
         };
         let scenario = Scenario::parse(PUBLISHED).unwrap();
         tell_limit(&mut run, &scenario, &limit, &shown);
-        report.json(true).to_string()
+        report.json(true)
+    }
+
+    #[test]
+    fn the_limit_has_an_interval_in_which_the_latency_clients_keep_their_rate() {
+        let told = told(&[], 1.0);
+        let rows = told["rows"].as_array().unwrap();
+        let rates: Vec<&Value> = rows.iter().map(|row| &row["median"]).collect();
+        // Ingress, egress, from, to: 5000 messages a second are varied, and one is not.
+        assert_eq!(rates[..4], [5001.0, 50_005.0, 2501.0, 10_001.0]);
     }
 
     #[test]
     fn whose_limit_it_was_is_said_by_the_trials_just_above_it() {
         let ours = "THE LOAD TOOL, NOT THE BROKER, WAS THE LIMIT: mqtick-load used 99 %.";
+        let told = |trials: &[_], idle_share| told(trials, idle_share).to_string();
         assert!(told(&[(0.9, false, true), (0.8, false, true)], 0.5).contains(ours));
         // Half of them, those that held, and those far above do not count.
         let half = [(0.9, false, true), (0.8, false, false)];

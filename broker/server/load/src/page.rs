@@ -40,11 +40,11 @@ pub struct Page<'a> {
     pub at_ns: u64,
     /// The limit: messages a second.
     pub limit: f64,
-    /// By which share it may be higher.
-    pub uncertainty: f64,
-    /// By which share it may be lower.
-    pub below: f64,
-    /// The same for the copies.
+    /// The lowest that it may be.
+    pub low: f64,
+    /// The highest that it may be.
+    pub high: f64,
+    /// Copies a second at the limit.
     pub egress: f64,
     /// The search.
     pub points: &'a [Point],
@@ -92,20 +92,20 @@ pub fn write(path: &str, page: &Page<'_>) -> Outcome<()> {
 #[must_use]
 pub fn html(page: &Page<'_>) -> String {
     let broker = escaped(page.broker);
-    let (limit, share) = (page.limit, page.uncertainty);
     format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Limit of {broker}\
          </title>\n<style>{STYLE}</style>\n<h1>How much does {broker} carry?</h1>\n\
-         <p class=\"big\">{} messages in and {} out a second, &#177; {:.1} %</p>\n\
-         <p>Above this, fewer than 99 % of the copies came as fast as messages were published \
+         <p class=\"big\">{} messages in and {} out a second</p>\n\
+         <p>The limit lies between {} and {} messages in. Above it, fewer than 99 % of the copies came as fast as messages were published \
          ({:.1} copies of each). Measured {} by mqtick-load {}.</p>\n\
          <h2>The search</h2>\n{}\n<h2>Latency</h2>\n<p>From the kernel's stamp when a message left \
          to its stamp when each copy came.</p>\n{}\n<h2>Skew</h2>\n<p>From the first copy of a \
          message to its last.</p>\n{}\n<h2>All figures</h2>\n<pre>{}</pre>\n</html>\n",
-        thousands(limit),
+        thousands(page.limit),
         thousands(page.egress),
-        100.0 * share,
-        page.egress / limit,
+        thousands(page.low),
+        thousands(page.high),
+        page.egress / page.limit,
         date(page.at_ns),
         env!("CARGO_PKG_VERSION"),
         search(page),
@@ -141,7 +141,8 @@ impl Axis {
     }
 
     fn at(&self, value: f64) -> f64 {
-        let share = (value.max(self.least) / self.least).ln() / (self.most / self.least).ln();
+        let share =
+            (value.clamp(self.least, self.most) / self.least).ln() / (self.most / self.least).ln();
         self.from + share * (self.to - self.from)
     }
 
@@ -182,11 +183,7 @@ fn search(page: &Page<'_>) -> String {
     let bottom = HEIGHT - BOTTOM;
     let y = |ratio: f64| bottom - (ratio - floor) / (1.05 - floor) * (bottom - 10.0);
     let mut svg = open("ratio of copies that came, by messages a second");
-    let (low, high) = (
-        page.limit * (1.0 - page.below),
-        page.limit * (1.0 + page.uncertainty),
-    );
-    let (from, to, middle) = (x.at(low), x.at(high), x.at(page.limit));
+    let (from, to, middle) = (x.at(page.low), x.at(page.high), x.at(page.limit));
     let _ = write!(
         svg,
         "<rect x=\"{from:.1}\" y=\"10\" width=\"{:.1}\" height=\"{:.1}\" fill=\"#cde3f5\"/>\
@@ -317,8 +314,8 @@ mod tests {
             broker: "<script>\"&",
             at_ns: 0,
             limit: 12_345.0,
-            uncertainty: 0.02,
-            below: 0.01,
+            low: 11_000.0,
+            high: 14_000.0,
             egress: 123_450.0,
             points: &[
                 Point {
@@ -340,7 +337,8 @@ mod tests {
             report: &Report::new("limit", Vec::new()),
         });
         assert!(
-            page.contains("12,345 messages in and 123,450 out a second, &#177; 2.0 %"),
+            page.contains("12,345 messages in and 123,450 out a second<")
+                && page.contains("between 11,000 and 14,000 messages in."),
             "{page}"
         );
         assert!(!page.contains("<script") && !page.contains("http") && !page.contains("NaN"));

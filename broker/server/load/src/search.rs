@@ -16,17 +16,17 @@ const STUDENT: [f64; 10] = [
     12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
 ];
 
-/// The smallest scale that holds, and what is not known of it.
+/// The smallest scale that holds, and the interval in which it lies: with 95 % confidence where
+/// trials were repeated, one step of the search where they were not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limit {
     /// The scale.
     pub scale: f64,
-    /// Half the interval in which the rate lies, as a share of it: 95 % where trials were repeated,
-    /// the step where they were not.
-    pub uncertainty: f64,
-    /// By which share the rate may be lower: it held at this scale where trials were not repeated.
-    pub below: f64,
-    /// The single results.
+    /// The scale of the lowest rate that the limit may have.
+    pub lowest: f64,
+    /// The scale of the highest rate that it may have.
+    pub highest: f64,
+    /// The results of the single bisections.
     pub scales: Vec<f64>,
 }
 
@@ -76,8 +76,8 @@ pub fn published(mut trial: impl FnMut(f64) -> Outcome<bool>) -> Outcome<Limit> 
     }
     Ok(Limit {
         scale,
-        uncertainty: step / (scale - step),
-        below: 0.0,
+        lowest: scale,
+        highest: scale - step,
         scales: vec![scale],
     })
 }
@@ -109,8 +109,8 @@ pub fn fast(
         .exp();
     Ok(Limit {
         scale: mean.exp(),
-        uncertainty: factor - 1.0,
-        below: 1.0 - 1.0 / factor,
+        lowest: mean.exp() * factor,
+        highest: mean.exp() / factor,
         scales,
     })
 }
@@ -156,6 +156,12 @@ fn bisect(
 mod tests {
     use super::*;
 
+    impl Limit {
+        fn covers(&self, scale: f64) -> bool {
+            (self.highest..=self.lowest).contains(&scale)
+        }
+    }
+
     /// A broker that holds from a scale on.
     fn broker(limit: f64) -> impl FnMut(f64) -> Outcome<bool> {
         move |scale| Ok(scale >= limit)
@@ -167,10 +173,10 @@ mod tests {
             let found = published(broker(limit)).unwrap();
             let off = found.scale / limit - 1.0;
             assert!((-1e-9..=0.0501).contains(&off), "{limit}: {off}");
-            // The rate that was found held; the true one is at most so much higher.
-            let rates = 1.0 / found.scale..=(1.0 + found.uncertainty) / found.scale * (1.0 + 1e-9);
+            // The rate that was found held; the true one may be higher, by a step at most.
+            let scales = found.highest * (1.0 - 1e-9)..=found.scale;
             assert!(
-                rates.contains(&(1.0 / limit)) && found.below == 0.0,
+                scales.contains(&limit) && found.lowest == found.scale,
                 "{limit}: {found:?}"
             );
         }
@@ -186,10 +192,7 @@ mod tests {
             })
             .unwrap();
             let off = (found.scale / limit - 1.0).abs();
-            assert!(
-                off <= found.uncertainty && off < 0.011,
-                "{limit}: {off} {found:?}"
-            );
+            assert!(found.covers(limit) && off < 0.011, "{limit}: {found:?}");
             assert!(trials < 30, "{limit}: {trials}");
         }
     }
@@ -205,11 +208,8 @@ mod tests {
             Ok(scale >= 0.9 + 0.2 * noise)
         };
         let found = fast(0.02, 5, wavering).unwrap();
-        assert!(found.uncertainty > 0.02, "{found:?}");
-        assert!(
-            (found.scale - 1.0).abs() < found.uncertainty + 0.1,
-            "{found:?}"
-        );
+        assert!(found.lowest > 1.02 * found.scale, "{found:?}");
+        assert!((found.scale - 1.0).abs() < 0.2, "{found:?}");
         // Where the repeats have nothing in common, the rate is above 0 all the same.
         let mut number = 0;
         let found = fast(0.02, 2, |scale| {
@@ -217,7 +217,8 @@ mod tests {
             Ok(scale >= if number < 14 { 1.0 } else { 8.0 })
         });
         let found = found.unwrap();
-        assert!(found.below < 1.0 && found.uncertainty > 1.0, "{found:?}");
+        assert!(found.lowest > 2.0 * found.scale, "{found:?}");
+        assert!(found.lowest.is_finite() && found.highest > 0.0, "{found:?}");
     }
 
     #[test]
@@ -239,10 +240,7 @@ mod tests {
                 let found = fast(0.02, 5, |scale| {
                     Ok(scale >= limit * (1.0 + width * (random() - 0.5)))
                 });
-                let found = found.unwrap();
-                let rate = found.scale / limit; // the true one over that which was found
-                let likely = 1.0 - found.below..=1.0 + found.uncertainty;
-                held += usize::from(likely.contains(&rate));
+                held += usize::from(found.unwrap().covers(limit));
             }
             let share = held as f64 / brokers as f64;
             assert!(share >= 0.94, "wavering by {width}: {share}");
@@ -261,9 +259,8 @@ mod tests {
                         Ok(scale >= limit && !is_disturbed)
                     });
                     let found = found.unwrap();
-                    let off = (found.scale / limit - 1.0).abs();
                     assert!(
-                        off <= found.uncertainty,
+                        found.covers(limit),
                         "{limit}, {count} from {disturbed}: {found:?}"
                     );
                 }

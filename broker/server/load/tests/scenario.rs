@@ -330,7 +330,6 @@ fn the_published_search_runs_to_its_end_and_says_what_it_does_not_know() {
         low == found && found < high && high <= 1.06 * found,
         "{low} {found} {high}"
     );
-    assert!(value(&output, "uncertainty") < 5.6);
     let told = notes(&output);
     assert!(told.contains("each interval was tried once"), "{told}");
 }

@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mqtick.lab.runner.experiment import Experiment
 from mqtick.lab.runner.summary import Row, Statistics
@@ -20,17 +21,21 @@ __all__ = [
     "LIMIT",
     "MISSING",
     "SKEW",
+    "Limit",
+    "Loaded",
     "found",
-    "heading",
     "is_kept",
+    "loaded",
     "measured",
-    "rows_of",
 ]
 
 FILE: Final = "mqtick-load.json"
 LATENCY: Final = "latency by mqtick-load: the first copy's arrival minus the message's sending"
 SKEW: Final = "skew by mqtick-load: the last copy's arrival minus the first one's"
-LIMIT: Final = "limit of performance by mqtick-load: messages a second to the broker"
+LIMIT: Final = (
+    "limit of performance by mqtick-load, messages a second to the broker, and the interval in "
+    "which it lies with 95 % confidence"
+)
 MISSING: Final = (
     "mqtick-load is not installed here, so fan-out and limit of the brokers were not measured: "
     "make broker-programs, or the package mqtick-broker."
@@ -39,6 +44,33 @@ _MOST_MESSAGES: Final = 1000
 _LIMIT: Final = ("--trial", "1", "--repeats", "3")
 _FAN_S, _LIMIT_S = 300.0, 900.0
 _INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many messages a second a broker carries; `low` and `high` hold it with 95 % confidence.
+
+    The interval is one of ratios: `high` is as many times above `ingress` as `low` is below it.
+    """
+
+    ingress: float
+    low: float
+    high: float
+
+    HEAD: ClassVar[str] = "     limit      from        to"
+
+    def as_text(self) -> str:
+        """Return a line of the table below `HEAD`."""
+        return "".join(f"{value:>10.0f}" for value in (self.ingress, self.low, self.high))
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What mqtick-load measured of a broker; `limit` is None where it was not sought."""
+
+    rows: tuple[Row, ...] = ()
+    limit: Limit | None = None
+    notes: tuple[str, ...] = ()
 
 
 def found() -> str | None:
@@ -116,37 +148,27 @@ def _printed(command: Sequence[str], within_s: float, sentences: list[str]) -> A
     return None
 
 
-def rows_of(folder: Path) -> tuple[list[Row], list[str]]:
-    """Return what is kept in a run's folder as rows of the same table, and sentences about it."""
+def loaded(folder: Path) -> Loaded:
+    """Return what is kept in a run's folder."""
     try:
         kept = json.loads((folder / FILE).read_text())
         rows = []
         for count, printed in kept["fan_out"].items():
             lost = int(_median(printed, "lost"))
             for quantity, key in ((LATENCY, "broker_first_us"), (SKEW, "broker_skew_us")):
-                values = printed["lists"][key]
-                rows.append(Row(quantity, int(count), lost, 0, _statistics(values), None))
-        if kept["limit"]:
-            values = kept["limit"]["lists"]["limits"]
-            rows.append(Row(LIMIT, 0, 0, 0, _statistics(values), None))
-            notes = [one for one in kept["limit"]["notes"] if "LOAD TOOL" in one]
-            return rows, [*kept["sentences"], *notes]
-        return rows, list(kept["sentences"])
+                values = Statistics.of([round(value * 1e9) for value in printed["lists"][key]])
+                rows.append(Row(quantity, int(count), lost, 0, values, None))
+        limit, notes = None, kept["sentences"]
+        if printed := kept["limit"]:
+            keys = ("limit_ingress", "limit_ingress_low", "limit_ingress_high")
+            limit = Limit(*(_median(printed, key) for key in keys))
+            notes += [one for one in printed["notes"] if "LOAD TOOL" in one]
+        return Loaded(tuple(rows), limit, tuple(notes))
     except FileNotFoundError:
-        return [], []
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return [], [f"{folder / FILE} cannot be read: {error!r}"]
-
-
-def heading(row: Row) -> str:
-    """Return what stands above a quantity's table."""
-    return row.quantity if row.quantity == LIMIT else f"{row.quantity}, in us"
+        return Loaded()
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        return Loaded(notes=(f"{folder / FILE} cannot be read: {error!r}",))
 
 
 def _median(printed: Any, key: str) -> float:
     return float(next(row["median"] for row in printed["rows"] if row["key"] == key))
-
-
-def _statistics(values: Sequence[float]) -> Statistics | None:
-    """Of values in the unit of their table; the same columns as for shots."""
-    return Statistics.of([round(value * 1e9) for value in values])

@@ -229,15 +229,15 @@ def _summaries(outcome: MatrixOutcome) -> Iterator[tuple[str, Summary]]:
 def result_text(outcome: MatrixOutcome) -> str:
     """Return one table per quantity, with a row for each broker and N; durations in us."""
     found = list(_summaries(outcome))
-    loaded = {name: by_load.rows_of(one.folder) for name, one in outcome.runs.items()}
+    loaded = {name: by_load.loaded(one.folder) for name, one in outcome.runs.items()}
     width = max([6, *(len(name) for name in outcome.runs)])
     label = "SIMULATED: " if any(summary.simulated for _, summary in found) else ""
     lines: list[str] = []
     every: list[tuple[str, Row, str]] = []
     for name, one in found:
         every += [(f"{label}{row.quantity}, in us", row, name) for row in one.rows]
-    for name, (found_rows, _) in loaded.items():
-        every += [(by_load.heading(row), row, name) for row in found_rows]
+    for name, measured in loaded.items():
+        every += [(f"{row.quantity}, in us", row, name) for row in measured.rows]
     for heading in dict.fromkeys(heading for heading, _, _ in every):
         lines += ["", heading, f"{'broker':<{width}}{HEAD}"]
         rows = [(row, name) for one, row, name in every if one == heading]
@@ -245,20 +245,23 @@ def result_text(outcome: MatrixOutcome) -> str:
             f"{name:<{width}}{row_text(replace(row, published=None))}"
             for row, name in sorted(rows, key=lambda one: one[0].subscribers)
         ]
+    limits = [(name, one.limit) for name, one in loaded.items() if one.limit]
+    if limits:
+        lines += ["", by_load.LIMIT, f"{'broker':<{width}}{by_load.Limit.HEAD}"]
+        lines += [f"{name:<{width}}{limit.as_text()}" for name, limit in limits]
     lines += [
         "",
         "The brokers were measured one after another: what changed meanwhile (temperature, "
         "load) looks like a difference between brokers.",
     ]
     lines += [f"{name}: {one.sentence}" for name, one in outcome.runs.items() if one.sentence]
-    lines += [f"{name}: {said}" for name, (_, sentences) in loaded.items() for said in sentences]
+    lines += [f"{name}: {said}" for name, one in loaded.items() for said in one.notes]
     return "\n".join(lines).lstrip("\n")
 
 
 def result_json(outcome: MatrixOutcome) -> dict[str, Any]:
-    """Return what is in the folders, for programs; durations in us."""
+    """Return what is in the folders, for programs; durations in us, limits in messages a second."""
     rows = {name: summary.as_json() for name, summary in _summaries(outcome)}
-    loaded = {name: by_load.rows_of(one.folder) for name, one in outcome.runs.items()}
     return {
         "brokers": {
             name: {
@@ -266,10 +269,7 @@ def result_json(outcome: MatrixOutcome) -> dict[str, Any]:
                 "folder": str(each.folder),
                 "complete": each.complete,
                 **rows.get(name, {}),
-                "mqtick_load": {
-                    "rows": [asdict(row) for row in loaded[name][0]],
-                    "notes": loaded[name][1],
-                },
+                "mqtick_load": asdict(by_load.loaded(each.folder)),
             }
             for name, each in outcome.runs.items()
         },
