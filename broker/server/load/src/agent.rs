@@ -121,14 +121,16 @@ macro_rules! counts {
 
 counts! {
     offered ingress owed egress sent copies delivered duplicates disorder belated refused
-    unanswered together together_ns
+    unanswered together
 }
 
 /// What happened on one machine; times by its own clock, in ns.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Part {
     /// How many of what.
     pub counts: Counts,
+    /// By how much a stamp that copies share may be too late.
+    pub together_ns: u64,
     /// When its first message was due.
     pub begin: u64,
     /// When its last copy came, or message left.
@@ -244,6 +246,7 @@ fn part(engine: &Engine, mut tally: Tally, clock: Option<Clock>) -> Part {
     let late = |share| tally.late.value_at_quantile(share) as f64 / 1e3;
     Part {
         counts: Counts::of(&tally),
+        together_ns: tally.together_ns,
         begin: apart.begin,
         last_ns: tally.last_ns,
         is_over: apart.is_over,

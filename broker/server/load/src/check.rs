@@ -3,7 +3,7 @@
 use mqtick_packet::{Qos, Version};
 
 use crate::command::Command;
-use crate::options::Options;
+use crate::options::{Options, Search};
 use crate::scenario::{CLIENTS, Group, Scenario};
 use crate::values::tls_host;
 use crate::wire::{LEAST_SIZE, STREAMS};
@@ -34,6 +34,17 @@ impl Options {
                  fewer messages and more --repeats.",
                 self.subscribers, self.messages
             )));
+        }
+        if self.command == Command::Limit && self.repeats < 2 {
+            let text = "--repeats 1: the spread of one bisection is not known, so at least 2.";
+            return Err(Failure::Use(text.to_owned()));
+        }
+        let of_fast = ["trial", "resolution", "repeats"];
+        if self.search == Search::Published
+            && let Some(name) = of_fast.iter().find(|one| self.is_given(one))
+        {
+            let text = format!("--search published takes no --{name}; see --help.");
+            return Err(Failure::Use(text));
         }
         if self.command == Command::Idle && self.broker_pid.is_none() {
             return Err(Failure::Use(

@@ -40,6 +40,8 @@ pub struct Connection {
     pub sn: Option<u16>,
     /// Whether each packet is a datagram of its own.
     pub is_datagrams: bool,
+    /// How the socket is written to.
+    pub flags: MsgFlags,
     pub(crate) name: String,
     patience: Duration,
     /// Which session the broker keeps, and where.
@@ -74,6 +76,7 @@ impl Connection {
             version: target.version,
             sn: target.sn.then_some(0),
             is_datagrams: target.is_datagrams(),
+            flags: MsgFlags::MSG_NOSIGNAL,
             name: format!("{} of the {}", name, target.who),
             patience: target.patience,
             kept: None,
@@ -285,8 +288,8 @@ impl Connection {
     /// # Errors
     /// Where the broker closed.
     pub fn send(&mut self, octets: &[u8]) -> Outcome<usize> {
-        let fd = self.stream.as_raw_fd();
-        let write = |octets: &[u8]| match send(fd, octets, MsgFlags::MSG_NOSIGNAL) {
+        let (fd, flags) = (self.stream.as_raw_fd(), self.flags);
+        let write = |octets: &[u8]| match send(fd, octets, flags) {
             Ok(count) => Ok(count),
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
             Err(errno) => Err(errno),

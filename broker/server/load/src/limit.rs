@@ -3,10 +3,11 @@
 use crate::agent::How;
 use crate::contest::{COST, Run};
 use crate::crew::Crew;
-use crate::options::Search;
+use crate::options::{Options, Search};
 use crate::page::{self, Level, Page, Point};
 use crate::report::names;
 use crate::scenario::{Group, Kind, PUBLISHED, Scenario};
+use crate::scenario_run::tell_remarks;
 use crate::search::{self, Limit};
 use crate::stamps::now_ns;
 use crate::tally::Tally;
@@ -39,10 +40,13 @@ names! {
 }
 
 /// A trial; `times`: whether each message's times are wanted.
-fn how(scale: f64, times: bool) -> How {
+fn how(options: &Options, scale: f64, times: bool) -> How {
     How {
         scale,
-        patience_s: SILENCE_S,
+        patience_s: match options.is_given("patience") {
+            true => options.patience.as_secs_f64(),
+            false => SILENCE_S,
+        },
         times,
     }
 }
@@ -80,7 +84,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
             scenario.seconds
         ));
         let mut tally = Tally::new()?;
-        crew.trial(run, &scenario, how(scale, false), &mut tally)?;
+        crew.trial(run, &scenario, how(options, scale, false), &mut tally)?;
         run.stop.check()?;
         if points.is_empty() && tally.owed == 0 {
             let text = "no message is due in a trial: give a longer one (--trial), or a shorter \
@@ -132,18 +136,11 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     for (name, share) in LEVELS {
         run.progress(&format!("latency {name}"));
         let mut tally = Tally::new()?;
-        let how = how(limit.scale / share, true);
+        let how = how(options, limit.scale / share, true);
         let parts = crew.trial(run, &scenario, how, &mut tally)?;
         run.stop.check()?;
         crew.tell_times(run, name, &scenario, &tally, &parts)?;
-        run.report.add(LOST, name, tally.lost() as f64);
-        for text in tally.remarks() {
-            run.report.note(format!("{name}: {text}"));
-        }
-        if let Some(used) = tally.cost {
-            let each = used.total_ns as f64 / tally.delivered.max(1) as f64;
-            run.report.add(COST, name, each);
-        }
+        tell_level(run, name, &tally);
         levels.push(Level {
             name,
             wire: tally.wire,
@@ -170,6 +167,16 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     Ok(())
 }
 
+/// Adds what is to be known of a share of the limit besides its times.
+fn tell_level(run: &mut Run<'_>, name: &'static str, tally: &Tally) {
+    run.report.add(LOST, name, tally.lost() as f64);
+    tell_remarks(run, &format!("{name}: "), tally);
+    if let Some(used) = tally.cost {
+        let each = used.total_ns as f64 / tally.delivered.max(1) as f64;
+        run.report.add(COST, name, each);
+    }
+}
+
 /// Returns the scenario of each trial.
 fn plan(run: &Run<'_>) -> Outcome<Scenario> {
     let options = run.options;
@@ -177,8 +184,6 @@ fn plan(run: &Run<'_>) -> Outcome<Scenario> {
         Some(path) => Scenario::load(path)?,
         None => Scenario::parse(PUBLISHED)?,
     };
-    let is_load = |kind| kind == Kind::Load;
-    let varied = |one: &&Group| is_load(one.kind) && one.ingress(1.0) > 0.0;
     let wrong = |text: &str| Err(Failure::Use(text.to_owned()));
     if scenario
         .group
@@ -204,11 +209,17 @@ fn plan(run: &Run<'_>) -> Outcome<Scenario> {
         scenario.ramp_up_s = options.trial * 0.2;
         scenario.ramp_down_s = options.trial * 0.05;
         if options.scenario.is_none() {
-            let latency = scenario.group.iter_mut().filter(|one| !is_load(one.kind));
+            let all = scenario.group.iter_mut();
+            let latency = all.filter(|one| one.kind == Kind::Latency);
             latency.for_each(|one| one.interval_us = LATENCY_INTERVAL_US);
         }
     }
     Ok(scenario)
+}
+
+/// Whether the interval of a group is what the search varies.
+fn varied(one: &&Group) -> bool {
+    one.kind == Kind::Load && one.ingress(1.0) > 0.0
 }
 
 /// Copies a second that are owed.
@@ -220,7 +231,7 @@ fn egress(scenario: &Scenario, scale: f64) -> f64 {
 
 fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Shown]) {
     let ingress = scenario.ingress(limit.scale);
-    let interval = scenario.group.iter().find(|one| one.kind == Kind::Load);
+    let interval = scenario.group.iter().find(varied);
     let above = |one: &&Shown| !one.holds && limit.scale / one.scale < NEAR;
     let failed: Vec<&Shown> = shown.iter().filter(above).collect();
     let ours = failed
@@ -276,7 +287,6 @@ fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Sh
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Options;
     use crate::report::Report;
     use crate::stop::Stop;
     use serde_json::Value;
@@ -321,6 +331,35 @@ mod tests {
         let rates: Vec<&Value> = rows.iter().map(|row| &row["median"]).collect();
         // Ingress, egress, from, to: 5000 messages a second are varied, and one is not.
         assert_eq!(rates[..4], [5001.0, 50_005.0, 2501.0, 10_001.0]);
+    }
+
+    #[test]
+    fn what_was_wrong_with_a_latency_is_told_with_its_share_of_the_limit() {
+        let (options, stop) = (Options::default(), Stop::new().unwrap());
+        let mut report = Report::default();
+        let mut run = Run {
+            options: &options,
+            stop: &stop,
+            report: &mut report,
+        };
+        let mut tally = Tally::new().unwrap();
+        tally.step_ns = 20_000_000;
+        tell_level(&mut run, "at 50 %", &tally);
+        let told = report.json(true)["notes"].to_string();
+        assert!(
+            told.contains("at 50 %: not the broker alone: the clock was stepped by 20 ms"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_copy_may_take_as_long_as_the_command_line_says() {
+        let patience = |line: &str| {
+            let options = Options::parse(line.split(' ').map(Into::into)).unwrap();
+            how(&options, 1.0, true).patience_s
+        };
+        assert_eq!(patience("limit 127.0.0.1"), SILENCE_S);
+        assert_eq!(patience("limit 127.0.0.1 --patience 3"), 3.0);
     }
 
     #[test]

@@ -1,6 +1,41 @@
-//! What the whole machine did.
+//! What the whole machine did, and this program on it.
 
 use std::fs;
+use std::time::Instant;
+
+use crate::process::{own_ns, waited_ns};
+use crate::tally::Tally;
+
+/// How busy this program and its machine are from a moment on.
+#[derive(Debug)]
+pub struct Busy {
+    began: Instant,
+    own_ns: u64,
+    waited_ns: u64,
+    machine: Machine,
+}
+
+impl Busy {
+    /// Begins.
+    #[must_use]
+    pub fn start() -> Self {
+        Self {
+            began: Instant::now(),
+            own_ns: own_ns(),
+            waited_ns: waited_ns(),
+            machine: Machine::read(),
+        }
+    }
+
+    /// Notes the shares since the beginning.
+    pub fn end(self, tally: &mut Tally) {
+        let passed_ns = self.began.elapsed().as_nanos().max(1) as f64;
+        let share = |now: u64, before: u64| now.saturating_sub(before) as f64 / passed_ns;
+        tally.own_share = share(own_ns(), self.own_ns);
+        tally.waited_share = share(waited_ns(), self.waited_ns);
+        tally.idle_share = Machine::read().idle_since(&self.machine);
+    }
+}
 
 /// A reading of /proc/stat, in ticks.
 #[derive(Debug, Clone, Copy, Default)]

@@ -7,8 +7,8 @@ use crate::clocks::Interval;
 use crate::contest::Run;
 use crate::report::{Name, names, quantile_of};
 use crate::scenario::Scenario;
-use crate::scenario_run::{self, LATE, TOLD, percentiles, tell_own};
-use crate::tally::Tally;
+use crate::scenario_run::{self, LATE, percentiles, tell_own, told};
+use crate::tally::{ENOUGH, Tally};
 use crate::{Failure, Outcome};
 
 const DELAY: [[Name; 5]; 3] = [
@@ -64,17 +64,14 @@ impl Between {
         self.low.sort_unstable();
         self.high.sort_unstable();
         let [exact, low, high] = names;
-        for (place, share) in TOLD.into_iter().enumerate() {
-            let mut add = |names: &[Name; 5], values| {
-                if let Some((name, value)) = names.get(place).zip(quantile_of(values, share)) {
-                    run.report.add(*name, who.to_owned(), value as f64 / 1e3);
-                }
-            };
-            if one_clock {
-                add(exact, &self.low);
-            } else {
-                add(low, &self.low);
-                add(high, &self.high);
+        let bounds = match one_clock {
+            true => vec![(exact, &self.low)],
+            false => vec![(low, &self.low), (high, &self.high)],
+        };
+        for (names, values) in bounds {
+            for (name, share) in told(run, *names, who, values.len() as u64) {
+                let value = quantile_of(values, share).unwrap_or(0);
+                run.report.add(name, who.to_owned(), value as f64 / 1e3);
             }
         }
     }
@@ -89,6 +86,7 @@ pub fn put_together(scenario: &Scenario, parts: &[Part], all: &mut Tally) -> Out
     let mut ns = (seconds * 1e9) as u64;
     for (machine, part) in scenario.machine.iter().zip(parts) {
         part.counts.add_to(all);
+        all.together_ns = all.together_ns.max(part.together_ns);
         let named = |text| format!("{}: {text}", machine.name);
         all.elsewhere.extend(part.bottlenecks.iter().map(named));
     }
@@ -96,8 +94,11 @@ pub fn put_together(scenario: &Scenario, parts: &[Part], all: &mut Tally) -> Out
         let ends = parts
             .iter()
             .map(|part| part.last_ns.saturating_sub(part.begin));
-        ns = ends.max().unwrap_or(ns).clamp(1, ns);
+        let ramp_up = (scenario.ramp_up_s * 1e9) as u64;
+        let last = ends.max().unwrap_or(0).saturating_sub(ramp_up);
+        ns = last.clamp(1, ns);
     }
+    all.elsewhere.extend(clocks_apart(scenario, parts));
     all.window = (0, ns);
     if all.delivered > all.copies {
         let (came, sent) = (all.delivered, all.copies);
@@ -105,6 +106,33 @@ pub fn put_together(scenario: &Scenario, parts: &[Part], all: &mut Tally) -> Out
         return Err(Failure::Failed(text));
     }
     Ok(())
+}
+
+/// Says which two clocks are so far apart that the machines do not count at the same time: by more
+/// than the shorter ramp and a hundredth of what counts.
+fn clocks_apart(scenario: &Scenario, parts: &[Part]) -> Option<String> {
+    let ramps = scenario.ramp_up_s + scenario.ramp_down_s;
+    let ramp = scenario.ramp_up_s.min(scenario.ramp_down_s);
+    let most = ramp + (1.0 - ENOUGH) * (scenario.seconds - ramps);
+    let errors = scenario
+        .machine
+        .iter()
+        .zip(parts)
+        .filter_map(|(one, part)| match part.clock {
+            Some(Clock::Known(error)) => Some((one.name.as_str(), error)),
+            _ => None,
+        });
+    let errors: Vec<_> = errors.collect();
+    let (slow, behind) = errors.iter().min_by_key(|(_, error)| error.high)?;
+    let (fast, ahead) = errors.iter().max_by_key(|(_, error)| error.low)?;
+    let apart = ahead.low.saturating_sub(behind.high);
+    (apart as f64 > 1e9 * most).then(|| {
+        format!(
+            "the clocks of {slow} and {fast} are at least {} ms apart, so the machines did not \
+             count at the same time, and the rates are wrong",
+            apart / 1_000_000
+        )
+    })
 }
 
 /// Adds what each machine's load tool did, and how wrong its clock was.
@@ -278,6 +306,52 @@ fn skew(
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const TWO: &str = "seconds = 10\nramp_up_s = 1\nramp_down_s = 1\n[[machine]]\nname = \"a\"\n\
+                       [[machine]]\nname = \"b\"\n[[group]]\n";
+
+    fn together(parts: &[Part]) -> Tally {
+        let mut all = Tally::new().unwrap();
+        put_together(&Scenario::parse(TWO).unwrap(), parts, &mut all).unwrap();
+        all
+    }
+
+    #[test]
+    fn of_messages_that_end_early_the_ramp_does_not_count_either() {
+        let part = |last_ns| Part {
+            is_over: true,
+            begin: 5_000_000_000,
+            last_ns,
+            ..Part::default()
+        };
+        let all = together(&[part(7_000_000_000), part(9_000_000_000)]);
+        assert_eq!(all.seconds(), 3.0);
+    }
+
+    #[test]
+    fn a_stamp_is_as_late_as_on_the_worst_machine() {
+        let part = |together_ns| Part {
+            together_ns,
+            ..Part::default()
+        };
+        assert_eq!(together(&[part(300), part(500)]).together_ns, 500);
+    }
+
+    #[test]
+    fn clocks_that_are_further_apart_than_the_ramps_are_told() {
+        let part = |low, high| Part {
+            clock: Some(Clock::Known(Interval { low, high })),
+            ..Part::default()
+        };
+        let near = [part(0, 1000), part(1_000_000_000, 2_000_000_000)];
+        assert!(together(&near).bottlenecks().is_empty());
+        let far = [part(0, 1000), part(1_200_000_000, 2_000_000_000)];
+        let told = together(&far).bottlenecks().join("");
+        assert!(
+            told.contains("clocks of a and b are at least 1199 ms apart"),
+            "{told}"
+        );
+    }
 
     proptest! {
         #[test]

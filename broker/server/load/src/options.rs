@@ -359,6 +359,11 @@ mod tests {
             ("limit --search x", "give fast or published"),
             ("limit --qos 1", "limit takes no --qos"),
             ("limit a b", "limit takes no \"b\""),
+            ("limit a --repeats 1", "--repeats 1: the spread of one"),
+            (
+                "limit a --search published --trial 9",
+                "--search published takes no --trial",
+            ),
             ("limit h --prefix a/#", "--prefix: without # and +"),
             ("pairs --json=yes", "unexpected argument"),
         ] {

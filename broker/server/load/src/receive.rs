@@ -2,8 +2,9 @@
 
 use mqtick_packet::{AckKind, Packet, Qos, ack};
 use nix::errno::Errno;
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::socket::{MsgFlags, getsockopt, recv, sockopt};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 
 use crate::connection::Connection;
 use crate::engine::{Engine, READ};
@@ -155,6 +156,11 @@ impl Engine {
             connection.came(into.get(..count).unwrap_or_default())?;
             self.take_rest(place, stamp, tally)?;
         }
+        if let Some(one) = self.listeners.get_mut(place).filter(|one| one.has_more) {
+            let fd = one.connection.stream.as_raw_fd();
+            let count = recv(fd, piece, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
+            one.look_at_queue(count.unwrap_or(0), tally);
+        }
         self.answer(place)
     }
 
@@ -304,13 +310,13 @@ impl Engine {
                 false
             }
         };
+        if !is_new {
+            return Ok(1);
+        }
         let Some(message) = number.checked_sub(first) else {
             tally.belated += count;
             return Ok(count);
         };
-        if !is_new {
-            return Ok(1);
-        }
         tally.delivered += count;
         tally.last_ns = tally.last_ns.max(stamp);
         tally.egress += count * u64::from(tally.holds(stamp));

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::machines;
 use crate::mqttloader::{self, Csv};
 use crate::report::{Name, names};
-use crate::scenario::{self, Scenario};
+use crate::scenario::{self, Kind, Scenario};
 use crate::stamps::now_ns;
 use crate::tally::Tally;
 use crate::{Failure, Outcome};
@@ -96,6 +96,10 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     } else {
         (options.target()?, Scenario::load(path)?)
     };
+    if csv.is_some() && scenario.group.iter().all(|one| one.kind == Kind::Load) {
+        let text = "--csv: it has the times of groups of kind latency, and the scenario has none.";
+        return Err(Failure::Use(text.to_owned()));
+    }
     let start = now_ns();
     let mut csv = csv.map(|path| Csv::create(&path, start)).transpose()?;
     let mut crew = Crew::open(run, target, &scenario)?;
@@ -112,6 +116,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         let ended = crew.trial(run, &scenario, how, &mut tally);
         // Where the disk is full, the figures are there all the same.
         let written = tally.csv.as_mut().map_or(Ok(()), Csv::finish);
+        csv = tally.csv.take();
         let parts = match ended.and_then(|parts| written.map(|()| parts)) {
             Ok(parts) => parts,
             Err(failure) => {
@@ -196,11 +201,17 @@ fn tell(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally, parts: &[Part]) {
         tell_own(run, "mqtick-load", tally.unstamped, tally.resent, shares);
     }
     machines::tell(run, scenario, parts);
+    tell_remarks(run, "", tally);
+}
+
+/// Adds what else is to be known of a trial. `at`: which trial, with a colon; empty for the only one.
+pub(crate) fn tell_remarks(run: &mut Run<'_>, at: &str, tally: &Tally) {
     for text in tally.remarks() {
-        run.report.note(text);
+        run.report.note(format!("{at}{text}"));
     }
     for text in tally.bottlenecks() {
-        run.report.note(format!("not the broker alone: {text}."));
+        run.report
+            .note(format!("{at}not the broker alone: {text}."));
     }
 }
 
@@ -221,13 +232,27 @@ pub(crate) fn tell_percentiles(
     who: &'static str,
     of: &Histogram<u64>,
 ) {
-    if of.is_empty() {
-        return;
-    }
-    for (name, share) in names.into_iter().zip(TOLD) {
+    for (name, share) in told(run, names, who, of.len()) {
         run.report
             .add(name, who, of.value_at_quantile(share) as f64 / 1e3);
     }
+}
+
+/// Returns the percentiles that so many values have: of fewer than 1000, p99.9 would be the largest.
+/// Says so where even p99 is.
+pub(crate) fn told(
+    run: &mut Run<'_>,
+    names: [Name; 5],
+    who: &str,
+    count: u64,
+) -> impl Iterator<Item = (Name, f64)> + use<> {
+    if (1..100).contains(&count) {
+        let text = names[2].text;
+        let text = format!("{who}: {text} of {count} values is the largest of them.");
+        run.report.note(text);
+    }
+    let all = names.into_iter().zip(TOLD);
+    all.filter(move |(_, share)| count >= 1000 || count > 0 && *share != TOLD[3])
 }
 
 /// Says whose stamps were used, and what came that was retained before.

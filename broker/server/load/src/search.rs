@@ -96,7 +96,7 @@ pub fn fast(
     let holds = bracket(&mut trial)?;
     let first = bisect(holds / 2.0, holds, true, resolution, &mut trial)?;
     let again = || bisect(first / 1.25, first * 1.25, false, resolution, &mut trial);
-    let scales = std::iter::repeat_with(again).take(repeats.max(2));
+    let scales = std::iter::repeat_with(again).take(repeats);
     let scales: Vec<f64> = scales.collect::<Outcome<_>>()?;
     // In ratios, as it is searched: however much they differ, no rate is below 0.
     let count = scales.len() as f64;

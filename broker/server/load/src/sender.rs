@@ -1,6 +1,7 @@
 //! A publisher of a scenario: sends each message when it is due, and knows when it left.
 
 use mqtick_packet::{AckKind, Packet, Qos, ack};
+use nix::sys::socket::MsgFlags;
 use std::collections::VecDeque;
 
 use crate::Outcome;
@@ -12,6 +13,10 @@ use crate::wire::{self, Template};
 
 /// Octets that may wait in a publisher before its next message has to wait, too.
 const MOST_UNSENT: usize = 1 << 16;
+
+/// Messages of a schedule that may leave before the stamp of the first is read: the kernel drops
+/// stamps that a socket has no room for.
+const MOST_UNSTAMPED: usize = 64;
 
 /// One message of a publisher whose latency is measured; times in ns.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +41,8 @@ pub struct Sender {
     template: Template,
     qos: Qos,
     unsent: Unsent,
+    /// Messages that the socket has taken, as far as they are counted.
+    written: u64,
     /// When its messages are due, in this trial.
     pub schedule: Schedule,
     /// Number of the trial's first message, and of the next.
@@ -80,13 +87,18 @@ impl Sender {
         let stamps = (stamps && !is_datagrams)
             .then(|| SendStamps::new(&connection.stream))
             .flatten();
-        if let Some(tls) = connection.tls.as_mut().filter(|_| stamps.is_some()) {
-            tls.follow_records();
+        if stamps.is_some() {
+            // Each write has segments, and a stamp, of its own (Linux, timestamping.rst, 2.1.5).
+            connection.flags |= MsgFlags::MSG_EOR;
+            if let Some(tls) = connection.tls.as_mut() {
+                tls.follow_records();
+            }
         }
         Self {
             unsent: Unsent::new(template.packet().to_vec()),
             template,
             qos,
+            written: 0,
             schedule: Schedule::default(),
             first: 0,
             next: 0,
@@ -131,6 +143,20 @@ impl Sender {
         self.next - self.first
     }
 
+    /// Returns how many messages the socket has taken since this was last asked.
+    pub fn written(&mut self) -> u64 {
+        let unsent = self.unsent.octets().len().div_ceil(self.unsent.each());
+        let before = self.written;
+        self.written = before.max(self.next.saturating_sub(unsent as u64));
+        self.written - before
+    }
+
+    /// Returns how many messages of this trial have left without a stamp.
+    #[must_use]
+    pub fn unstamped(&self) -> u64 {
+        self.marks.len() as u64
+    }
+
     /// Whether the kernel stamps what leaves.
     #[must_use]
     pub fn is_stamped(&self) -> bool {
@@ -151,6 +177,7 @@ impl Sender {
     pub fn has_room(&self) -> bool {
         self.unanswered() < self.inflight
             && self.has_window()
+            && (self.marks.len() < MOST_UNSTAMPED || !self.schedule.is_open())
             && self.unsent.octets().len() < MOST_UNSENT
     }
 
@@ -182,7 +209,7 @@ impl Sender {
     /// Has its next message be of this number.
     pub fn renumber(&mut self, next: u64) {
         self.acknowledged += next.saturating_sub(self.next);
-        self.next = next;
+        (self.next, self.written) = (next, next);
         self.give_up();
     }
 
@@ -263,9 +290,10 @@ impl Sender {
             self.connection.send(&[])?;
             return Ok(self.connection.is_flushed());
         }
-        // A datagram for each message; where there are stamps, a record of TLS for each.
-        let each = match self.is_datagrams || self.stamps.is_some() && self.connection.tls.is_some()
-        {
+        // A datagram for each message. Where there are stamps, a write for each that a schedule has,
+        // and over TLS, where a burst is several records, for all.
+        let is_single = self.schedule.is_open() || self.connection.tls.is_some();
+        let each = match self.is_datagrams || self.stamps.is_some() && is_single {
             true => self.unsent.each(),
             false => unsent.len(),
         };

@@ -21,8 +21,6 @@ pub const ENOUGH: f64 = 0.99;
 pub struct Apart {
     /// When the first message is due, in ns.
     pub begin: u64,
-    /// When the last one is, on whichever machine.
-    pub until: u64,
     /// Copies that our subscribers are to have.
     pub owed: u64,
     /// Whether our publishers have sent all that they may.
@@ -77,7 +75,7 @@ pub struct Tally {
     pub skew: Histogram<u64>,
     /// Our own processor time, in ns.
     pub own_ns: u64,
-    /// The same, as a share of one processor.
+    /// Our own processor time while messages were sent, as a share of one processor.
     pub own_share: f64,
     /// How long it waited for a processor that others had, as a share of the time.
     pub waited_share: f64,

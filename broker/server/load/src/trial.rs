@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use crate::clocks::Look;
 use crate::contest::Meter;
 use crate::engine::Engine;
-use crate::machine::Machine;
-use crate::process::waited_ns;
+use crate::machine::Busy;
 use crate::scenario::Scenario;
 use crate::schedule::Schedule;
 use crate::sender::Sender;
@@ -98,20 +97,17 @@ impl Engine {
             }
         }
         if let Some(apart) = &mut tally.apart {
-            (apart.until, apart.owed) = (until, self.owed());
+            apart.owed = self.owed();
         }
         let without = self.reader.without;
-        let (machine, resent) = (Machine::read(), self.resent());
         let (meter, ahead) = (Meter::start(self.process)?, ahead_ns());
-        let (began, waited) = (Instant::now(), waited_ns());
-        let result = self.traffic(stop, due, patience, tally);
-        let seconds = began.elapsed().as_secs_f64();
-        let (cost, own) = meter.read()?;
-        (tally.cost, tally.own_ns) = (cost, own);
+        let (resent, mut busy) = (self.resent(), Some(Busy::start()));
+        let result = self.traffic(stop, due, until, &mut busy, patience, tally);
+        if let Some(busy) = busy {
+            busy.end(tally);
+        }
+        (tally.cost, tally.own_ns) = meter.read()?;
         tally.step_ns = ahead_ns() - ahead;
-        tally.own_share = own as f64 / 1e9 / seconds;
-        tally.waited_share = waited_ns().saturating_sub(waited) as f64 / 1e9 / seconds;
-        tally.idle_share = Machine::read().idle_since(&machine);
         tally.resent = self.resent().saturating_sub(resent);
         tally.unstamped += self.reader.without - without;
         // Where it was stopped, nothing is due any more, and rates are those until then.
@@ -147,10 +143,13 @@ impl Engine {
         all.map(|one| resent::segments(&one.stream)).sum()
     }
 
+    /// `until`: when the last message is due; how busy it is from then on does not count.
     fn traffic(
         &mut self,
         stop: &Stop,
         mut due: BinaryHeap<Reverse<(u64, usize)>>,
+        until: u64,
+        busy: &mut Option<Busy>,
         patience: Duration,
         tally: &mut Tally,
     ) -> Outcome<()> {
@@ -173,12 +172,17 @@ impl Engine {
                 }
             }
             let came = self.rest(&due, waiting.is_empty(), tally)?;
-            let apart = tally.apart.as_ref();
-            let (until, owed) = apart.map_or((0, tally.copies), |one| (one.until, one.owed));
-            if came > 0 || !due.is_empty() || now < until {
+            let all_sent = due.is_empty() && waiting.is_empty();
+            let is_apart = tally.apart.is_some();
+            if (now >= until || all_sent && !is_apart)
+                && let Some(busy) = busy.take()
+            {
+                busy.end(tally);
+            }
+            let owed = tally.apart.as_ref().map_or(tally.copies, |one| one.owed);
+            if came > 0 || !due.is_empty() || is_apart && now < until {
                 last = moment;
             }
-            let all_sent = due.is_empty() && waiting.is_empty();
             // On other machines they still wait for what leaves here; and what the broker does not
             // acknowledge is to be told.
             let is_settled = || self.senders.iter().all(Sender::is_settled);
@@ -295,12 +299,13 @@ impl Engine {
         }
         tally.sent += added;
         tally.copies += added * sender.copies as u64;
+        let written = sender.written();
         if tally.holds(now) {
-            tally.ingress += added;
+            tally.ingress += written;
             if !sender.schedule.is_open() {
-                // Without a schedule, what was sent is what was offered.
-                tally.offered += added;
-                tally.owed += added * sender.copies as u64;
+                // Without a schedule, what was written is what was offered.
+                tally.offered += written;
+                tally.owed += written * sender.copies as u64;
             }
         }
         if sender.schedule.is_open() {
@@ -310,7 +315,7 @@ impl Engine {
             let own = dues.map(|due| now.saturating_sub(due.max(sender.held_up)));
             own.for_each(|late| record(&mut tally.late, late));
         }
-        if let Some(csv) = tally.csv.as_mut() {
+        if let Some(csv) = tally.csv.as_mut().filter(|_| sender.latency) {
             for _ in 0..added {
                 csv.sent(place, now)?;
             }
@@ -342,6 +347,7 @@ impl Engine {
             }
             is_over &= sender.count() == sender.schedule.most;
             tally.unanswered += sender.unanswered();
+            tally.unstamped += sender.unstamped();
         }
         self.give_up();
         if let Some(apart) = &mut tally.apart {

@@ -6,7 +6,13 @@
 mod peer;
 
 use peer::file::{File, error, notes, program, run, stopped_meanwhile, value};
-use peer::{SOME, Trick, json, start};
+use peer::{Peer, SOME, Trick, json, row, start};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread::spawn;
 use std::time::Instant;
 
 const ALL: &str = "seconds = 60\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\n";
@@ -165,4 +171,155 @@ fn a_limit_that_cannot_be_found_is_refused_before_anything_is_searched() {
         assert_eq!(output.status.code(), Some(2), "{name}: {told}");
         assert!(told.contains(expected), "{name}: {told}");
     }
+}
+
+#[test]
+fn a_message_left_when_its_own_last_octet_did() {
+    // Both are due at once. The second cannot leave before the broker has read the first, which it
+    // keeps for 0.3 s; then it delivers both.
+    let group = "kind = \"latency\"\npayload = 60000\ninterval_us = 1\nmessages = 2";
+    let output = run(&start(Trick::Hold), &scenario("hold", group), &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    assert_eq!(value(&output, "unstamped"), 0.0);
+    assert!(value(&output, "wire_max_us") >= 300_000.0);
+}
+
+#[test]
+fn each_of_many_messages_that_are_due_at_once_has_a_stamp_of_its_own() {
+    // More stamps than the kernel keeps before they are read.
+    let group = "kind = \"latency\"\npayload = 8\ninterval_us = 0.1\nmessages = 2000";
+    let part = part(&start(Trick::None), group);
+    let left: Vec<u64> = part["left"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one[3].as_u64().unwrap())
+        .collect();
+    let mut several = left.clone();
+    several.dedup();
+    assert_eq!((left.len(), several.len()), (2000, 2000));
+}
+
+/// What one of several machines, this one, says of a group.
+fn part(peer: &Peer, group: &str) -> Value {
+    let mut scenario: Value = toml::from_str(&format!("{ALL}{group}")).unwrap();
+    scenario["machine"] = serde_json::json!([{"name": "here", "clock": "none"}]);
+    let task = serde_json::json!({
+        "scenario": scenario, "own": 0, "broker": peer.address.to_string(), "v5": false,
+        "login": null, "pem": {"ca": null, "certificate": null, "key": null}, "prefix": "part",
+        "patience_s": 5.0,
+    });
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_mqtick-load"))
+        .arg("agent")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = agent.stdin.take().unwrap();
+    let how = "{\"scale\": 1.0, \"patience_s\": 5.0, \"times\": true}";
+    writeln!(input, "{task}\n{how}\n0").unwrap();
+    let said = BufReader::new(agent.stdout.take().unwrap()).lines();
+    let said = said.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let part = said
+        .into_iter()
+        .find_map(|one| one.get("Done").cloned())
+        .unwrap();
+    drop(input);
+    agent.wait().unwrap();
+    part
+}
+
+#[test]
+fn what_a_socket_has_not_taken_is_not_written() {
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let broker = door.local_addr().unwrap().to_string();
+    let (is_over, over) = channel::<()>();
+    let reader = spawn(move || {
+        let mut publisher = door.accept().unwrap().0;
+        let _ = publisher.read(&mut [0; 100]).unwrap();
+        publisher.write_all(&[0x20, 2, 0, 0]).unwrap();
+        let _ = over.recv();
+        let mut octets = Vec::new();
+        publisher.read_to_end(&mut octets).unwrap();
+        octets.len()
+    });
+    // 100 times as much as sockets hold.
+    let text = "seconds = 0.5\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 1\n\
+                subscribers = 0\ntopic = \"t\"\npayload = 1000\n";
+    let file = File::new("written.toml", text);
+    let words = [
+        "run",
+        file.path(),
+        "--broker",
+        &broker,
+        "--patience",
+        "0.2",
+        "--json",
+    ];
+    let output = program(&words);
+    drop(is_over);
+    let packet = 3 + 2 + 1 + 1000;
+    let whole = reader.join().unwrap() / packet;
+    assert_eq!(
+        (0.5 * value(&output, "ingress")).round(),
+        whole as f64,
+        "{}",
+        error(&output)
+    );
+}
+
+#[test]
+fn a_copy_that_comes_again_in_a_later_trial_was_not_lost_in_its_own() {
+    let group = "interval_us = 1000\nmessages = 20";
+    for kind in ["load", "latency"] {
+        let file = scenario(
+            &format!("again-{kind}"),
+            &format!("{group}\nkind = \"{kind}\""),
+        );
+        let output = run(&start(Trick::Again), &file, &["--repeats", "2"]);
+        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        assert_eq!(row(&json(&output), "duplicates", None), [0.0, 1.0]);
+        assert!(
+            !notes(&output).contains("after their trial"),
+            "{}",
+            notes(&output)
+        );
+    }
+}
+
+#[test]
+fn a_csv_has_each_copy_of_each_message_that_it_has_in_all_repeats() {
+    let text = "kind = \"latency\"\nsubscribers = 3\nmessages = 5\n[[group]]\nname = \"load\"\n\
+                messages = 7";
+    let csv = File::new("repeats.csv", "");
+    std::fs::remove_file(&csv.0).unwrap();
+    let more = ["--repeats", "2", "--csv", csv.path()];
+    let output = run(&start(Trick::None), &scenario("repeats", text), &more);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let written = std::fs::read_to_string(&csv.0).unwrap();
+    let of = |letter: &str| written.lines().filter(|line| line.contains(letter)).count();
+    assert_eq!((of(",S,"), of(",R,")), (10, 30));
+    // Copies of the load have no time of their own.
+    let file = scenario("no-times", "messages = 7");
+    let none = run(&start(Trick::None), &file, &["--csv", "/nowhere.csv"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(error(&none).contains("--csv"), "{}", error(&none));
+}
+
+#[test]
+fn a_percentile_of_too_few_values_is_left_out_or_said_to_be_the_largest() {
+    let of = |messages: usize| {
+        let group = format!("kind = \"latency\"\ninterval_us = 100\nmessages = {messages}");
+        let file = scenario(&format!("few-{messages}"), &group);
+        let output = run(&start(Trick::None), &file, &[]);
+        let told = notes(&output).contains("p99 of 99 values is the largest of them");
+        (
+            json(&output)["rows"].to_string().contains("wire_p999_us"),
+            told,
+        )
+    };
+    assert_eq!(
+        [of(99), of(999), of(1000)],
+        [(false, true), (false, false), (true, false)]
+    );
 }

@@ -261,12 +261,21 @@ fn a_load_tool_that_does_not_write_in_time_says_so() {
 
 #[test]
 fn a_load_tool_that_does_not_read_in_time_says_so() {
+    ["load", "latency"]
+        .iter()
+        .for_each(|kind| does_not_read_in_time(kind));
+}
+
+fn does_not_read_in_time(kind: &str) {
     let peer = start(Trick::None);
-    let text = "seconds = 3\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 0\n\
-                payload = 4096\n";
+    let text = format!(
+        "seconds = 3\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 0\npayload = 4096\n\
+         kind = \"{kind}\"\n"
+    );
     let port = peer.address.port();
     let mut looks = vec![0];
-    let output = stopped_meanwhile(&peer, &File::new("unread.toml", text), 20 * SOME, || {
+    let file = File::new(&format!("unread-{kind}.toml"), &text);
+    let output = stopped_meanwhile(&peer, &file, 20 * SOME, || {
         // Until nothing more fits, or nothing more was on its way.
         looks.push(fullest_queue(port));
         let last = looks.len().saturating_sub(100);
@@ -292,12 +301,28 @@ fn a_load_tool_whose_processor_is_at_its_end_says_so() {
     let mut broker = String::new();
     let mut said = BufReader::new(served.stdout.take().unwrap());
     said.read_line(&mut broker).unwrap();
-    let text = "seconds = 0.4\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 0\n";
-    let file = File::new("busy.toml", text);
+    // That it then waits for what is lost does not hide it.
+    let other = start(Trick::None);
+    let text = format!(
+        "seconds = 0.4\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 0\n[[group]]\n\
+         name = \"lost\"\nmessages = 1\nsubscriber_brokers = [\"{}\"]\n",
+        other.address
+    );
+    let file = File::new("busy.toml", &text);
+    let words = [
+        "run",
+        file.path(),
+        "--broker",
+        broker.trim(),
+        "--patience",
+        "2",
+        "--json",
+    ];
     // Where others keep all cores busy, the floor may be the slower one for a while.
     let is_told = (0..10).any(|_| {
-        let output = program(&["run", file.path(), "--broker", broker.trim(), "--json"]);
+        let output = program(&words);
         assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        assert_eq!(value(&output, "lost"), 1.0);
         notes(&output).contains("mqtick-load used")
     });
     drop(served.stdin.take());

@@ -59,6 +59,10 @@ pub enum Trick {
     Retained,
     /// Delivers nothing.
     Swallow,
+    /// Takes little at a time, and delivers the first message 0.3 s after it came, with the second.
+    Hold,
+    /// Delivers the first message again with the 25th.
+    Again,
 }
 
 /// Messages after which something happens "after some messages".
@@ -82,6 +86,9 @@ struct Shared {
 
 pub fn start(trick: Trick) -> Peer {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    if trick == Trick::Hold {
+        nix::sys::socket::setsockopt(&listener, nix::sys::socket::sockopt::RcvBuf, &4096).unwrap();
+    }
     let address = listener.local_addr().unwrap();
     let (sender, messages) = channel();
     let clients = Arc::default();
@@ -196,6 +203,12 @@ impl Shared {
             Trick::Alternate if count % 2 == 1 => group.reverse(),
             Trick::Pause if count == 20 => thread::sleep(Duration::from_millis(600)),
             Trick::Swallow => return Some(()),
+            Trick::Hold if count == 0 => {
+                thread::sleep(Duration::from_millis(300));
+                *self.late.lock().unwrap() = octets.to_vec();
+                return Some(());
+            }
+            Trick::Again if count == 0 => *self.late.lock().unwrap() = octets.to_vec(),
             Trick::LateClose if count == SOME => return None,
             _ => {}
         }
@@ -211,6 +224,14 @@ impl Shared {
                     *self.late.lock().unwrap() = octets.to_vec();
                 }
                 Trick::Late if place == last => {
+                    again(octets).ok()?;
+                    again(&std::mem::take(&mut *self.late.lock().unwrap())).ok()?;
+                }
+                Trick::Hold => {
+                    again(&std::mem::take(&mut *self.late.lock().unwrap())).ok()?;
+                    again(octets).ok()?;
+                }
+                Trick::Again if count == 24 => {
                     again(octets).ok()?;
                     again(&std::mem::take(&mut *self.late.lock().unwrap())).ok()?;
                 }
