@@ -6,34 +6,27 @@ use std::time::Instant;
 use crate::process::{own_ns, waited_ns};
 use crate::tally::Tally;
 
-/// How busy this program and its machine are from a moment on.
-#[derive(Debug)]
+/// How busy this program and its machine are while messages are due.
+#[derive(Debug, Default)]
 pub struct Busy {
-    began: Instant,
-    own_ns: u64,
-    waited_ns: u64,
-    machine: Machine,
+    before: Option<(Instant, u64, u64, Machine)>,
+    is_over: bool,
 }
 
 impl Busy {
-    /// Begins.
-    #[must_use]
-    pub fn start() -> Self {
-        Self {
-            began: Instant::now(),
-            own_ns: own_ns(),
-            waited_ns: waited_ns(),
-            machine: Machine::read(),
+    /// Begins with the first call; notes the shares with the first at which none is due any more.
+    pub fn follow(&mut self, is_due: bool, tally: &mut Tally) {
+        let Some((began, own, waited, machine)) = self.before else {
+            self.before = Some((Instant::now(), own_ns(), waited_ns(), Machine::read()));
+            return;
+        };
+        if is_due || std::mem::replace(&mut self.is_over, true) {
+            return;
         }
-    }
-
-    /// Notes the shares since the beginning.
-    pub fn end(self, tally: &mut Tally) {
-        let passed_ns = self.began.elapsed().as_nanos().max(1) as f64;
-        let share = |now: u64, before: u64| now.saturating_sub(before) as f64 / passed_ns;
-        tally.own_share = share(own_ns(), self.own_ns);
-        tally.waited_share = share(waited_ns(), self.waited_ns);
-        tally.idle_share = Machine::read().idle_since(&self.machine);
+        let passed_ns = began.elapsed().as_nanos().max(1) as f64;
+        tally.own_share = own_ns().saturating_sub(own) as f64 / passed_ns;
+        tally.waited_share = waited_ns().saturating_sub(waited) as f64 / passed_ns;
+        tally.idle_share = Machine::read().idle_since(&machine);
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -101,11 +102,9 @@ impl Engine {
         }
         let without = self.reader.without;
         let (meter, ahead) = (Meter::start(self.process)?, ahead_ns());
-        let (resent, mut busy) = (self.resent(), Some(Busy::start()));
-        let result = self.traffic(stop, due, until, &mut busy, patience, tally);
-        if let Some(busy) = busy {
-            busy.end(tally);
-        }
+        let (resent, mut busy) = (self.resent(), Busy::default());
+        let result = self.traffic(stop, due, begin..until, &mut busy, patience, tally);
+        busy.follow(false, tally);
         (tally.cost, tally.own_ns) = meter.read()?;
         tally.step_ns = ahead_ns() - ahead;
         tally.resent = self.resent().saturating_sub(resent);
@@ -143,13 +142,14 @@ impl Engine {
         all.map(|one| resent::segments(&one.stream)).sum()
     }
 
-    /// `until`: when the last message is due; how busy it is from then on does not count.
+    /// Sends and reads until all has come. `span`: from when the first message is due to when the
+    /// last one is.
     fn traffic(
         &mut self,
         stop: &Stop,
         mut due: BinaryHeap<Reverse<(u64, usize)>>,
-        until: u64,
-        busy: &mut Option<Busy>,
+        span: Range<u64>,
+        busy: &mut Busy,
         patience: Duration,
         tally: &mut Tally,
     ) -> Outcome<()> {
@@ -174,13 +174,11 @@ impl Engine {
             let came = self.rest(&due, waiting.is_empty(), tally)?;
             let all_sent = due.is_empty() && waiting.is_empty();
             let is_apart = tally.apart.is_some();
-            if (now >= until || all_sent && !is_apart)
-                && let Some(busy) = busy.take()
-            {
-                busy.end(tally);
+            if now >= span.start {
+                busy.follow(now < span.end && (is_apart || !all_sent), tally);
             }
             let owed = tally.apart.as_ref().map_or(tally.copies, |one| one.owed);
-            if came > 0 || !due.is_empty() || is_apart && now < until {
+            if came > 0 || !due.is_empty() || is_apart && now < span.end {
                 last = moment;
             }
             // On other machines they still wait for what leaves here; and what the broker does not

@@ -301,33 +301,36 @@ fn a_load_tool_whose_processor_is_at_its_end_says_so() {
     let mut broker = String::new();
     let mut said = BufReader::new(served.stdout.take().unwrap());
     said.read_line(&mut broker).unwrap();
-    // That it then waits for what is lost does not hide it.
+    // Neither that it then waits for what is lost hides it, nor that machines wait for each other.
     let other = start(Trick::None);
-    let text = format!(
-        "seconds = 0.4\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 0\n[[group]]\n\
-         name = \"lost\"\nmessages = 1\nsubscriber_brokers = [\"{}\"]\n",
-        other.address
-    );
-    let file = File::new("busy.toml", &text);
-    let words = [
-        "run",
-        file.path(),
-        "--broker",
-        broker.trim(),
-        "--patience",
-        "2",
-        "--json",
-    ];
-    // Where others keep all cores busy, the floor may be the slower one for a while.
-    let is_told = (0..10).any(|_| {
-        let output = program(&words);
-        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
-        assert_eq!(value(&output, "lost"), 1.0);
-        notes(&output).contains("mqtick-load used")
+    let is_told = ["", "[[machine]]\nname = \"here\"\nclock = \"none\"\n"].map(|machine| {
+        let text = format!(
+            "seconds = 0.4\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 0\n[[group]]\n\
+             name = \"lost\"\nmessages = 1\nsubscriber_brokers = [\"{}\"]\n{machine}",
+            other.address
+        );
+        let file = File::new("busy.toml", &text);
+        let broker = broker.trim();
+        let words = [
+            "run",
+            file.path(),
+            "--broker",
+            broker,
+            "--patience",
+            "2",
+            "--json",
+        ];
+        // Where others keep all cores busy, the floor may be the slower one for a while.
+        (0..10).any(|_| {
+            let output = program(&words);
+            assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+            assert_eq!(value(&output, "lost"), 1.0);
+            notes(&output).contains("mqtick-load used")
+        })
     });
     drop(served.stdin.take());
     served.wait().unwrap();
-    assert!(is_told);
+    assert_eq!(is_told, [true; 2]);
 }
 
 #[test]
