@@ -1,7 +1,7 @@
-//! The part of a scenario that one of several machines has: asked for on standard input ([`Task`],
-//! then for each trial [`How`] and when it begins), told on standard output ([`Said`]), a line of JSON
-//! each. It ends when its input does, so that nothing stays behind
-//! when the connection breaks.
+//! `mqtick-load agent`: one machine's part of a scenario. It reads a [`Task`], then for each trial
+//! a [`How`] and the moment to begin, from standard input, and writes [`Said`] to standard output,
+//! each as a line of JSON. It ends when its input does, so nothing is left behind when the
+//! connection breaks.
 
 use mqtick_packet::Version;
 use serde::de::DeserializeOwned;
@@ -26,13 +26,13 @@ use crate::tally::{Apart, Tally};
 use crate::tls::Pem;
 use crate::{Failure, Outcome};
 
-/// What both ends have to have in common.
+/// Both ends have to be of the same version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// From the word to begin until the first message is due, in ns.
+/// From the command to begin until the first message is due, in ns.
 pub const LEAD_NS: u64 = 500_000_000;
-/// How long whoever asks may be silent.
+/// How long the agent waits for its next command.
 pub const SILENCE: Duration = Duration::from_secs(120);
-/// Seconds that a clock may take to answer.
+/// Seconds that the clock's command may take.
 const CLOCK_S: &str = "10";
 
 /// What a machine is to do.
@@ -48,7 +48,7 @@ pub struct Task {
     pub v5: bool,
     /// Name and password.
     pub login: Option<(String, Vec<u8>)>,
-    /// Whom to believe and what to show.
+    /// Certificates and key for TLS.
     pub pem: Pem,
     /// What topics begin with.
     pub prefix: String,
@@ -56,44 +56,44 @@ pub struct Task {
     pub patience_s: f64,
 }
 
-/// How a trial is to be.
+/// How to run a trial.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct How {
     /// What the intervals of the load are multiplied by.
     pub scale: f64,
-    /// How long nothing may come before the rest counts as lost, in s.
+    /// Silence after which missing copies count as lost, in s.
     pub patience_s: f64,
-    /// Whether each message's times are wanted, and so the clocks' intervals.
+    /// Whether to report each message's times, and the clock's interval with them.
     pub times: bool,
 }
 
 impl How {
-    /// How long nothing may come.
+    /// The same as a duration.
     #[must_use]
     pub fn patience(&self) -> Duration {
         Duration::try_from_secs_f64(self.patience_s).unwrap_or(Duration::from_secs(5))
     }
 }
 
-/// What a machine says.
+/// What an agent answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Said {
-    /// That it is there, and which version.
+    /// Its version; the first line.
     Hello(String),
-    /// That its clients are connected, and its clock was asked.
+    /// Its clients are connected, and its clock has been read.
     Ready,
-    /// What happened.
+    /// The result of a trial.
     Done(Box<Part>),
-    /// Why it gave up.
+    /// Why it failed.
     Failed(String),
 }
 
 /// What is known of a clock.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Clock {
-    /// How wrong it was during the run.
+    /// Its error during the run.
     Known(Interval),
-    /// Why nobody knows that.
+    /// Why its error is not known.
     Unknown(String),
 }
 
@@ -101,7 +101,7 @@ macro_rules! counts {
     ($($field:ident)*) => {
         /// What a machine counted.
         #[derive(Debug, Default, Serialize, Deserialize)]
-        #[expect(missing_docs, reason = "they are those of a tally")]
+        #[expect(missing_docs, reason = "as in Tally")]
         pub struct Counts {
             $(pub $field: u64,)*
         }
@@ -111,7 +111,7 @@ macro_rules! counts {
                 Self { $($field: tally.$field,)* }
             }
 
-            /// Adds them to those of others.
+            /// Adds them to a tally.
             pub fn add_to(&self, tally: &mut Tally) {
                 $(tally.$field = tally.$field.saturating_add(self.$field);)*
             }
@@ -124,43 +124,43 @@ counts! {
     unanswered together
 }
 
-/// What happened on one machine; times by its own clock, in ns.
+/// The result of one machine; times by its own clock, in ns.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Part {
-    /// How many of what.
+    /// What it counted.
     pub counts: Counts,
-    /// By how much a stamp that copies share may be too late.
+    /// By how much a stamp that several copies share may be late.
     pub together_ns: u64,
     /// When its first message was due.
     pub begin: u64,
-    /// When its last copy came, or message left.
+    /// When its last copy came or its last message left.
     pub last_ns: u64,
-    /// Whether its publishers have sent all that they may.
+    /// Whether its publishers have sent all their messages.
     pub is_over: bool,
     /// Copies or messages without a stamp of the kernel.
     pub unstamped: u64,
     /// Segments that TCP sent again.
     pub resent: u64,
-    /// Shares of one: its own processor, idle processors, the fullest receive queue.
+    /// From 0 to 1: its own processor time, idle processors, fullest receive queue.
     pub shares: [f64; 3],
     /// Percentiles of its lateness, in us; none where it published nothing.
     pub late_us: Vec<f64>,
-    /// What else was at its end.
+    /// What limited it other than the broker.
     pub bottlenecks: Vec<String>,
     /// Whether its stamps are the kernel's.
     pub stamped: bool,
-    /// Its clock, where that was asked.
+    /// Its clock, if times were asked for.
     pub clock: Option<Clock>,
-    /// Publisher, number, due and left of each message that counts.
+    /// Publisher, number, time due and time left of each message in the window.
     pub left: Vec<(u32, u64, u64, u64)>,
     /// Publisher, number and stamp of each copy.
     pub heard: Vec<(u32, u64, u64)>,
 }
 
-/// Does what is asked for on standard input.
+/// Runs trials as commanded on standard input.
 ///
 /// # Errors
-/// What stopped it; it was told on standard output, too.
+/// What went wrong; standard output has it, too.
 pub fn run() -> Outcome<()> {
     let stop = Stop::new()?;
     let lines = listen(stop.asker());
@@ -179,7 +179,7 @@ fn work(stop: &Stop, lines: &Receiver<String>) -> Outcome<()> {
     let scenario = task.scenario;
     let Some(machine) = scenario.machine.get(task.own) else {
         return Err(Failure::Failed(
-            "it has no part in the scenario.".to_owned(),
+            "the scenario does not name this machine.".to_owned(),
         ));
     };
     let options = Options {
@@ -210,7 +210,7 @@ fn work(stop: &Stop, lines: &Receiver<String>) -> Outcome<()> {
         let now = now_ns();
         let mut tally = Tally::new()?;
         tally.apart = Some(Apart {
-            // By a clock that is far off, all begin when the word comes.
+            // Where the clocks are far apart, it begins when the command comes.
             begin: if at.abs_diff(now + LEAD_NS) < LEAD_NS {
                 at
             } else {
@@ -269,7 +269,7 @@ fn part(engine: &Engine, mut tally: Tally, clock: Option<Clock>) -> Part {
     }
 }
 
-/// Puts two readings together; a sentence where the clock is not to be trusted.
+/// Combines two readings; an error if the clock cannot be trusted.
 fn known(
     before: Result<Answer, String>,
     after: Result<Answer, String>,
@@ -282,10 +282,10 @@ fn known(
     })
 }
 
-/// An interval, or why there is none.
+/// An interval, or why it is not known.
 type Answer = Result<Reading, String>;
 
-/// Asks for the clock's interval; a sentence where what came is nonsense.
+/// Reads the clock's interval; an error if the answer makes no sense.
 fn reading(command: &str) -> Result<Answer, String> {
     if command == "none" {
         return Ok(Err(
@@ -312,7 +312,7 @@ fn reading(command: &str) -> Result<Answer, String> {
     Ok(Err(format!("{command}: {why}")))
 }
 
-/// Returns the last line of what a program complained, fit to be printed.
+/// Returns the last line of a program's error output, without control characters.
 #[must_use]
 pub fn last_line(text: &str) -> String {
     let line = text.lines().rev().find(|line| !line.trim().is_empty());
@@ -324,7 +324,9 @@ pub fn last_line(text: &str) -> String {
 }
 
 fn say(what: &Said) -> Outcome<()> {
-    let failed = |error: std::io::Error| Failure::Failed(format!("nobody listens: {error}."));
+    let failed = |error: std::io::Error| {
+        Failure::Failed(format!("standard output cannot be written: {error}."))
+    };
     let mut out = std::io::stdout().lock();
     let text = serde_json::to_string(what).map_err(|error| failed(error.into()))?;
     writeln!(out, "{text}")
@@ -339,12 +341,12 @@ fn hear<T: DeserializeOwned>(stop: &Stop, lines: &Receiver<String>) -> Outcome<T
         match lines.recv_timeout(Duration::from_millis(50)) {
             Ok(line) => {
                 return serde_json::from_str(&line).map_err(|error| {
-                    Failure::Failed(format!("what it was asked is not understood: {error}."))
+                    Failure::Failed(format!("its command cannot be read: {error}."))
                 });
             }
             Err(RecvTimeoutError::Disconnected) => return Err(Failure::Stopped),
             Err(RecvTimeoutError::Timeout) if Instant::now() > until => {
-                let text = "whoever asked says nothing more.";
+                let text = "no command came for 120 s.";
                 return Err(Failure::Failed(text.to_owned()));
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -352,7 +354,7 @@ fn hear<T: DeserializeOwned>(stop: &Stop, lines: &Receiver<String>) -> Outcome<T
     }
 }
 
-/// Reads standard input; its end asks the program to end, and ends it where it does not.
+/// Reads commands. At the end of its input the program is asked to end; after 10 s it is forced to.
 fn listen(asker: Arc<AtomicBool>) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! A closed loop, or a rate, at the broker and in turn, block by block, at the floor.
+//! Blocks of messages, in turn through the broker and through the floor.
 
 use std::thread;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::scenario::Scenario;
 use crate::tally::Tally;
 use crate::{Failure, Outcome, floor};
 
-/// How often it warms up while somebody wants it to.
+/// Pause between messages of `--until-eof`.
 const WARM_UP_GAP: Duration = Duration::from_millis(20);
 
 /// A contestant, connected.
@@ -19,9 +19,9 @@ struct Side {
     lost: u64,
 }
 
-/// Measures blocks of a scenario after one of `warm_up`, which does not count.
+/// Measures blocks of a scenario, after one block of `warm_up` that does not count.
 ///
-/// `open`: what an engine is to know before; `tell`: adds the figures of a block.
+/// `open` prepares an engine; `tell` adds the figures of a block.
 ///
 /// # Errors
 /// What stopped it; the report has what was measured until then.

@@ -1,4 +1,4 @@
-//! Whether what was asked for can be carried out.
+//! Whether options and scenarios make sense.
 
 use mqtick_packet::{Qos, Version};
 
@@ -13,7 +13,7 @@ use crate::{Failure, Outcome};
 const LONGEST_OVER_UDP: usize = 1400;
 
 impl Options {
-    /// Looks whether options contradict each other.
+    /// Checks that the options do not contradict each other.
     ///
     /// # Errors
     /// [`Failure::Use`], with the option, the value and the limit.
@@ -59,20 +59,20 @@ impl Options {
         let plain = self.qos == Qos::AtMostOnce && self.version == Version::V3;
         if self.udp && (!plain || self.username.is_some()) {
             return Err(Failure::Use(
-                "--udp: MQTT 3.1.1, QoS 0, no accounts.".to_owned(),
+                "--udp takes MQTT 3.1.1 and QoS 0 only, and no --username.".to_owned(),
             ));
         }
         if self.sn && (self.udp || !plain || self.username.is_some()) {
             return Err(Failure::Use(
-                "--sn: without --udp, QoS 0, no accounts.".to_owned(),
+                "--sn takes QoS 0 only, no --udp, and no --username.".to_owned(),
             ));
         }
         if (self.udp || self.sn) && tls_host(&self.broker).is_some() {
-            return Err(Failure::Use("--udp, --sn: without TLS.".to_owned()));
+            return Err(Failure::Use("--udp and --sn take no TLS.".to_owned()));
         }
         if (self.udp || self.sn) && self.size > LONGEST_OVER_UDP {
             return Err(Failure::Use(format!(
-                "--udp, --sn: a datagram holds --size {LONGEST_OVER_UDP} at most."
+                "--udp and --sn take --size {LONGEST_OVER_UDP} at most, to fit a datagram."
             )));
         }
         if self
@@ -80,7 +80,7 @@ impl Options {
             .as_ref()
             .is_some_and(|one| one.contains(['#', '+', '\0']))
         {
-            return Err(Failure::Use("--prefix: without # and +.".to_owned()));
+            return Err(Failure::Use("--prefix must not contain # or +.".to_owned()));
         }
         if self.password_file.is_some() && self.username.is_none() {
             return Err(Failure::Use("--password-file needs --username.".to_owned()));
@@ -90,12 +90,12 @@ impl Options {
 }
 
 impl Scenario {
-    /// Looks whether it can be carried out.
+    /// Checks that it can be carried out.
     ///
     /// # Errors
     /// [`Failure::Use`], with the key, the value and the limit.
     pub fn check(&self) -> Outcome<()> {
-        // As long as a broker keeps a client that sends nothing: its keep alive is an hour.
+        // Subscribers send nothing, and their keep alive is an hour.
         within("seconds", self.seconds, 0.05, 3600.0)?;
         within("ramp_up_s", self.ramp_up_s, 0.0, 3600.0)?;
         within("ramp_down_s", self.ramp_down_s, 0.0, 3600.0)?;
@@ -106,7 +106,7 @@ impl Scenario {
             )));
         }
         if self.group.is_empty() {
-            let text = "it has no [[group]]: nobody publishes anything.";
+            let text = "it has no [[group]], so nothing is published.";
             return Err(Failure::Use(text.to_owned()));
         }
         for (place, group) in self.group.iter().enumerate() {
@@ -120,7 +120,7 @@ impl Scenario {
         self.check_machines()?;
         let windows = self.group.iter().filter(|one| one.window > 0).count();
         if windows > 0 && (windows < self.group.len() || !self.machine.is_empty()) {
-            let text = "window: of all groups or of none, and on one machine.";
+            let text = "window: give it to all groups or to none, and not with several machines.";
             return Err(Failure::Use(text.to_owned()));
         }
         if self.publishers() > STREAMS || self.clients() > CLIENTS {
@@ -176,8 +176,8 @@ impl Scenario {
                 count => count,
             };
             if group.shared && on > 1 {
-                let text =
-                    "who shares messages has to be on one machine: give subscriber_machines.";
+                let text = "subscribers that share messages must be on one machine: see \
+                            subscriber_machines.";
                 return wrong(format!("group {:?}: {text}", group.name));
             }
         }
@@ -226,13 +226,13 @@ impl Group {
             within("interval_us", self.interval_us, 0.1, 3.6e9)?;
         }
         if self.messages == Some(0) {
-            return wrong("messages 0: leave the key out, and there is no limit.");
+            return wrong("messages 0: leave it out if there is to be no limit.");
         }
         if self.topic.contains(['#', '+', '\0']) || self.topic.len() > 1000 {
-            return wrong("topic: without # and +, and at most 1000 octets.");
+            return wrong("topic: it must not contain # or +, and has at most 1000 octets.");
         }
         if !self.topic.is_empty() && self.topics > 1 {
-            return wrong("topic names one topic, and topics asks for more.");
+            return wrong("topic names one topic, so leave topics out.");
         }
         Ok(())
     }
@@ -285,7 +285,7 @@ mod tests {
                 "unknown variant `x`, expected `load` or `latency`",
             ),
             ("[[group]]\nname = \"a/b\"", "letters, digits"),
-            ("[[group]]\ntopic = \"a/#\"", "without # and +"),
+            ("[[group]]\ntopic = \"a/#\"", "must not contain # or +"),
             ("[[group]]\ntopic = \"a\"\ntopics = 2", "names one topic"),
             ("seconds = inf\n[[group]]", "seconds inf"),
             (
@@ -312,7 +312,7 @@ mod tests {
             ),
             (
                 "[[machine]]\nname = \"a\"\n[[machine]]\nname = \"b\"\n[[group]]\nshared = true",
-                "who shares messages has to be on one machine",
+                "subscribers that share messages must be on one machine",
             ),
             ("[[[[", "TOML parse error"),
         ] {

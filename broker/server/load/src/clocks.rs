@@ -1,23 +1,23 @@
-//! How wrong a machine's clock may be while a run lasts, and what that leaves of a latency.
+//! The error of a machine's clock during a run, and how it bounds a latency between machines.
 //!
-//! Errors are *clock minus UTC*, in ns. A reading of `mqtick-client now` at the beginning and one at
-//! the end give an interval each. Between them the error follows a straight line, but for what was
-//! steered meanwhile, which is seen as CLOCK_REALTIME against CLOCK_MONOTONIC_RAW, and for what the
-//! crystal's rate changed, which is assumed to be [`WANDER`] at most.
+//! Errors are *clock minus UTC*, in ns. A reading of `mqtick-client now` at the beginning and one
+//! at the end give one interval each. Between them the error follows a straight line, except for
+//! steering, which shows as CLOCK_REALTIME against CLOCK_MONOTONIC_RAW, and for changes of the
+//! crystal's rate, which are assumed to be at most [`WANDER`].
 
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// The most by which a crystal's rate is wrong (adjtimex steers by as much).
+/// Largest error of a crystal's rate (the range of adjtimex).
 const CRYSTAL: f64 = 500e-6;
-/// The most by which it changes while a run lasts.
+/// Largest change of that rate during a run.
 const WANDER: f64 = 1e-6;
-/// What a clock that is only steered does not gain in a run, in ns.
+/// A larger deviation in a run is a step, not steering; ns.
 const STEP_NS: i64 = 10_000_000;
-/// How often two clocks are read for one look.
+/// Readings for one look; the quickest counts.
 const READS: usize = 5;
 
-/// From the least to the greatest that something may be, in ns.
+/// The bounds of a duration or an error, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interval {
     /// The least.
@@ -27,11 +27,10 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// What is exactly nothing: the difference of a clock from itself.
+    /// Exactly zero: the difference of a clock from itself.
     pub const NONE: Self = Self { low: 0, high: 0 };
 
-    /// Returns how the true duration differs from *stamp there minus stamp here*, by the errors of
-    /// the two clocks.
+    /// Returns what to add to *stamp there minus stamp here* to get the true duration.
     #[must_use]
     pub fn correction(here: Self, there: Self) -> Self {
         Self {
@@ -41,7 +40,7 @@ impl Interval {
     }
 }
 
-/// The clock that is stamped with, and one that nobody steers.
+/// A reading of CLOCK_REALTIME against CLOCK_MONOTONIC_RAW, which is not steered.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
     /// CLOCK_MONOTONIC_RAW.
@@ -53,7 +52,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// Looks now.
+    /// Reads the clocks.
     #[must_use]
     pub fn take() -> Self {
         let read = |clock| {
@@ -81,7 +80,7 @@ impl Look {
     }
 }
 
-/// What `mqtick-client now --json` said.
+/// The answer of `mqtick-client now --json`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub struct Reading {
     earliest_ns: i64,
@@ -93,7 +92,7 @@ impl Reading {
     /// Reads the answer.
     ///
     /// # Errors
-    /// A sentence, where it is no interval, or is none around this machine's clock.
+    /// Where it is no interval.
     pub fn parse(text: &str) -> Result<Self, String> {
         let found: Self = serde_json::from_str(text.trim()).map_err(|error| {
             format!("its answer is not that of mqtick-client now --json: {error}")
@@ -101,7 +100,7 @@ impl Reading {
         let times = [found.earliest_ns, found.latest_ns, found.clock_ns];
         let is_time = times.iter().all(|one| (0..i64::MAX / 2).contains(one));
         if !is_time || found.earliest_ns > found.latest_ns {
-            return Err("its answer is no interval of time".to_owned());
+            return Err("its answer is not an interval of time".to_owned());
         }
         Ok(found)
     }
@@ -114,11 +113,10 @@ impl Reading {
     }
 }
 
-/// Returns by how much, in ns, the clock strayed from a straight line between the first look and the
-/// last.
+/// Returns the clock's deviation from a straight line between the first and the last look, in ns.
 ///
 /// # Errors
-/// A sentence, where it was stepped.
+/// Where it was stepped.
 pub fn strayed(looks: &[Look]) -> Result<i64, String> {
     let (Some(first), Some(last)) = (looks.first(), looks.last()) else {
         return Ok(0);
@@ -139,10 +137,10 @@ pub fn strayed(looks: &[Look]) -> Result<i64, String> {
     Ok(strayed)
 }
 
-/// Returns how wrong the clock may have been at any moment between two readings.
+/// Returns the bounds of the clock's error between two readings.
 ///
 /// # Errors
-/// A sentence, where it was stepped, or where the readings contradict each other.
+/// Where it was stepped, or the readings contradict each other.
 pub fn error_of(from: Reading, to: Reading, looks: &[Look]) -> Result<Interval, String> {
     let strayed = strayed(looks)?;
     let ends = looks.first().zip(looks.last());
@@ -153,8 +151,8 @@ pub fn error_of(from: Reading, to: Reading, looks: &[Look]) -> Result<Interval, 
     let gap = (other.low - one.high - steered).max(steered + one.low - other.high);
     if gap > (CRYSTAL * long as f64) as i64 + strayed {
         return Err(format!(
-            "the interval of its clock moved by {} us more in {:.1} s than was steered, which is \
-             more than a crystal can: one of the two answers is wrong",
+            "the interval of its clock moved by {} us in {:.1} s beyond what was steered, more than a \
+             crystal can: one of the two answers is wrong",
             gap / 1000,
             long as f64 / 1e9
         ));
@@ -252,7 +250,10 @@ mod tests {
         let quiet = |error| reading(error, 1_000, 1_000);
         assert!(error_of(quiet(0), quiet(9_000_000), &looks).is_ok());
         let told = error_of(quiet(0), quiet(-12_000_000), &looks).unwrap_err();
-        assert!(told.contains("moved by 11998 us more in 19.9 s"), "{told}");
+        assert!(
+            told.contains("moved by 11998 us in 19.9 s beyond"),
+            "{told}"
+        );
         looks
             .iter_mut()
             .skip(90)

@@ -15,7 +15,7 @@ pub enum Command {
     Pairs,
     /// One publisher, many subscribers.
     Fanout,
-    /// Connections that do nothing.
+    /// Idle connections.
     Idle,
     /// Serve as a peer.
     Floor,
@@ -74,7 +74,7 @@ impl Command {
             || (matches!(self, Self::Pairs | Self::Fanout) && BOTH.contains(&option))
     }
 
-    /// Returns the one of a name.
+    /// Returns the command with a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let all = [

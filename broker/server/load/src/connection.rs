@@ -1,4 +1,4 @@
-//! Connections to a broker: opened, accepted, subscribed; each step says clearly what went wrong.
+//! Connections to a broker; each step says what went wrong.
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
@@ -17,48 +17,48 @@ use crate::target::Target;
 use crate::tls::{Security, Tls};
 use crate::{Failure, Outcome, sensor, wire};
 
-/// Seconds after which a broker may drop us: longer than a run, as we send no PINGREQ.
+/// Keep alive in s, longer than a run, as we send no PINGREQ.
 const KEEP_ALIVE_S: u16 = 3600;
 
-/// Seconds for which a broker keeps a session that we could not end (MQTT 5).
+/// Session expiry in s, for a session that we could not end (MQTT 5).
 const KEPT_S: u32 = 3600;
 
 /// An accepted connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// The socket; over UDP, too: reading and writing are the same system calls.
+    /// The socket; a UDP socket takes the same system calls.
     pub stream: TcpStream,
-    /// What encrypts it, if anything does.
+    /// TLS, if it is spoken.
     pub tls: Option<Box<Tls>>,
-    /// Octets that came and are no whole packet yet.
+    /// The beginning of a packet that has not come whole.
     pub rest: Vec<u8>,
-    /// How many QoS 1 messages the broker takes before it has answered one.
+    /// Receive Maximum of the broker.
     pub receive_maximum: u16,
-    /// Which MQTT it speaks.
+    /// The version of MQTT.
     pub version: Version,
-    /// Of MQTT-SN: whether it is, and what the topic's id is.
+    /// The topic's id, if it speaks MQTT-SN.
     pub sn: Option<u16>,
     /// Whether each packet is a datagram of its own.
     pub is_datagrams: bool,
-    /// How the socket is written to.
+    /// Flags of each send().
     pub flags: MsgFlags,
     pub(crate) name: String,
     patience: Duration,
-    /// Which session the broker keeps, and where.
+    /// The session that the broker keeps: where, and its name.
     kept: Option<(Target, String)>,
 }
 
 impl Connection {
-    /// Connects; `name` is unique among the connections to this target, `place` counts them.
+    /// Connects. `name` is unique among the connections to this target; `place` is its number.
     ///
     /// # Errors
-    /// Where the broker refuses, closes, says what is no MQTT, or says nothing in time.
+    /// Where the broker refuses, closes, does not speak MQTT, or does not answer in time.
     pub fn open(target: &Target, name: &str, place: usize) -> Outcome<Self> {
         Self::opened(target, name, place, false)
     }
 
-    /// The same with a session that the broker keeps, where the target says so. It is there until
-    /// the connection is dropped.
+    /// Connects, with a session that the broker keeps if the target says so; dropping the
+    /// connection removes it.
     ///
     /// # Errors
     /// As [`Connection::open`].
@@ -122,7 +122,7 @@ impl Connection {
     /// Subscribes to one filter, and waits for the answer.
     ///
     /// # Errors
-    /// As [`Connection::open`]; also where the broker grants another QoS.
+    /// As [`Connection::open`]; where the broker grants another QoS.
     pub fn subscribe(&mut self, filter: &str, qos: Qos) -> Outcome<()> {
         if self.sn.is_some() {
             return self.subscribe_sensor(filter);
@@ -140,7 +140,7 @@ impl Connection {
         Err(self.refused(&did, code))
     }
 
-    /// Makes the socket one that never waits.
+    /// Makes the socket non-blocking.
     ///
     /// # Errors
     /// Where the kernel refuses.
@@ -149,10 +149,10 @@ impl Connection {
         self.stream.set_nonblocking(true).map_err(refused)
     }
 
-    /// Takes the PUBACKs out of what has come; returns how many there were.
+    /// Takes the PUBACKs that have come; returns how many.
     ///
     /// # Errors
-    /// Where something else came, or one says that the message was refused.
+    /// Where another packet came, or a message was refused.
     pub fn acknowledgements(&mut self) -> Outcome<u64> {
         let (mut used, mut count) = (0, 0);
         loop {
@@ -160,7 +160,7 @@ impl Connection {
             let found = wire::packet(octets, self.version).map_err(|error| self.named(error))?;
             let Some((packet, length)) = found else { break };
             match packet {
-                // 0x10: nobody has subscribed. It will be counted as lost.
+                // 0x10, no subscribers: the message will be counted as lost.
                 Packet::Ack(one) if one.kind == AckKind::Puback && one.reason < 0x80 => count += 1,
                 Packet::Ack(one) if one.kind == AckKind::Puback => {
                     return Err(self.refused("refused a message", one.reason));
@@ -187,7 +187,8 @@ impl Connection {
                 wire::packet(&self.rest, self.version).map_err(|error| self.named(error))?;
             if let Some((packet, length)) = found {
                 if matches!(&packet, Packet::Publish(one) if one.topic == "$proof") {
-                    // Over UDP: what came shows that we are there; nothing else was kept.
+                    // Over UDP the broker asks for proof of our address, and keeps no state until
+                    // then.
                     let proof: Vec<u8> = self.rest.drain(..length).collect();
                     self.put(&proof, wanted)?;
                     self.put(octets, wanted)?;
@@ -202,7 +203,7 @@ impl Connection {
                 self.rest.drain(..length);
                 return Ok(answer);
             }
-            // Octets that come one by one would hold us up for ever.
+            // The socket's own timeout starts again with each octet.
             if asked.elapsed() > self.patience {
                 return Err(self.broken(wanted, &ErrorKind::TimedOut.into()));
             }
@@ -254,10 +255,10 @@ impl Connection {
         }
     }
 
-    /// Adds what came through the socket to [`Connection::rest`].
+    /// Adds octets from the socket to [`Connection::rest`].
     ///
     /// # Errors
-    /// Where it is no TLS, but should be.
+    /// Where TLS is broken.
     pub fn came(&mut self, octets: &[u8]) -> Outcome<()> {
         let Some(tls) = &mut self.tls else {
             self.rest.extend_from_slice(octets);
@@ -269,7 +270,7 @@ impl Connection {
         })
     }
 
-    /// Reads what the socket has, without waiting, into a piece of memory.
+    /// Reads without waiting; returns how many octets came.
     ///
     /// # Errors
     /// Where the broker closed.
@@ -282,8 +283,7 @@ impl Connection {
         }
     }
 
-    /// Sends octets as far as the socket takes them, without waiting; returns how many are its or
-    /// TLS's now.
+    /// Sends without waiting; returns how many octets the socket or TLS has taken.
     ///
     /// # Errors
     /// Where the broker closed.
@@ -302,7 +302,7 @@ impl Connection {
         sent.map_err(|errno| self.lost(Some(errno)))
     }
 
-    /// Whether the socket has taken all that TLS has made.
+    /// Whether the socket has taken all records of TLS.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.wire.is_empty())
@@ -310,7 +310,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Says goodbye, and has the broker forget what it kept, so that nothing of a run stays.
+    /// Disconnects, and removes the session that the broker keeps.
     fn drop(&mut self) {
         let mut octets = Vec::new();
         match self.sn {
@@ -323,7 +323,7 @@ impl Drop for Connection {
         }
         let _ = self.send(&[]);
         if let Some((target, name)) = self.kept.take() {
-            // A clean session ends the old one ([MQTT-3.1.2-4]).
+            // A clean start ends the old session ([MQTT-3.1.2-4]).
             let _ = Self::open(&target, &name, 0);
         }
     }

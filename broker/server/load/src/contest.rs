@@ -1,4 +1,4 @@
-//! Who is measured: the broker and, in turn with it, the floor; and who watches.
+//! What is measured: the broker and, in turn with it, the floor.
 
 use std::io::{IsTerminal, Write};
 
@@ -11,14 +11,14 @@ use crate::stop::Stop;
 use crate::target::Target;
 use crate::{Outcome, limits};
 
-/// What a run goes on with.
+/// What a run has at hand.
 #[derive(Debug)]
 pub struct Run<'a> {
-    /// What was asked for.
+    /// The command line.
     pub options: &'a Options,
-    /// Whether it is to end.
+    /// Whether it was asked to end.
     pub stop: &'a Stop,
-    /// Where figures go; printed even where the run fails.
+    /// The figures; printed even if the run fails.
     pub report: &'a mut Report,
 }
 
@@ -32,7 +32,7 @@ impl Run<'_> {
         }
     }
 
-    /// Makes room for so many connections; says so where the limit had to be raised.
+    /// Raises the limit of descriptors for so many connections, and notes it.
     ///
     /// # Errors
     /// Where the system allows fewer.
@@ -44,7 +44,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Says what stamps mean over TLS, where it is spoken and something is stamped.
+    /// Notes what stamps mean over TLS, if there are any.
     pub fn tell_tls(&mut self, target: &Target, scenario: &Scenario) {
         let is_stamped = scenario.group.iter().any(|one| one.kind == Kind::Latency);
         if target.security.is_some() && is_stamped {
@@ -55,7 +55,7 @@ impl Run<'_> {
         }
     }
 
-    /// Adds what a block has cost a contestant and us. `copies`: messages delivered in it.
+    /// Adds the processor time of a block, by copy delivered.
     pub fn cost(&mut self, who: &'static str, cost: Option<Used>, own: u64, copies: u64) {
         let each = |ns: u64| ns as f64 / copies.max(1) as f64;
         if let Some(used) = cost {
@@ -75,7 +75,7 @@ impl Run<'_> {
         );
     }
 
-    /// Adds the contestants' memory, as it is now.
+    /// Adds the contestants' memory now.
     ///
     /// # Errors
     /// Where a process has ended.
@@ -100,7 +100,7 @@ names! {
     MEMORY "pss_kib" "memory (PSS) at the end" "KiB";
     /// Messages or copies that never came.
     pub LOST "lost" "lost" "messages";
-    /// The same, those of the warm-up too.
+    /// The same, including the warm-up.
     pub LOST_IN_ALL "lost_in_all" "lost, warm-up included" "messages";
     /// Copies that came twice.
     pub DUPLICATES "duplicates" "duplicates" "messages";
@@ -108,7 +108,7 @@ names! {
     pub DISORDER "disorder" "out of order" "messages";
 }
 
-/// A processor meter: what a contestant and we use from now on.
+/// A meter of the processor time of a contestant and of this process.
 #[derive(Debug)]
 pub struct Meter {
     process: Option<Process>,
@@ -130,7 +130,7 @@ impl Meter {
         })
     }
 
-    /// Returns what was used since: by the contestant, where it is known, and by us in ns.
+    /// Returns what was used since by the contestant, if it is known, and by this process in ns.
     ///
     /// # Errors
     /// Where the process has ended.
@@ -146,30 +146,30 @@ impl Meter {
     }
 }
 
-/// Who is measured.
+/// A broker or the floor.
 #[derive(Debug)]
 pub struct Contestant {
-    /// Where, and by which name.
+    /// Its address and name.
     pub target: Target,
-    /// Its process, where it is known.
+    /// Its process, if it is known.
     pub process: Option<Process>,
 }
 
 impl Contestant {
-    /// The broker alone.
+    /// The broker.
     ///
     /// # Errors
-    /// Where its process is not there.
+    /// Where there is no such process.
     pub fn broker(target: Target, options: &Options) -> Outcome<Self> {
         let process = options.broker_pid.map(Process::new).transpose()?;
         Ok(Self { target, process })
     }
 }
 
-/// Finds those who are measured, and starts the floor where it is wanted.
+/// Finds the broker, and starts the floor if it is wanted.
 ///
 /// # Errors
-/// Where the broker has no address, its process is not there, or the floor does not start.
+/// Where the broker has no address or no such process, or the floor does not start.
 pub fn contestants(options: &Options) -> Outcome<(Vec<Contestant>, Option<FloorProcess>)> {
     let target = options.target()?;
     let mut all = vec![Contestant::broker(target.clone(), options)?];

@@ -1,4 +1,4 @@
-//! Who carries out a scenario: this process, or one on each of several machines.
+//! A scenario's clients: in this process, or on several machines.
 
 use crate::agent::{How, Part};
 use crate::contest::{Contestant, Run};
@@ -43,8 +43,7 @@ impl Crew {
         Fleet::open(run, &target, scenario).map(Self::Away)
     }
 
-    /// Sends for a while, waits for the rest, and says what happened; on several machines, on each,
-    /// too.
+    /// Runs a trial; returns each machine's part, if there are several.
     ///
     /// # Errors
     /// As [`Engine::trial`]; where a machine fails, dies, or says nothing in time.
@@ -68,7 +67,7 @@ impl Crew {
         }
     }
 
-    /// Adds latency and skew. `level`: what they are called by, where there are several.
+    /// Adds latency and skew. `level`: the share of the limit that they were measured at, if any.
     ///
     /// # Errors
     /// Where clocks contradict each other.
@@ -89,7 +88,7 @@ impl Crew {
         }
     }
 
-    /// Ends it: whose stamps they were, and nothing stays retained.
+    /// Notes whose stamps they were, and removes retained messages.
     pub fn end(&mut self, run: &mut Run<'_>) {
         if let Self::Here(engine) = self {
             tell_stamps(run, engine);

@@ -1,6 +1,6 @@
-//! The least that a broker over UDP can do: each message to all its subscribers by one sendmmsg().
+//! The floor over UDP: each message goes to all its subscribers by one sendmmsg().
 //!
-//! It answers CONNECT and SUBSCRIBE, and believes every address.
+//! It answers CONNECT and SUBSCRIBE, and does not check addresses.
 
 use mqtick_packet::{
     ConnackProperties, MAXIMUM_LENGTH, Packet, Version, connack, decode, frame, suback,
@@ -15,7 +15,7 @@ use std::thread;
 
 use crate::{Failure, Outcome};
 
-/// Copies that one system call sends at most.
+/// Most copies by one system call.
 const AT_ONCE: usize = 1024;
 
 /// Serves at an address (port 0: any); returns the port.
@@ -43,7 +43,7 @@ pub fn serve(at: SocketAddrV4) -> Outcome<u16> {
 
 type Groups = HashMap<String, Vec<Option<SockaddrIn>>>;
 
-/// Does what a datagram asks for, if it is MQTT.
+/// Handles a datagram.
 fn answer(
     socket: &UdpSocket,
     groups: &mut Groups,

@@ -11,16 +11,16 @@ use std::os::fd::AsRawFd;
 use crate::target::Target;
 use crate::{Failure, Outcome, system};
 
-/// Connections that come from one loopback address, below the kernel's range of ports for it.
+/// Most connections from one loopback address; it has about 28,000 ports.
 const FROM_ONE_ADDRESS: usize = 20_000;
 
-/// The same over UDP, where an address has a share of a broker's leases.
+/// The same over UDP, where a broker limits the leases of an address.
 const LEASES_OF_ONE_ADDRESS: usize = 1000;
 
-/// Octets that may wait in a socket of datagrams, where we are root.
+/// Receive buffer of a UDP socket, in octets, if we are root.
 const ROOM: usize = 8 << 20;
 
-/// Opens the socket: without delay, with limits in time, from an address that has ports left.
+/// Opens the socket: TCP_NODELAY, timeouts, and a local address with free ports.
 pub(crate) fn dial(target: &Target, place: usize) -> Outcome<TcpStream> {
     let address = target.address;
     let family = if address.is_ipv4() {
@@ -46,7 +46,7 @@ pub(crate) fn dial(target: &Target, place: usize) -> Outcome<TcpStream> {
         })
         .map_err(system("a socket cannot be set up"))?;
     if is_datagram {
-        // For what comes while a generator that has to be on time does not read.
+        // Copies wait there while a generator that has to be on time does not read.
         let _ = setsockopt(&fd, sockopt::RcvBufForce, &ROOM);
     }
     let group = match is_datagram {

@@ -1,4 +1,4 @@
-//! All clients of a scenario: opened, and told apart by their numbers.
+//! All clients of a scenario, connected.
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::prctl::set_timerslack;
@@ -18,9 +18,9 @@ use crate::target::Target;
 use crate::wire::Template;
 use crate::{Outcome, system};
 
-/// Octets that are read at once.
+/// Octets of one read.
 pub(crate) const READ: usize = 1 << 18;
-/// Sockets that are looked at together.
+/// Events of one epoll_wait().
 const EVENTS: usize = 1024;
 
 /// All clients of a scenario, connected.
@@ -33,39 +33,40 @@ pub struct Engine {
     pub(crate) reader: Reader,
     pub(crate) piece: Vec<u8>,
     pub(crate) events: Vec<EpollEvent>,
-    /// When it was last found out which sockets had something, in ns.
+    /// When epoll_wait() last returned, in ns.
     pub(crate) looked: u64,
     pub(crate) process: Option<Process>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) stamped: bool,
     pub(crate) retained: u64,
-    /// Number of a trial's first messages, where others send some of them.
+    /// Number of each publisher's first message of a trial, on several machines.
     pub(crate) base: u64,
-    /// Whether the groups have windows: what they send depends on what comes.
+    /// Whether the groups have windows: a closed loop.
     pub(crate) is_closed: bool,
-    /// Whether the latency of bursts is measured so, and nobody is to be woken meanwhile.
+    /// Whether the latency of bursts in windows is measured, so that it sleeps until they have
+    /// come.
     pub(crate) has_bursts: bool,
-    /// Whether it stays awake so that each message leaves when it is due.
+    /// Whether it stays awake before a message is due.
     pub punctual: bool,
-    /// How long the copies of a burst have taken lately, in ns; and whether one has just left.
+    /// Moving average of the time that a burst's copies take, in ns; whether a burst has just left.
     pub(crate) usual_ns: u64,
     pub(crate) just_left: bool,
-    /// Who is served first, where that is asked for.
+    /// Each subscriber's place among the copies, if that is asked for.
     pub places: Option<Places>,
 }
 
-/// A publisher, on whichever machine.
+/// A publisher, on this or another machine.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) group: usize,
-    /// Which of our own senders it is.
+    /// Its sender, if it is on this machine.
     pub(crate) sender: Option<usize>,
-    /// Messages that it sends in this trial at most.
+    /// Most messages that it sends in this trial.
     pub(crate) total: u64,
 }
 
 impl Engine {
-    /// Connects everybody, on our own machine if there are several.
+    /// Connects all clients of this machine.
     ///
     /// # Errors
     /// Where the broker does not take all of them.
@@ -171,7 +172,7 @@ impl Engine {
                 stamp: 0,
                 since: 0,
                 has_more: false,
-                // A burst of one is on its way alone: no second read has to find out.
+                // With a window of one nothing follows a copy: no second read is needed.
                 turn: if group.window == 1 { 1 } else { TURN },
                 first,
                 publishers: group.publishers,
@@ -207,7 +208,7 @@ impl Engine {
                 )?,
             };
             self.watch(&connection, 2 * number + 1)?;
-            // The closed loop of `fanout` counts from the write.
+            // The closed loop of `fanout` measures from the write.
             let stamps = latency && (group.window == 0 || run.options.command == Command::Run);
             let sender = Sender::new(connection, template, qos, group.copies(), latency, stamps);
             self.stamped =
@@ -233,20 +234,20 @@ impl Engine {
             .map_err(system("epoll"))
     }
 
-    /// Whether the latency of anything is measured.
+    /// Whether any latency is measured.
     #[must_use]
     pub fn has_latency(&self) -> bool {
         self.listeners.iter().any(|one| one.latency)
     }
 
-    /// Whether both ends of what is measured have the kernel's stamps.
+    /// Whether both ends have the kernel's stamps.
     #[must_use]
     pub fn is_stamped(&self) -> bool {
         self.stamped
     }
 
-    /// Returns publisher, number, due and left of the messages whose latency is measured, of those
-    /// that were due when `holds` says so.
+    /// Returns publisher, number, time due and time left of the messages whose latency is measured,
+    /// as far as `holds` of the time due.
     #[must_use]
     pub fn left(&self, holds: impl Fn(u64) -> bool) -> Vec<(u32, u64, u64, u64)> {
         let mut all = Vec::new();
@@ -260,24 +261,24 @@ impl Engine {
         all
     }
 
-    /// What became of the messages of the last trial whose latency is measured.
+    /// The messages of the last trial whose latency is measured.
     pub fn sent(&self) -> impl Iterator<Item = &Sent> {
         self.senders.iter().flat_map(|one| &one.sent)
     }
 
-    /// Copies that had no stamp of the kernel.
+    /// Copies without a stamp of the kernel.
     #[must_use]
     pub fn unstamped(&self) -> u64 {
         self.reader.without
     }
 
-    /// Messages that came because they had been retained before the run.
+    /// Retained messages of earlier runs that came.
     #[must_use]
     pub fn retained(&self) -> u64 {
         self.retained
     }
 
-    /// Has the broker forget what a run made it retain.
+    /// Removes the messages that the broker retains of this run.
     pub fn forget_retained(&mut self) {
         for (place, stream) in self.streams.iter().enumerate() {
             let group = self.groups.get(stream.group);
@@ -294,7 +295,7 @@ impl Engine {
     }
 }
 
-/// Returns the brokers among which clients take turns.
+/// Returns the brokers over which clients are spread.
 fn targets(target: &Target, brokers: &[String]) -> Outcome<Vec<Target>> {
     if brokers.is_empty() {
         return Ok(vec![target.clone()]);

@@ -1,4 +1,4 @@
-//! One publisher, many subscribers: when each copy comes, in which order, and what a copy costs.
+//! One publisher, many subscribers: delay, order and cost of the copies.
 
 use hdrhistogram::Histogram;
 
@@ -20,7 +20,7 @@ names! {
 }
 
 const WARM_UP_MESSAGES: usize = 20;
-/// Messages of a block at most of which the JSON has each one's delay and skew.
+/// Most messages of a block whose delay and skew are listed in the JSON.
 const LISTED: usize = 10_000;
 
 /// Measures.
@@ -111,7 +111,7 @@ fn tell(run: &mut Run<'_>, who: &'static str, engine: &mut Engine, tally: &Tally
     }
 }
 
-/// Messages a second of a burst of which all copies came.
+/// Messages a second of a burst; None if a copy is missing.
 fn rate(burst: &[Sent], copies: usize) -> Option<f64> {
     let is_whole = burst.iter().all(|one| one.came == copies);
     let last = burst.iter().map(|one| one.last).max()?;
@@ -122,12 +122,12 @@ fn rate(burst: &[Sent], copies: usize) -> Option<f64> {
 fn tell_stamps(run: &mut Run<'_>, who: &str, engine: &Engine) {
     let stamps = match (engine.is_stamped(), engine.unstamped()) {
         (false, _) => {
-            "the clock after each receive: they hold the generator's own delay".to_owned()
+            "the clock after each receive: they include the generator's own delay".to_owned()
         }
         (true, 0) => "the kernel's, at receipt (SO_TIMESTAMPNS)".to_owned(),
         (true, without) => format!(
-            "the kernel's, at receipt (SO_TIMESTAMPNS); for {without} copies it had none, and the \
-             clock after the receive was taken"
+            "the kernel's, at receipt (SO_TIMESTAMPNS); {without} copies had none, and have the clock \
+             after the receive"
         ),
     };
     run.report.note(format!("{who}: stamps: {stamps}."));

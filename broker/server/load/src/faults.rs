@@ -1,4 +1,4 @@
-//! What went wrong on a connection, as a sentence.
+//! What went wrong on a connection, in words.
 
 use mqtick_packet::{Packet, Publish};
 use nix::errno::Errno;
@@ -20,7 +20,7 @@ impl Connection {
         Failure::Failed(format!("{}: {why} during the measurement.", self.name))
     }
 
-    /// Makes the failure of a packet that nobody may send here.
+    /// The failure of an unexpected packet.
     #[must_use]
     pub fn unexpected(&self, packet: &Packet<'_>) -> Failure {
         match packet {
@@ -44,7 +44,7 @@ impl Connection {
         Failure::Failed(text)
     }
 
-    /// Makes the failure of what the broker did, with a reason.
+    /// The failure of an answer with a reason code.
     #[must_use]
     pub fn refused(&self, did: &str, reason: u8) -> Failure {
         Failure::Failed(format!(
@@ -81,7 +81,7 @@ impl Connection {
     }
 }
 
-/// Says what the reason codes mean that a load meets.
+/// Returns the meaning of the usual reason codes.
 fn meaning(code: u8) -> &'static str {
     match code {
         0x84 => " (this MQTT version is not spoken: see --mqtt)",

@@ -1,4 +1,4 @@
-//! `mqtick-load agent` on several machines: started by ssh, talked with, and ended.
+//! Starts, commands and ends `mqtick-load agent` on several machines.
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -17,13 +17,13 @@ use crate::stop::Stop;
 use crate::target::Target;
 use crate::{Failure, Outcome};
 
-/// Octets of what a machine says at most.
+/// Most octets that a machine sends.
 const LONGEST: u64 = 1 << 27;
-/// How long a machine may take to be there, in s.
+/// Time for ssh and the first answer, in s.
 const HELLO_S: f64 = 60.0;
-/// How long its clock and its answer may take at the end, in s.
+/// Time for its clock and its answer after a trial, in s.
 const REST_S: f64 = 40.0;
-/// How long it may take to end.
+/// Time to end.
 const ENDING: Duration = Duration::from_secs(15);
 
 /// All machines, connected.
@@ -40,7 +40,7 @@ struct Member {
 enum Heard {
     /// A line, without its end.
     Line(Vec<u8>),
-    /// That nothing more comes, and what was complained before.
+    /// The end of its output, and what it wrote to standard error.
     End(String),
 }
 
@@ -48,7 +48,7 @@ impl Fleet {
     /// Starts the program on each machine, and gives it its part.
     ///
     /// # Errors
-    /// Where one is not there, or is of another version.
+    /// Where a machine cannot be reached, or has another version.
     pub fn open(run: &mut Run<'_>, target: &Target, scenario: &Scenario) -> Outcome<Self> {
         run.tell_tls(target, scenario);
         let (sender, heard) = channel();
@@ -94,10 +94,10 @@ impl Fleet {
         Ok(made)
     }
 
-    /// Has all carry out a trial of so many seconds, and returns what happened.
+    /// Runs a trial of so many seconds on all machines; returns their parts.
     ///
     /// # Errors
-    /// Where one of them fails, dies, or says nothing in time.
+    /// Where a machine fails, dies, or does not answer in time.
     pub fn carry_out(&mut self, run: &mut Run<'_>, how: How, seconds: f64) -> Outcome<Vec<Part>> {
         self.tell_all(&how);
         let is_ready = |said| matches!(said, Said::Ready).then_some(());
@@ -113,12 +113,12 @@ impl Fleet {
             let is_turned = matches!(part.clock, Some(Clock::Known(one)) if one.low > one.high);
             let figures = part.shares.iter().chain(&part.late_us);
             if is_turned || !figures.clone().all(|one| one.is_finite()) {
-                return Err(member.failed("its figures are nonsense"));
+                return Err(member.failed("its figures make no sense"));
             }
             if part.begin != at {
                 let name = &member.name;
                 run.report.note(format!(
-                    "{name} began when the word came: its clock and this one are too far apart."
+                    "{name} began when the command came, as its clock and this one are far apart."
                 ));
             }
         }
@@ -135,11 +135,11 @@ impl Fleet {
             .all
             .get_mut(place)
             .and_then(|one| one.child.stdin.as_mut());
-        // Whoever is gone is heard of in another way.
+        // If the agent is gone, the end of its output will tell.
         let _ = input.map(|input| writeln!(input, "{text}").and_then(|()| input.flush()));
     }
 
-    /// Waits until each machine has said what is wanted.
+    /// Waits until each machine has given the answer that is wanted.
     fn gather<T>(
         &mut self,
         stop: &Stop,
@@ -154,7 +154,7 @@ impl Fleet {
                 Ok(heard) => heard,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < until => continue,
                 Err(_) => {
-                    let text = format!("has said nothing for {within_s:.0} s");
+                    let text = format!("has not answered for {within_s:.0} s");
                     return Err(match self.all.get(missing) {
                         Some(member) => member.failed(&text),
                         None => Failure::Failed(text),
@@ -200,7 +200,7 @@ impl Member {
         Failure::Failed(format!("machine {}: {text}{end}", self.name))
     }
 
-    /// Waits until the process ends, as it closed its output.
+    /// Waits for the end of a process that has closed its output.
     fn ended(&mut self) -> String {
         drop(self.child.stdin.take());
         match wait(&mut self.child, Instant::now() + ENDING) {
@@ -211,7 +211,7 @@ impl Member {
 }
 
 impl Drop for Fleet {
-    /// The end of its input ends each agent, and with it ssh; what does not end is killed.
+    /// Closes each agent's input, which ends it and ssh; kills what does not end.
     fn drop(&mut self) {
         for member in &mut self.all {
             drop(member.child.stdin.take());
@@ -229,7 +229,7 @@ impl Drop for Fleet {
     }
 }
 
-/// Starts the program, by ssh or here.
+/// Starts the agent, here or by ssh.
 fn start(machine: &Machine) -> Outcome<Child> {
     let failed =
         |error: std::io::Error| Failure::Failed(format!("machine {}: ssh: {error}.", machine.name));
@@ -246,7 +246,7 @@ fn start(machine: &Machine) -> Outcome<Child> {
             command
         }
     };
-    // In a group of its own: a Ctrl-C is for us, and we end the others.
+    // In a group of its own: a Ctrl-C reaches only us, and we end the agents.
     command
         .process_group(0)
         .stdin(Stdio::piped())
@@ -266,7 +266,7 @@ fn wait(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     }
 }
 
-/// Reads what a program says, and what it complains, in threads of their own.
+/// Reads a program's standard output and standard error, in threads of their own.
 fn listen(child: &mut Child, place: usize, sender: &Sender<(usize, Heard)>) {
     let (output, errors) = (child.stdout.take(), child.stderr.take());
     let sender = sender.clone();
@@ -274,7 +274,7 @@ fn listen(child: &mut Child, place: usize, sender: &Sender<(usize, Heard)>) {
         let mut kept = Vec::new();
         if let Some(mut errors) = errors {
             let _ = errors.by_ref().take(1 << 16).read_to_end(&mut kept);
-            // Whoever complains without end must not wait for us.
+            // Read on, so that the program does not block.
             let _ = std::io::copy(&mut errors, &mut std::io::sink());
         }
         String::from_utf8_lossy(&kept).into_owned()

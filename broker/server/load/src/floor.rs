@@ -1,8 +1,8 @@
-//! The least that a broker can do: the same octets to the same sockets by bare system calls.
+//! The floor: the least that a broker has to do, by bare system calls.
 //!
-//! It answers CONNECT and SUBSCRIBE, so that the same clients can use it. From the first message of
-//! a publisher on it only forwards: what it reads goes to each subscriber of that topic with one
-//! send(). Above QoS 0 it looks for packet identifiers too, as it has to acknowledge them.
+//! It answers CONNECT and SUBSCRIBE. From a publisher's first message on it only forwards: what it
+//! reads goes to each subscriber of that topic by one send(). Above QoS 0 it parses packets, too,
+//! as it has to acknowledge them.
 
 use mqtick_packet::{
     AckKind, ConnackProperties, MAXIMUM_LENGTH, Packet, Qos, Version, ack, connack, decode, frame,
@@ -32,7 +32,7 @@ const READ: usize = 1 << 18;
 
 type Group = Arc<Vec<Arc<TcpStream>>>;
 
-/// A part of a fan-out that another thread is to send.
+/// A part of a fan-out for another thread to send.
 struct Share {
     octets: Vec<u8>,
     group: Group,
@@ -40,15 +40,15 @@ struct Share {
     to: usize,
 }
 
-/// What the threads have in common.
+/// State shared by the threads.
 struct House {
     groups: RwLock<HashMap<String, Group>>,
     desks: Vec<(EventFd, Mutex<VecDeque<Share>>)>,
 }
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 enum Role {
-    /// Nobody knows yet.
+    /// Not known yet.
     Unknown(Version),
     /// Publishes to this group.
     Publisher(Version, Qos, Group),
@@ -168,7 +168,7 @@ fn work(house: &House, number: usize, listener: &TcpListener) -> Outcome<()> {
 }
 
 impl House {
-    /// Reads once and does what is due; false where the connection is over.
+    /// Reads once and handles it; false at the end of the connection.
     fn serve(&self, number: usize, guest: &mut Guest, piece: &mut [u8]) -> bool {
         let count = match recv(guest.stream.as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT) {
             Err(Errno::EAGAIN | Errno::EINTR) => return true,
@@ -187,7 +187,7 @@ impl House {
         self.talk(number, guest).is_some()
     }
 
-    /// Handles the whole packets that a guest has sent; None where the connection is over.
+    /// Handles whole packets; None at the end of the connection.
     fn talk(&self, number: usize, guest: &mut Guest) -> Option<()> {
         let mut answer = Vec::new();
         let mut used = 0;
@@ -230,7 +230,7 @@ impl House {
             used += found.length;
         }
         if let (Some(from), Role::Publisher(_, qos, group)) = (forward_from, &guest.role) {
-            // At QoS 0 a piece of a message goes on, too: nobody looks for its end from here on.
+            // At QoS 0 the beginning of a message goes on, too: nothing is parsed from here on.
             let end = if *qos == Qos::AtMostOnce {
                 guest.rest.len()
             } else {
@@ -249,7 +249,7 @@ impl House {
         Arc::make_mut(group).push(Arc::clone(stream));
     }
 
-    /// Sends to all of a group; with several threads each sends a share.
+    /// Sends to a group; with several threads each sends to a share of it.
     fn forward(&self, number: usize, group: &Group, octets: &[u8]) {
         let shares = self.desks.len().min(group.len()).max(1);
         let share = group.len().div_ceil(shares);
@@ -295,7 +295,7 @@ impl House {
     }
 }
 
-/// The floor as a process of its own, so that its cost can be told from ours.
+/// The floor as a process of its own, so that its processor time is separate from ours.
 #[derive(Debug)]
 pub struct FloorProcess {
     child: Child,
@@ -346,7 +346,7 @@ impl Drop for FloorProcess {
     }
 }
 
-/// Waits until standard input ends: until whoever started us is gone.
+/// Waits for the end of standard input.
 pub fn until_eof() {
     let mut sink = Vec::new();
     let _ = std::io::stdin().read_to_end(&mut sink);

@@ -1,5 +1,5 @@
-//! Measures an MQTT broker over TCP, UDP or MQTT-SN: throughput, latency, first-to-last skew, loss and order by the
-//! kernel's stamps, and what processor time and memory the broker takes for it.
+//! Measures an MQTT broker over TCP, UDP or MQTT-SN: throughput, latency, first-to-last skew, loss
+//! and order by the kernel's stamps, and what processor time and memory the broker takes for it.
 
 use std::fmt;
 
@@ -54,11 +54,11 @@ pub mod wire;
 /// Why a measurement ended early.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The command line asks for something that cannot be: exit code 2.
+    /// Wrong use: exit code 2.
     Use(String),
-    /// The broker or the machine did not do what a measurement needs: exit code 1.
+    /// The broker or the machine failed: exit code 1.
     Failed(String),
-    /// Someone asked it to end (Ctrl-C): exit code 130.
+    /// Ctrl-C or SIGTERM: exit code 130.
     Stopped,
 }
 
@@ -73,10 +73,10 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What most functions here return.
+/// The result of most functions here.
 pub type Outcome<T> = Result<T, Failure>;
 
-/// Makes a failure of a system call that no broker is to blame for.
+/// Makes a failure of a system call.
 pub fn system(what: &str) -> impl FnOnce(nix::Error) -> Failure + '_ {
     move |error| Failure::Failed(format!("{what}: {}.", error.desc()))
 }

@@ -1,4 +1,4 @@
-//! The command `limit`: how much a broker carries, and how it does it there and below.
+//! The command `limit`: how much a broker carries, and its latency there and below.
 
 use crate::agent::How;
 use crate::contest::{COST, Run};
@@ -15,7 +15,7 @@ use crate::{Failure, Outcome};
 
 const WHO: &str = "broker";
 
-/// How long nothing may come after a trial before the rest is given up, in s.
+/// Silence after a trial until the missing copies count as lost, in s.
 const SILENCE_S: f64 = 1.0;
 
 /// The latency clients' interval in the fast search, in us: short trials need more messages.
@@ -24,7 +24,7 @@ const LATENCY_INTERVAL_US: f64 = 20_000.0;
 /// Shares of the limit at which the latency is measured.
 const LEVELS: [(&str, f64); 3] = [("at 50 %", 0.5), ("at 90 %", 0.9), ("at the limit", 1.0)];
 
-/// Trials whose rate is so near to the limit say what limited it.
+/// Trials up to this many times the limit say what limited it.
 const NEAR: f64 = 1.5;
 
 names! {
@@ -35,11 +35,11 @@ names! {
     HIGH "limit_ingress_high" "limit of performance, ingress, to" "1/s";
     BEST "held" "highest ingress that it has carried" "1/s";
     TRIALS "trials" "trials" "1";
-    BY_LOAD "limited_by_load" "trials above it where the load tool was at its end" "%";
+    BY_LOAD "limited_by_load" "trials above it that the load tool limited" "%";
     LOST "lost" "lost" "messages";
 }
 
-/// A trial; `times`: whether each message's times are wanted.
+/// Returns how to run a trial. `times`: whether each message's times are wanted.
 fn how(options: &Options, scale: f64, times: bool) -> How {
     How {
         scale,
@@ -119,7 +119,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     let limit = match found {
         Ok(limit) => limit,
         Err(failure) => {
-            // What is known when somebody stops it.
+            // Even a search that ends early knows which rate has held.
             let held = points.iter().filter(|one| one.holds).map(|one| one.ingress);
             run.report.add(BEST, WHO, held.fold(0.0, f64::max));
             run.report.add(TRIALS, WHO, points.len() as f64);
@@ -127,8 +127,8 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         }
     };
     if options.search == Search::Published {
-        let text = "the uncertainty is the step of the search: each interval was tried once, and how \
-                    much the broker wavers is not in it.";
+        let text = "the interval of the limit is one step of the search: each rate was tried once, so \
+                    it does not include how much the broker varies.";
         run.report.note(text.to_owned());
     }
     tell_limit(run, &scenario, &limit, &shown);
@@ -167,7 +167,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Adds what is to be known of a share of the limit besides its times.
+/// Adds the figures of a share of the limit, except its times.
 fn tell_level(run: &mut Run<'_>, name: &'static str, tally: &Tally) {
     run.report.add(LOST, name, tally.lost() as f64);
     tell_remarks(run, &format!("{name}: "), tally);
@@ -177,7 +177,7 @@ fn tell_level(run: &mut Run<'_>, name: &'static str, tally: &Tally) {
     }
 }
 
-/// Returns the scenario of each trial.
+/// Returns the scenario of the trials.
 fn plan(run: &Run<'_>) -> Outcome<Scenario> {
     let options = run.options;
     let mut scenario = match &options.scenario {
@@ -193,7 +193,7 @@ fn plan(run: &Run<'_>) -> Outcome<Scenario> {
     {
         return wrong(
             "limit varies the interval of groups of kind load that have subscribers and no window, \
-             and the scenario has none.",
+             and the scenario has no such group.",
         );
     }
     if scenario
@@ -202,7 +202,9 @@ fn plan(run: &Run<'_>) -> Outcome<Scenario> {
         .filter(varied)
         .any(|one| one.messages.is_some())
     {
-        return wrong("limit: leave `messages` out, so that a trial has a rate until its end.");
+        return wrong(
+            "limit: leave `messages` out, so that the rate lasts until the end of a trial.",
+        );
     }
     if options.search == Search::Fast {
         scenario.seconds = options.trial;
@@ -217,12 +219,12 @@ fn plan(run: &Run<'_>) -> Outcome<Scenario> {
     Ok(scenario)
 }
 
-/// Whether the interval of a group is what the search varies.
+/// Whether the search varies the interval of a group.
 fn varied(one: &&Group) -> bool {
     one.kind == Kind::Load && one.ingress(1.0) > 0.0
 }
 
-/// Copies a second that are owed.
+/// Copies a second, as scheduled.
 fn egress(scenario: &Scenario, scale: f64) -> f64 {
     let each = scenario.group.iter();
     each.map(|one| one.ingress(scale) * one.copies() as f64)

@@ -1,4 +1,4 @@
-//! How many descriptors this process may open.
+//! The limit of open descriptors.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -7,10 +7,10 @@ use crate::{Failure, Outcome, system};
 /// Descriptors besides the connections: standard ones, epoll, signals, the floor's pipes.
 const SPARE: u64 = 32;
 
-/// Raises the limit of open descriptors so far that `sockets` connections fit; returns the limit.
+/// Raises the limit so that `sockets` connections fit; returns it.
 ///
 /// # Errors
-/// Where the system allows fewer: the text says how many connections would do.
+/// Where the system allows fewer; the text says how many.
 pub fn descriptors(sockets: u64) -> Outcome<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)
         .map_err(system("the limit of descriptors is not known"))?;
@@ -34,12 +34,12 @@ pub fn descriptors(sockets: u64) -> Outcome<u64> {
     )))
 }
 
-/// The system's number, which has 32 bits on some systems and 64 on others.
+/// Widens the system's number, which has 32 or 64 bits.
 fn wide(limit: impl Into<u64>) -> u64 {
     limit.into()
 }
 
-/// And back.
+/// Narrows it again.
 fn fit<T: TryFrom<u64>>(limit: u64) -> Option<T> {
     limit.try_into().ok()
 }

@@ -1,4 +1,4 @@
-//! What the whole machine did, and this program on it.
+//! How busy the machine and this program are.
 
 use std::fs;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::process::{own_ns, waited_ns};
 use crate::tally::Tally;
 
-/// How busy this program and its machine are while messages are due.
+/// Measures processor time while messages are due.
 #[derive(Debug, Default)]
 pub struct Busy {
     before: Option<(Instant, u64, u64, Machine)>,
@@ -14,7 +14,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Begins with the first call; notes the shares with the first at which none is due any more.
+    /// Begins with the first call, and ends with the first call when no message is due any more.
     pub fn follow(&mut self, is_due: bool, tally: &mut Tally) {
         let Some((began, own, waited, machine)) = self.before else {
             self.before = Some((Instant::now(), own_ns(), waited_ns(), Machine::read()));

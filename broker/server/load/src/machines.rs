@@ -1,4 +1,5 @@
-//! A scenario on several machines: what they counted is put together, and a latency from one to another is given as the interval in which it lies, by both clocks.
+//! A scenario on several machines: adds up their counts, and bounds latencies between them by the
+//! errors of their clocks.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -42,10 +43,10 @@ names! {
     WITHIN "clocks_within_us" "uncertainty of the latency by both clocks, +-" "us";
 }
 
-/// Where copies are whose machine does not matter.
+/// Stands for all machines in a row's `who`.
 const ALL: &str = "at any machine";
 
-/// The least and the greatest that each of some durations may be, in ns.
+/// Bounds of durations, in ns.
 #[derive(Debug, Default)]
 struct Between {
     low: Vec<i64>,
@@ -58,8 +59,8 @@ impl Between {
         self.high.push(measured.saturating_add(by.high));
     }
 
-    /// A quantile of what is true lies between those of the two ends, as each single value does.
-    /// `names`: where one clock made both stamps, at least, at most.
+    /// Adds percentiles. As each true value lies between its bounds, so does each percentile.
+    /// `names`: by one clock, at least, at most.
     fn tell(mut self, run: &mut Run<'_>, names: &[[Name; 5]; 3], who: &str, one_clock: bool) {
         self.low.sort_unstable();
         self.high.sort_unstable();
@@ -77,7 +78,7 @@ impl Between {
     }
 }
 
-/// Adds up what all machines counted.
+/// Adds up the counts of all machines.
 ///
 /// # Errors
 /// Where more came than was sent.
@@ -108,8 +109,8 @@ pub fn put_together(scenario: &Scenario, parts: &[Part], all: &mut Tally) -> Out
     Ok(())
 }
 
-/// Says which two clocks are so far apart that the machines do not count at the same time: by more
-/// than the shorter ramp and a hundredth of what counts.
+/// Says which two clocks are too far apart for windows that begin at the same reading: by more than
+/// the shorter ramp and a hundredth of the window.
 fn clocks_apart(scenario: &Scenario, parts: &[Part]) -> Option<String> {
     let ramps = scenario.ramp_up_s + scenario.ramp_down_s;
     let ramp = scenario.ramp_up_s.min(scenario.ramp_down_s);
@@ -135,7 +136,7 @@ fn clocks_apart(scenario: &Scenario, parts: &[Part]) -> Option<String> {
     })
 }
 
-/// Adds what each machine's load tool did, and how wrong its clock was.
+/// Adds the figures of each machine's load tool and clock.
 pub fn tell(run: &mut Run<'_>, scenario: &Scenario, parts: &[Part]) {
     for (machine, part) in scenario.machine.iter().zip(parts) {
         let name = &machine.name;
@@ -161,7 +162,7 @@ pub fn tell(run: &mut Run<'_>, scenario: &Scenario, parts: &[Part]) {
     }
 }
 
-/// Puts together what left one machine and came at another, and adds latency and skew.
+/// Adds latency and skew, within machines and between them.
 ///
 /// # Errors
 /// Where clocks contradict each other.
@@ -280,8 +281,8 @@ pub fn tell_times(
     Ok(())
 }
 
-/// Returns what the time from the first copy to the last is at least and at most, by the first and
-/// last stamp of each machine and its clock's error; None where one is not known.
+/// Returns bounds of the time from the first copy to the last, by each machine's first and last
+/// stamp and the error of its clock; None if an error is not known.
 fn skew(
     ends: &BTreeMap<usize, (i64, i64)>,
     clock: impl Fn(usize) -> Option<Interval>,

@@ -53,7 +53,7 @@ fn measure(options: &Options) -> Outcome<()> {
         _ => idle::run(&mut run),
     };
     run.progress("");
-    // Ctrl-C may have ended the broker, too: then that is why it failed.
+    // The same Ctrl-C may have ended the broker, and so caused the failure.
     let result = match result {
         Err(Failure::Failed(_)) if stop.asked() => Err(Failure::Stopped),
         other => other,
@@ -69,7 +69,7 @@ fn measure(options: &Options) -> Outcome<()> {
 }
 
 fn serve(options: &Options) -> Outcome<()> {
-    // Whoever started us decides when it is over: a Ctrl-C that was meant for them ends us by and by.
+    // With --until-eof the parent ends us: a Ctrl-C is meant for the parent.
     let _deaf = options.until_eof.then(Stop::new).transpose()?;
     let at = SocketAddrV4::new(options.address, options.port);
     let port = match options.udp {
@@ -84,7 +84,7 @@ fn serve(options: &Options) -> Outcome<()> {
     Ok(())
 }
 
-/// Prints; whoever reads us may have enough of it (`| head`).
+/// Prints; a reader may close the pipe early (`| head`).
 fn print(text: &str) -> Outcome<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! Files of MQTTLoader, a load tool of others: its configuration, and the CSV that it writes.
+//! The configuration and the CSV of MQTTLoader, another load tool.
 
 use mqtick_packet::Version;
 use std::fs::File;
@@ -10,24 +10,24 @@ use crate::scenario::{Group, Kind, Scenario, read};
 use crate::tls::Pem;
 use crate::{Failure, Outcome};
 
-/// What a configuration says.
+/// A configuration.
 #[derive(Debug)]
 pub struct Configuration {
-    /// Host and port.
+    /// The broker's address.
     pub broker: String,
-    /// Which MQTT to speak.
+    /// The version of MQTT.
     pub version: Version,
-    /// Who takes part.
+    /// Publishers and subscribers.
     pub scenario: Scenario,
-    /// How long a subscriber waits for more, in s.
+    /// How long a subscriber waits for the next message, in s.
     pub patience_s: f64,
     /// Name and password.
     pub login: Option<(String, Vec<u8>)>,
-    /// Files for TLS: who signed the broker's certificate, our key, our certificates.
+    /// Files for TLS: authorities, our key, our certificates.
     pub tls: [Option<String>; 3],
-    /// In which folder a CSV file is wanted.
+    /// The folder for a CSV file, if one is wanted.
     pub output: Option<String>,
-    /// Keys that are understood, and ask for what is done in another way.
+    /// Remarks on keys that are understood but not followed.
     pub notes: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl Configuration {
     /// Reads the files for TLS.
     ///
     /// # Errors
-    /// [`Failure::Use`], with the one that cannot be read.
+    /// [`Failure::Use`], with the file that cannot be read.
     pub fn pem(&self) -> Outcome<Pem> {
         let all = |files: &Option<String>| -> Outcome<Option<String>> {
             let Some(files) = files else { return Ok(None) };
@@ -160,10 +160,9 @@ pub fn parse(text: &str) -> Outcome<Configuration> {
             "subscriber_timeout" => made.patience_s = count(1, 3600)? as f64,
             "exec_time" => made.scenario.seconds = count(1, 3600)? as f64,
             "log_level" => {}
-            "ntp" => made.notes.push(
-                "ntp: no server is asked; both ends are stamped by the clock of this machine."
-                    .to_owned(),
-            ),
+            "ntp" => made
+                .notes
+                .push("ntp: not used, as this machine's clock makes all stamps.".to_owned()),
             "output" => made.output = Some(value.to_owned()),
             "user_name" => user = Some(value.to_owned()),
             "password" => password = Some(value.as_bytes().to_vec()),
@@ -209,10 +208,10 @@ pub struct Csv {
 }
 
 impl Csv {
-    /// Begins a file; refuses to write over another.
+    /// Creates the file; refuses to overwrite one.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// Where it cannot be created.
     pub fn create(path: &str, start_ns: u64) -> Outcome<Self> {
         let refused = |error| Failure::Use(format!("{path}: {error}."));
         let file = File::options()
@@ -233,7 +232,7 @@ impl Csv {
         Ok(made)
     }
 
-    /// Returns the name that the other tool would give a file of now, but in UTC.
+    /// Returns the name that MQTTLoader would give the file, but in UTC.
     #[must_use]
     pub fn name_in(folder: &str, start_ns: u64) -> String {
         let [year, month, day, hour, minute, second] = calendar(start_ns);
@@ -242,7 +241,7 @@ impl Csv {
         Path::new(folder).join(name).to_string_lossy().into_owned()
     }
 
-    /// A message was sent.
+    /// Adds a message that was sent.
     ///
     /// # Errors
     /// Where it cannot be written.
@@ -256,7 +255,7 @@ impl Csv {
         self.wrote(line)
     }
 
-    /// A copy was received, so long after it was sent.
+    /// Adds a copy and its latency.
     ///
     /// # Errors
     /// Where it cannot be written.
@@ -270,7 +269,7 @@ impl Csv {
         self.wrote(line)
     }
 
-    /// Writes what is left.
+    /// Flushes the file.
     ///
     /// # Errors
     /// Where it cannot be written.
@@ -353,7 +352,7 @@ mod tests {
             ("broker = h\ninterval = -1", "interval -1"),
             ("broker = h\nmqtt_version = 4", "give 3 or 5"),
             ("broker = h\ntls = 1", "tls 1: give true or false"),
-            ("broker = h\ntopic = a/#", "without # and +"),
+            ("broker = h\ntopic = a/#", "must not contain # or +"),
             ("broker = h\nexec_time = 5\nramp_up = 5", "leave nothing"),
         ] {
             let error = parse(text).unwrap_err();

@@ -22,13 +22,10 @@ pub enum Search {
 
 /// All options, with their defaults.
 #[derive(Debug, Clone)]
-#[expect(
-    missing_docs,
-    reason = "they are the options' names; HELP says what they mean"
-)]
+#[expect(missing_docs, reason = "HELP describes them")]
 pub struct Options {
     pub command: Command,
-    /// The names of those that were given.
+    /// Names of the options that were given.
     pub given: Vec<String>,
     pub broker: String,
     pub broker_pid: Option<i32>,
@@ -134,8 +131,7 @@ impl Options {
                     let found = word.to_str().and_then(Command::named);
                     options.command = found.ok_or_else(|| {
                         Failure::Use(format!(
-                            "{word:?} is neither limit, run, pairs, fanout, idle nor floor; see \
-                             --help."
+                            "{word:?} is not limit, run, pairs, fanout, idle or floor; see --help."
                         ))
                     })?;
                     match options.command {
@@ -204,7 +200,7 @@ impl Options {
         self.given.iter().any(|one| one == name)
     }
 
-    /// What a result was measured with; what is not said there, is as this version has it.
+    /// The parameters of a result; what is not listed has its default.
     #[must_use]
     pub fn parameters(&self) -> Vec<(&'static str, String)> {
         let mqtt = match self.version {
@@ -326,7 +322,7 @@ mod tests {
     fn wrong_use_is_told_with_the_value_and_the_limit() {
         for (line, text) in [
             ("", "say what to measure"),
-            ("dance", "\"dance\" is neither limit"),
+            ("dance", "\"dance\" is not limit"),
             ("--json", "name the command first"),
             ("pairs --rate 3", "pairs takes no --rate"),
             ("fanout --window 3", "fanout takes no --window"),
@@ -342,9 +338,9 @@ mod tests {
                 "100 million stamps",
             ),
             ("fanout --password-file x", "needs --username"),
-            ("fanout --udp --qos 1", "MQTT 3.1.1, QoS 0"),
-            ("fanout --udp --size 2000", "a datagram holds"),
-            ("fanout --sn --qos 1", "--sn: without --udp, QoS 0"),
+            ("fanout --udp --qos 1", "MQTT 3.1.1 and QoS 0 only"),
+            ("fanout --udp --size 2000", "to fit a datagram"),
+            ("fanout --sn --qos 1", "--sn takes QoS 0 only, no --udp"),
             ("fanout --burst 2 --rate 9", "exclude each other"),
             ("floor --address x", "give an IPv4 address"),
             ("pairs --udp", "pairs takes no --udp"),
@@ -354,7 +350,10 @@ mod tests {
             ("pairs a", "pairs takes no \"a\""),
             ("limit wss://h", "speaks mqtt and mqtts, not wss"),
             ("limit mqtts://h --ca-file /none", "/none: No such file"),
-            ("fanout --sn --broker mqtts://h", "--udp, --sn: without TLS"),
+            (
+                "fanout --sn --broker mqtts://h",
+                "--udp and --sn take no TLS",
+            ),
             ("limit --trial 0", "--trial 0: give a number from 0.1"),
             ("limit --search x", "give fast or published"),
             ("limit --qos 1", "limit takes no --qos"),
@@ -364,7 +363,7 @@ mod tests {
                 "limit a --search published --trial 9",
                 "--search published takes no --trial",
             ),
-            ("limit h --prefix a/#", "--prefix: without # and +"),
+            ("limit h --prefix a/#", "--prefix must not contain # or +"),
             ("pairs --json=yes", "unexpected argument"),
         ] {
             let error = parse(line).unwrap_err();

@@ -1,4 +1,4 @@
-//! The result of `limit` as a page: one file, nothing from elsewhere.
+//! The result of `limit` as a page: one HTML file that loads nothing.
 
 use hdrhistogram::Histogram;
 use std::fmt::Write;
@@ -23,7 +23,7 @@ pub struct Point {
 /// Latency and skew at a share of the limit.
 #[derive(Debug)]
 pub struct Level {
-    /// Which share.
+    /// Its name.
     pub name: &'static str,
     /// From leaving to each copy, ns.
     pub wire: Histogram<u64>,
@@ -31,7 +31,7 @@ pub struct Level {
     pub skew: Histogram<u64>,
 }
 
-/// All that a page shows.
+/// The contents of a page.
 #[derive(Debug)]
 pub struct Page<'a> {
     /// The broker's address.
@@ -56,7 +56,7 @@ pub struct Page<'a> {
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 70.0;
+const LEFT: f64 = 80.0;
 const BOTTOM: f64 = 40.0;
 const COLOURS: [&str; 3] = ["#1b6ca8", "#c77700", "#a02040"];
 const STYLE: &str = "body{font:16px/1.45 sans-serif;max-width:46em;margin:2em auto;padding:0 1em;\
@@ -64,7 +64,7 @@ color:#222}h1{font-size:1.5em}.big{font-size:2em}svg{width:100%;height:auto}pre{
 background:#f5f5f5;padding:1em;font-size:12px}text{font:12px sans-serif;fill:#333}\
 .axis{stroke:#888;fill:none}.grid{stroke:#ddd}";
 
-/// Looks whether a page can be written, before minutes are spent on it.
+/// Checks that a page can be written, before the search.
 ///
 /// # Errors
 /// Where it cannot.
@@ -72,7 +72,7 @@ pub fn may_write(path: &str) -> Outcome<()> {
     let was_there = Path::new(path).exists();
     let opened = File::options().create(true).append(true).open(path);
     opened.map_err(|error| Failure::Use(format!("{path}: {error}.")))?;
-    // A run that ends before it has a page leaves none.
+    // A run that ends early leaves no empty file.
     if !was_there {
         let _ = std::fs::remove_file(path);
     }
@@ -96,8 +96,8 @@ pub fn html(page: &Page<'_>) -> String {
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Limit of {broker}\
          </title>\n<style>{STYLE}</style>\n<h1>How much does {broker} carry?</h1>\n\
          <p class=\"big\">{} messages in and {} out a second</p>\n\
-         <p>The limit lies between {} and {} messages in. Above it, fewer than 99 % of the copies came as fast as messages were published \
-         ({:.1} copies of each). Measured {} by mqtick-load {}.</p>\n\
+         <p>The limit lies between {} and {} messages in. Above it, fewer than 99 % of \
+         the copies came as fast as messages were published ({:.1} copies of each). Measured {} by mqtick-load {}.</p>\n\
          <h2>The search</h2>\n{}\n<h2>Latency</h2>\n<p>From the kernel's stamp when a message left \
          to its stamp when each copy came.</p>\n{}\n<h2>Skew</h2>\n<p>From the first copy of a \
          message to its last.</p>\n{}\n<h2>All figures</h2>\n<pre>{}</pre>\n</html>\n",
@@ -146,7 +146,7 @@ impl Axis {
         self.from + share * (self.to - self.from)
     }
 
-    /// Round numbers in it, as many as there is room for.
+    /// Round numbers, as many as there is room for.
     fn ticks(&self) -> impl Iterator<Item = f64> {
         let (least, most) = (self.least, self.most);
         let each: &[f64] = match most / least {
@@ -279,7 +279,12 @@ fn percentiles(levels: &[Level], of: impl Fn(&Level) -> &Histogram<u64>) -> Stri
     }
     for (number, (level, colour)) in measured.iter().zip(COLOURS).enumerate() {
         let mut line = String::new();
-        for (place, share) in shares.iter().enumerate() {
+        // Further to the right there is only the largest value.
+        let values = of(level).len() as f64;
+        let shares = shares
+            .iter()
+            .take_while(|share| (1.0 - **share) * values >= 1.0);
+        for (place, share) in shares.enumerate() {
             let letter = if place == 0 { 'M' } else { 'L' };
             let _ = write!(
                 line,
@@ -344,6 +349,10 @@ mod tests {
         assert!(!page.contains("<script") && !page.contains("http") && !page.contains("NaN"));
         assert_eq!(page.matches("<circle").count(), 2);
         assert!(page.contains("at 90 %, n = 999"));
+        // Up to 99.87 %: of 999 values, one is larger.
+        let curve = page.split("<path d=\"M").nth(1).unwrap();
+        let curve = curve.split('"').next().unwrap();
+        assert_eq!(curve.matches('L').count(), 59);
     }
 
     #[test]

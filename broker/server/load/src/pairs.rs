@@ -1,4 +1,4 @@
-//! 1:1 topics, each with a window that is kept full: what a broker delivers, and what it costs.
+//! 1:1 topics, each with a window that is kept full: rate and cost of the messages.
 
 use crate::Outcome;
 use crate::blocks;

@@ -1,4 +1,4 @@
-//! Each subscriber's place among the copies of a message: whom a broker serves first.
+//! Each subscriber's place among the copies of a message: which one the broker serves first.
 
 use crate::contest::Run;
 use crate::report::names;
@@ -7,7 +7,7 @@ names! {
     PLACE "place_spread" "mean place of a subscriber, greatest less least" "%"; // 0 first, 100 last
 }
 
-/// Connections of which the JSON has each one's mean place; of more it has groups.
+/// Most subscribers whose mean places are listed one by one in the JSON; more are grouped.
 const PLACES: usize = 1000;
 
 /// Sums over messages.
@@ -16,7 +16,7 @@ pub struct Places {
     ranks: Vec<u64>,
     firsts: Vec<u64>,
     messages: u64,
-    /// Of the block: a stamp for each message and subscriber, 0 where none has come.
+    /// A stamp for each message and subscriber of the block; 0: not come.
     stamps: Vec<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Places {
         }
     }
 
-    /// Ends a block: messages of which all copies have come count.
+    /// Ends a block: messages whose copies have all come count.
     pub fn end(&mut self) {
         let stamps = std::mem::take(&mut self.stamps);
         let all = stamps.chunks(self.ranks.len());
@@ -67,7 +67,7 @@ impl Places {
         self.messages += 1;
     }
 
-    /// Says whether the broker serves some subscribers always before others.
+    /// Adds how much the mean places differ.
     pub fn tell(&self, run: &mut Run<'_>, who: &'static str) {
         let count = self.ranks.len();
         if self.messages == 0 || count < 2 {

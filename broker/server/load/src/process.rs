@@ -1,4 +1,4 @@
-//! What a process has used: processor time and memory, from /proc and its clock.
+//! Processor time and memory of a process.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
@@ -17,11 +17,11 @@ pub struct Process {
 /// Processor time that a process has used since it began, all its threads.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Used {
-    /// All of it, in ns, by the scheduler's own account.
+    /// In ns, by the process's CPU clock.
     pub total_ns: u64,
-    /// The part in user mode, in ticks of 10 ms: good for a share only.
+    /// In user mode, in ticks of 10 ms.
     user_ticks: u64,
-    /// The part in the kernel, in ticks.
+    /// In the kernel, in ticks.
     system_ticks: u64,
 }
 
@@ -36,7 +36,7 @@ impl Used {
         }
     }
 
-    /// Returns the share of the time that went to the kernel, 0 to 1; None below 20 ticks (0.2 s).
+    /// Returns the kernel's share, 0 to 1; None below 20 ticks, which are too coarse.
     #[must_use]
     pub fn system_share(self) -> Option<f64> {
         let ticks = self.user_ticks + self.system_ticks;
@@ -49,7 +49,7 @@ impl Used {
 pub struct Memory {
     /// Resident pages.
     pub rss: u64,
-    /// Resident pages, shared ones by share.
+    /// Proportional: shared pages are divided among their processes.
     pub pss: u64,
 }
 
@@ -57,7 +57,7 @@ impl Process {
     /// Finds a process.
     ///
     /// # Errors
-    /// Where there is none with this number, or /proc hides it.
+    /// Where there is no such process, or /proc hides it.
     pub fn new(pid: i32) -> Outcome<Self> {
         let none = |_| Failure::Use(format!("--broker-pid {pid}: there is no such process."));
         let clock = clock_getcpuclockid(Pid::from_raw(pid)).map_err(none)?;
@@ -95,7 +95,7 @@ impl Process {
     /// Reads the memory.
     ///
     /// # Errors
-    /// Where the process has ended, or its memory may not be read (another user's).
+    /// Where the process has ended, or belongs to another user.
     pub fn memory(&self) -> Outcome<Memory> {
         let text = self.read("smaps_rollup")?;
         let octets = |name: &str| {
@@ -143,7 +143,7 @@ pub fn own_ns() -> u64 {
     })
 }
 
-/// Returns for how long this thread has waited for a processor that others had, in ns.
+/// Returns how long this thread was ready to run and had no processor, in ns.
 #[must_use]
 pub fn waited_ns() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the subscribers of a scenario hear: read, known again, counted.
+//! The subscribers of a scenario: reads, recognises and counts copies.
 
 use mqtick_packet::{AckKind, Packet, Qos, ack};
 use nix::errno::Errno;
@@ -14,7 +14,7 @@ use crate::tally::{Tally, record};
 use crate::wire::{self, Template};
 use crate::{Failure, Outcome, system};
 
-/// Copies that are read of one subscriber, each by a call of its own, before the others' turn.
+/// Copies read from one subscriber, one by one, before it is the next subscriber's turn.
 pub(crate) const TURN: usize = 64;
 
 /// A subscriber.
@@ -22,25 +22,26 @@ pub(crate) struct Listener {
     pub(crate) connection: Connection,
     pub(crate) template: Template,
     pub(crate) latency: bool,
-    /// Stamp of its last copy; since when its socket may have had that, in ns; whether it has more.
+    /// Stamp of its last copy; when that copy can have come at the earliest, in ns; whether the
+    /// socket may hold more.
     pub(crate) stamp: u64,
     pub(crate) since: u64,
     pub(crate) has_more: bool,
-    /// Copies that are read of it at a time, where it has stamps.
+    /// Copies read at a time, if they are stamped.
     pub(crate) turn: usize,
-    /// Streams of its topic: the first, and how many.
+    /// Publishers of its topic: the first, and how many.
     pub(crate) first: usize,
     pub(crate) publishers: usize,
-    /// Where its sequences begin, and whether others have the same.
+    /// Its first sequence, and whether other subscribers share it.
     pub(crate) sequences: usize,
     pub(crate) shared: bool,
-    /// Answers that the socket has not taken yet.
+    /// Acknowledgements that the socket has not taken yet.
     pub(crate) answers: Vec<u8>,
     pub(crate) room: usize,
 }
 
 impl Engine {
-    /// Reads all that has come; returns from how many sockets.
+    /// Reads what has come; returns from how many sockets.
     pub(crate) fn drain(&mut self, wait_ms: u8, tally: &mut Tally) -> Outcome<usize> {
         let count = match self.epoll.wait(&mut self.events, wait_ms) {
             Ok(count) => count,
@@ -72,7 +73,7 @@ impl Engine {
         result.map(|()| count)
     }
 
-    /// Reads what a subscriber of the load has, in one piece.
+    /// Reads as much as it can of a subscriber of kind load.
     fn read_many(
         &mut self,
         place: usize,
@@ -93,7 +94,7 @@ impl Engine {
         }
         let held = one.connection.rest.len();
         let mut longer = Vec::new();
-        // A packet above the usual size needs more room than there is.
+        // A packet above the usual size needs more room.
         let space = if held < piece.len() / 2 {
             piece
         } else {
@@ -114,9 +115,9 @@ impl Engine {
         self.answer(place)
     }
 
-    /// Reads the copies of a subscriber one by one, so that each stamp is that of its last octet; of
-    /// TLS, that of the last octet of its record. What came since `before` and was not read has one
-    /// stamp, the last one, as the kernel puts it together.
+    /// Reads the copies of a subscriber one by one, so that each gets the stamp of its last octet
+    /// (over TLS, that of its record's last octet). Copies that came since `before` and wait
+    /// together have one stamp, that of the last, as the kernel merges their segments.
     fn read_stamped(
         &mut self,
         place: usize,
@@ -140,7 +141,7 @@ impl Engine {
                 Some(tls) => tls.missing(),
                 None => wire::missing(&connection.rest, one.template.length()),
             };
-            // A whole packet may be held since the subscription: what follows comes to it.
+            // A whole packet may be left from the subscription: read on behind it.
             let wanted = wanted.clamp(1, READ);
             let into = piece.get_mut(..wanted).unwrap_or_default();
             let (count, stamp) = match self.reader.read(&connection.stream, into) {
@@ -164,7 +165,7 @@ impl Engine {
         self.answer(place)
     }
 
-    /// Takes the whole packets of what a subscriber holds.
+    /// Takes the whole packets that a subscriber holds.
     fn take_rest(&mut self, place: usize, stamp: u64, tally: &mut Tally) -> Outcome<()> {
         let Some(one) = self.listeners.get_mut(place) else {
             return Ok(());
@@ -183,7 +184,7 @@ impl Engine {
         one.map_or(Ok(()), Listener::answer)
     }
 
-    /// Takes the whole packets at the beginning of what a subscriber got; returns their octets.
+    /// Takes the whole packets at the beginning of some octets; returns how many octets.
     fn take(
         &mut self,
         place: usize,
@@ -207,7 +208,7 @@ impl Engine {
                 one.acknowledge(qos, id);
                 let mut numbers = number..number + 1;
                 if !one.latency && one.connection.sn.is_none() {
-                    // Those that follow it are counted with it.
+                    // A run of consecutive messages is counted at once.
                     let rest = octets.get(used..).unwrap_or_default();
                     numbers.end += one.template.follow(rest, stream, number + 1);
                     used += one.template.length() * (numbers.end - number - 1) as usize;
@@ -248,7 +249,7 @@ impl Engine {
         }
     }
 
-    /// Counts copies of messages that follow each other, at least one; returns how many.
+    /// Counts copies of consecutive messages, at least one; returns how many.
     #[inline]
     fn copies(
         &mut self,
@@ -271,7 +272,7 @@ impl Engine {
             .filter(|own| *own < one.publishers);
         let publisher = self.streams.get(stream);
         let sender = publisher.and_then(|one| self.senders.get_mut(one.sender?));
-        // Of another machine we know only what it may send.
+        // Of a publisher elsewhere we know only the most that it sends.
         let end = match (&sender, publisher) {
             (Some(sender), _) => sender.next,
             (None, publisher) => publisher.map_or(0, |one| self.base.saturating_add(one.total)),
@@ -300,7 +301,7 @@ impl Engine {
                 }
                 true
             }
-            // Of several who share, one may read before another.
+            // Subscribers that share messages may be read in any order.
             Place::Late => {
                 tally.disorder += u64::from(!one.shared && number >= first);
                 true
@@ -376,15 +377,14 @@ impl Listener {
         Ok(())
     }
 
-    /// Notes how full the receive queue was.
+    /// Notes how full the receive queue was, besides one message.
     fn look_at_queue(&mut self, count: usize, tally: &mut Tally) {
-        // One message is no queue, however long it is.
         let count = count.saturating_sub(self.template.length());
         if 2 * count > self.room {
-            // The kernel gives a socket more room as it needs it.
+            // The kernel enlarges the buffer as needed.
             self.room = getsockopt(&self.connection.stream, sockopt::RcvBuf).unwrap_or(self.room);
         }
-        // More than is read at once is a queue, too, however large the room.
+        // More than one read takes is a queue, however large the buffer.
         let room = self.room.min(READ + READ / 2);
         tally.fullest = tally.fullest.max(count as f64 / room as f64);
     }

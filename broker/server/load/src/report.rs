@@ -1,35 +1,35 @@
-//! What was measured, with its spread over the repeats, as a table or as JSON.
+//! Figures with their spread over the repeats, as a table or as JSON.
 
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Returns a quantile of values that are sorted already (nearest rank); 0 where there are none.
+/// Returns a quantile of sorted values (nearest rank); 0 if there are none.
 #[must_use]
 pub fn quantile(sorted: &[u64], share: f64) -> u64 {
     quantile_of(sorted, share).unwrap_or(0)
 }
 
-/// The same of any values; None where there are none.
+/// The same of any values; None if there are none.
 #[must_use]
 pub fn quantile_of<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// Least, middle and greatest of some values.
+/// Minimum, median and maximum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     /// The least.
     pub min: f64,
-    /// The middle one; of an even number, the mean of the two.
+    /// The median; of an even number, the mean of the middle two.
     pub median: f64,
     /// The greatest.
     pub max: f64,
 }
 
 impl Spread {
-    /// Orders values; None where there are none.
+    /// Of some values; None if there are none.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
@@ -45,14 +45,14 @@ impl Spread {
     }
 }
 
-/// What a figure is about.
+/// The name of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name {
-    /// For programs.
+    /// In JSON.
     pub key: &'static str,
-    /// For people.
+    /// In tables.
     pub text: &'static str,
-    /// What it is counted in.
+    /// Its unit.
     pub unit: &'static str,
 }
 
@@ -68,10 +68,10 @@ macro_rules! names {
 }
 pub(crate) use names;
 
-/// One quantity of one contestant, a value a repeat.
+/// One quantity of one contestant, with a value for each repeat.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Which quantity.
+    /// The quantity.
     pub name: Name,
     /// `broker`, `floor`, `ratio`, `mqtick-load`, or a machine.
     pub who: Cow<'static, str>,
@@ -100,7 +100,7 @@ impl Report {
         }
     }
 
-    /// Says what it is measured with after all.
+    /// Replaces the parameters.
     pub fn with(&mut self, parameters: Vec<(&'static str, String)>) {
         self.parameters = parameters;
     }
@@ -122,7 +122,7 @@ impl Report {
         }
     }
 
-    /// Adds values that only programs read: how a quantity is spread over something.
+    /// Adds values that only the JSON has.
     pub fn list(&mut self, name: &str, values: Vec<f64>) {
         match self.lists.iter_mut().find(|(other, _)| other == name) {
             Some((_, all)) => all.extend(values),
@@ -130,20 +130,20 @@ impl Report {
         }
     }
 
-    /// Adds a sentence, once.
+    /// Adds a sentence, unless it is there already.
     pub fn note(&mut self, text: String) {
         if !self.notes.contains(&text) {
             self.notes.push(text);
         }
     }
 
-    /// Whether nothing was measured.
+    /// Whether there are no figures.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Adds broker / floor for each repeat in which both were measured.
+    /// Adds broker / floor for each repeat of both.
     pub fn compare(&mut self, names: &[Name]) {
         for name in names {
             let of = |who| {
@@ -169,7 +169,7 @@ impl Report {
         }
     }
 
-    /// Returns the table that a person reads.
+    /// Returns the table.
     #[must_use]
     pub fn text(&self) -> String {
         let head = ["quantity", "unit", "who", "n", "min", "median", "max"].map(str::to_owned);
@@ -213,7 +213,7 @@ impl Report {
         text
     }
 
-    /// Returns the same and the lists as one JSON object.
+    /// Returns the figures and lists as a JSON object.
     #[must_use]
     pub fn json(&self, complete: bool) -> Value {
         let lists = self.lists.iter();
@@ -251,12 +251,12 @@ fn row_json(row: &Row) -> Value {
     })
 }
 
-/// Four digits behind the point; JSON has no infinity and no NaN.
+/// Rounds to four decimals; JSON turns infinity and NaN to null.
 fn rounded(value: &f64) -> Value {
     json!((value * 1e4).round() / 1e4)
 }
 
-/// Four digits that count, or all of a whole number.
+/// Four significant digits, or all of a large number.
 fn short(value: f64) -> String {
     let digits = match value.abs() {
         large if large >= 1000.0 || large == 0.0 => 0,

@@ -1,4 +1,4 @@
-//! How often TCP had to send something again (TCP_INFO).
+//! Segments that TCP sent again (TCP_INFO).
 
 use nix::libc;
 use nix::sys::socket::getsockopt;

@@ -1,4 +1,4 @@
-//! What a load consists of: groups of publishers and subscribers, from a TOML file.
+//! A scenario: groups of publishers and subscribers, from a TOML file.
 
 use mqtick_packet::Qos;
 use serde::{Deserialize, Serialize};
@@ -6,15 +6,15 @@ use std::fs;
 
 use crate::{Failure, Outcome};
 
-/// Octets that a scenario file may have.
+/// Most octets of a file.
 const LONGEST: u64 = 1 << 20;
 
-/// Publishers and subscribers of a scenario at most.
+/// Most clients of a scenario.
 pub(crate) const CLIENTS: usize = 1_000_000;
 
 /// The benchmark as it was published (Banno et al., IEICE Trans. E102-D(12), 2019): 5 topics, each
-/// with 10 publishers and 10 subscribers, 32 octets, QoS 0, and one publisher with 5 subscribers by
-/// which the latency is measured.
+/// with 10 publishers and 10 subscribers, 32 octets, QoS 0, and a publisher with 5 subscribers that
+/// measure the latency.
 pub const PUBLISHED: &str = "
 seconds = 80
 ramp_up_s = 10
@@ -38,17 +38,17 @@ interval_us = 1000000
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scenario {
-    /// How long messages are sent, in s, the two ends included.
+    /// How long messages are sent, in s, ramps included.
     pub seconds: f64,
-    /// What of it is not counted, at the beginning.
+    /// Time at the beginning that does not count, in s.
     pub ramp_up_s: f64,
-    /// And at the end.
+    /// Time at the end that does not count, in s.
     pub ramp_down_s: f64,
-    /// Who takes part.
+    /// The publishers and subscribers.
     pub group: Vec<Group>,
-    /// On which machines; none: on this one, by one clock.
+    /// The machines that clients run on; none: this one.
     pub machine: Vec<Machine>,
-    /// Which of them this process is on; None: it is the only one.
+    /// The number of this machine; None: there is only this one.
     #[serde(skip)]
     pub own: Option<usize>,
 }
@@ -57,13 +57,13 @@ pub struct Scenario {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Machine {
-    /// What it is called here.
+    /// Its name in this scenario.
     pub name: String,
-    /// Where ssh finds it; None: it is this one.
+    /// Its address for ssh; None: it is this machine.
     pub ssh: Option<String>,
-    /// What mqtick-load is called there.
+    /// The name or path of mqtick-load there.
     pub program: String,
-    /// The command that tells its clock's interval there, without a shell; `none`: nothing does.
+    /// The command that tells its clock's interval, run without a shell; `none`: it is not known.
     pub clock: String,
 }
 
@@ -78,60 +78,60 @@ impl Default for Machine {
     }
 }
 
-/// Alike publishers and subscribers.
+/// Publishers and subscribers that are alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Group {
-    /// What it is called; part of its topics.
+    /// Its name; part of its topics.
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     pub kind: Kind,
-    /// How many topics it has.
+    /// Number of topics.
     pub topics: usize,
     /// Publishers of each topic.
     pub publishers: usize,
     /// Subscribers of each topic.
     pub subscribers: usize,
-    /// QoS of what is published.
+    /// QoS of the publishers.
     pub qos: u8,
-    /// QoS of the subscriptions; that of the publishers where it is not said.
+    /// QoS of the subscriptions; None: that of the publishers.
     pub subscriber_qos: Option<u8>,
     /// Octets of a message.
     pub payload: usize,
     /// Time between two messages of a publisher, in us; 0: as fast as the broker takes them.
     pub interval_us: f64,
-    /// Messages of a publisher at most.
+    /// Most messages of a publisher.
     pub messages: Option<u64>,
-    /// Messages of a publisher that may be on their way: the next ones leave when copies have come,
-    /// and `interval_us` after that; 0: the schedule alone says when.
+    /// Messages of a publisher that may be on their way: the next ones leave `interval_us` after
+    /// copies have come. 0: a schedule without windows.
     pub window: u64,
-    /// Messages of a write, where no schedule spreads them.
+    /// Messages of a write, where there is no schedule.
     pub burst: u64,
-    /// Whether all publishers send at the same moments, rather than evenly spread.
+    /// Whether all publishers send at the same moments; otherwise they are spread evenly.
     pub together: bool,
     /// Whether messages are retained.
     pub retain: bool,
     /// Whether the subscribers of a topic share its messages.
     pub shared: bool,
-    /// The topic's name; empty: one that nobody else has.
+    /// The topic's name; empty: a unique one.
     pub topic: String,
-    /// Joined brokers to which the publishers connect in turn; empty: that of the command line.
+    /// Joined brokers over which the publishers are spread; empty: the broker of the command line.
     pub publisher_brokers: Vec<String>,
-    /// And the subscribers.
+    /// The same for the subscribers.
     pub subscriber_brokers: Vec<String>,
-    /// Machines that have the publishers in turn; empty: all.
+    /// Machines over which the publishers are spread; empty: all.
     pub publisher_machines: Vec<String>,
-    /// And the subscribers.
+    /// The same for the subscribers.
     pub subscriber_machines: Vec<String>,
 }
 
-/// What a group is for.
+/// The purpose of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// t-clients: they load the broker; `limit` varies their interval.
+    /// t-clients: load the broker; `limit` varies their interval.
     Load,
-    /// l-clients: each copy gets the kernel's stamp of its own.
+    /// l-clients: measure the latency; each copy is stamped.
     Latency,
 }
 
@@ -179,7 +179,7 @@ impl Scenario {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`Failure::Use`], with the file and what is wrong in it.
+    /// [`Failure::Use`], with the file and the mistake.
     pub fn load(path: &str) -> Outcome<Self> {
         let text = read(path)?;
         Self::parse(&text).map_err(|failure| match failure {
@@ -188,10 +188,10 @@ impl Scenario {
         })
     }
 
-    /// Reads the text of one.
+    /// Reads the text of a file.
     ///
     /// # Errors
-    /// [`Failure::Use`], with what is wrong.
+    /// [`Failure::Use`], with the mistake.
     pub fn parse(text: &str) -> Outcome<Self> {
         let found: Self = toml::from_str(text)
             .map_err(|error| Failure::Use(error.to_string().trim_end().to_owned()))?;
@@ -199,7 +199,7 @@ impl Scenario {
         Ok(found)
     }
 
-    /// How many publishers there are.
+    /// Number of publishers.
     #[must_use]
     pub fn publishers(&self) -> usize {
         self.group
@@ -208,7 +208,7 @@ impl Scenario {
             .sum()
     }
 
-    /// How many connections there are, on our own machine if they are on several.
+    /// Number of connections from this machine.
     #[must_use]
     pub fn clients(&self) -> usize {
         let own = |machines: &[String], count| match self.own {
@@ -224,7 +224,7 @@ impl Scenario {
         self.group.iter().map(each).sum()
     }
 
-    /// Whether a client is on our own machine. `machines`: that have such clients in turn.
+    /// Whether a client is on this machine. `machines`: those over which such clients are spread.
     #[must_use]
     pub fn is_own(&self, machines: &[String], number: usize) -> bool {
         let Some(own) = self.own else { return true };
@@ -234,13 +234,13 @@ impl Scenario {
         }
     }
 
-    /// Messages a second that the schedule has, with the intervals of the load multiplied.
+    /// Messages a second of the schedule, with the intervals of the load multiplied by `scale`.
     #[must_use]
     pub fn ingress(&self, scale: f64) -> f64 {
         self.group.iter().map(|one| one.ingress(scale)).sum()
     }
 
-    /// Copies of a message, on the average of all topics: sum(P S) / sum(P).
+    /// Mean copies of a message: sum(P S) / sum(P).
     #[must_use]
     pub fn sp(&self) -> f64 {
         let weight = |one: &Group| (one.topics * one.publishers) as f64;
@@ -264,7 +264,7 @@ impl Group {
         }
     }
 
-    /// Time between two messages of a publisher, in ns, where the load is scaled.
+    /// Time between two messages of a publisher, in ns, with the load scaled.
     #[must_use]
     pub fn interval_ns(&self, scale: f64) -> f64 {
         let varies = self.kind == Kind::Load && self.window == 0;
@@ -297,12 +297,12 @@ impl Group {
 /// Reads a small text file.
 ///
 /// # Errors
-/// [`Failure::Use`] where it is none.
+/// [`Failure::Use`], with the reason.
 pub fn read(path: &str) -> Outcome<String> {
     let wrong = |why: String| Failure::Use(format!("{path}: {why}"));
     let about = fs::metadata(path).map_err(|error| wrong(format!("{error}.")))?;
     if !about.is_file() || about.len() > LONGEST {
-        return Err(wrong(format!("no file of at most {LONGEST} octets.")));
+        return Err(wrong(format!("not a file of at most {LONGEST} octets.")));
     }
     let octets = fs::read(path).map_err(|error| wrong(format!("{error}.")))?;
     String::from_utf8(octets).map_err(|_| wrong("it is not UTF-8.".to_owned()))

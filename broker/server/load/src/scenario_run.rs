@@ -1,4 +1,4 @@
-//! The command `run`: a scenario, or a configuration of MQTTLoader, carried out as it is.
+//! The command `run`: carries out a scenario or a configuration of MQTTLoader.
 
 use crate::agent::{How, Part};
 use crate::contest::{COST, DISORDER, DUPLICATES, LOST, Run};
@@ -67,7 +67,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
             other => other,
         })?;
         let mut asked = options.clone();
-        // What the command line says goes before the file.
+        // The command line takes precedence over the file.
         if !options.is_given("broker") {
             asked.broker.clone_from(&found.broker);
         }
@@ -114,7 +114,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         let mut tally = Tally::new()?;
         tally.csv = csv.take();
         let ended = crew.trial(run, &scenario, how, &mut tally);
-        // Where the disk is full, the figures are there all the same.
+        // A full disk costs no figures.
         let written = tally.csv.as_mut().map_or(Ok(()), Csv::finish);
         csv = tally.csv.take();
         let parts = match ended.and_then(|parts| written.map(|()| parts)) {
@@ -146,7 +146,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
 
 /// Adds a trial's counts.
 pub(crate) fn tell_counts(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally) {
-    // Where the window has not begun, nothing is in it.
+    // A run that was stopped before its window has no rates.
     let rate = |count: u64| match tally.seconds() {
         0.0 => 0.0,
         seconds => count as f64 / seconds,
@@ -172,7 +172,7 @@ pub(crate) fn tell_counts(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally)
     }
 }
 
-/// Adds what a machine's load tool did itself.
+/// Adds the figures of the load tool itself.
 pub(crate) fn tell_own(
     run: &mut Run<'_>,
     who: &str,
@@ -204,7 +204,7 @@ fn tell(run: &mut Run<'_>, scenario: &Scenario, tally: &Tally, parts: &[Part]) {
     tell_remarks(run, "", tally);
 }
 
-/// Adds what else is to be known of a trial. `at`: which trial, with a colon; empty for the only one.
+/// Adds remarks on a trial. `at`: its name and a colon, or nothing.
 pub(crate) fn tell_remarks(run: &mut Run<'_>, at: &str, tally: &Tally) {
     for text in tally.remarks() {
         run.report.note(format!("{at}{text}"));
@@ -238,8 +238,8 @@ pub(crate) fn tell_percentiles(
     }
 }
 
-/// Returns the percentiles that so many values have: of fewer than 1000, p99.9 would be the largest.
-/// Says so where even p99 is.
+/// Returns the percentiles of so many values. Of fewer than 1000, p99.9 is the largest value, and
+/// is left out; of fewer than 100, p99 is, and a note says so.
 pub(crate) fn told(
     run: &mut Run<'_>,
     names: [Name; 5],
@@ -255,12 +255,12 @@ pub(crate) fn told(
     all.filter(move |(_, share)| count >= 1000 || count > 0 && *share != TOLD[3])
 }
 
-/// Says whose stamps were used, and what came that was retained before.
+/// Notes whose stamps they were, and retained messages of earlier runs.
 pub fn tell_stamps(run: &mut Run<'_>, engine: &Engine) {
     if engine.has_latency() {
         let text = match engine.is_stamped() {
             true => "stamps: the kernel's, at both ends (SO_TIMESTAMPING, SO_TIMESTAMPNS).",
-            false => "stamps: the clock beside the system calls, as the kernel gives none here.",
+            false => "stamps: the clock at the system calls, as the kernel gives none here.",
         };
         run.report.note(text.to_owned());
     }

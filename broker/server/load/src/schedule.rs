@@ -5,21 +5,21 @@
 pub struct Schedule {
     /// The first, in ns.
     pub begin: u64,
-    /// Between two, in ns; 0: whenever the broker takes one.
+    /// Time between two, in ns; 0: as fast as the broker takes them.
     pub interval: f64,
-    /// After this none is due, in ns.
+    /// When the trial ends, in ns.
     pub end: u64,
-    /// Messages at most.
+    /// Most messages.
     pub most: u64,
-    /// Messages that may be on their way; 0: any number. The interval is then from when there is
-    /// room for the next ones.
+    /// Messages that may be on their way; 0: no limit. With a limit, the interval begins when there
+    /// is room for the next messages.
     pub window: u64,
-    /// Messages that are added at a time where nothing else spreads them.
+    /// Messages that are added at a time, where there is no schedule.
     pub burst: u64,
 }
 
 impl Schedule {
-    /// Returns when a message is due; None where there is no such message.
+    /// Returns when a message is due; None if there is no such message.
     #[must_use]
     pub fn due(&self, number: u64) -> Option<u64> {
         let due = self
@@ -34,7 +34,7 @@ impl Schedule {
         self.interval > 0.0 && self.window == 0
     }
 
-    /// Counts the messages that are due from one moment on and before another.
+    /// Counts the messages that are due at or after `from` and before `to`.
     #[must_use]
     pub fn count(&self, from: u64, to: u64) -> u64 {
         if !self.is_open() {

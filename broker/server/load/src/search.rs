@@ -1,7 +1,7 @@
-//! Where the limit of performance is: two searches, of which neither knows what it searches in.
+//! The two searches for the limit of performance.
 //!
-//! A trial is asked for by its scale, the factor of all intervals of the load, and says whether the
-//! broker was under its limit. Large scales are light loads.
+//! A trial has a scale, by which all intervals of the load are multiplied, and returns whether the
+//! broker was under its limit. A large scale is a light load.
 
 use crate::{Failure, Outcome};
 
@@ -11,7 +11,7 @@ const DOUBLINGS: usize = 24;
 /// Steps of the published search between an interval that holds and its half.
 const STEPS: usize = 20;
 
-/// Twice the tails of 2.5 % of Student's distribution, by degrees of freedom from 1.
+/// 97.5th percentile of Student's distribution, by degrees of freedom from 1.
 const STUDENT: [f64; 10] = [
     12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
 ];
@@ -30,11 +30,11 @@ pub struct Limit {
     pub scales: Vec<f64>,
 }
 
-/// Doubles the interval from 1 on until it holds, or halves it while it holds: returns one that
-/// holds, and whose half does not.
+/// Doubles the scale from 1 on until it holds, or halves it while it holds. Returns a scale that
+/// holds and whose half does not.
 ///
 /// # Errors
-/// Where none holds, or all do; what a trial returns.
+/// Where no scale holds, or all do; what a trial returns.
 pub fn bracket(mut trial: impl FnMut(f64) -> Outcome<bool>) -> Outcome<f64> {
     let mut scale = 1.0;
     let began = trial(scale)?;
@@ -82,9 +82,9 @@ pub fn published(mut trial: impl FnMut(f64) -> Outcome<bool>) -> Outcome<Limit> 
     })
 }
 
-/// The faster search: bisection down to a share `resolution` of the scale, then so many times again
-/// around the result, whose spread says how sure it is. A trial that something disturbed, also one of
-/// the first bisection, makes it less sure, not wrong.
+/// The fast search: a bisection down to `resolution`, a share of the scale, then `repeats`
+/// bisections around its result, whose spread gives the interval. A trial that is disturbed, even
+/// in the first bisection, makes the interval wider, not wrong.
 ///
 /// # Errors
 /// As [`bracket`].
@@ -98,7 +98,7 @@ pub fn fast(
     let again = || bisect(first / 1.25, first * 1.25, false, resolution, &mut trial);
     let scales = std::iter::repeat_with(again).take(repeats);
     let scales: Vec<f64> = scales.collect::<Outcome<_>>()?;
-    // In ratios, as it is searched: however much they differ, no rate is below 0.
+    // By logarithms: the interval is a ratio, and no rate in it is below 0.
     let count = scales.len() as f64;
     let mean = scales.iter().map(|one| one.ln()).sum::<f64>() / count;
     let squares: f64 = scales.iter().map(|one| (one.ln() - mean).powi(2)).sum();
@@ -115,8 +115,8 @@ pub fn fast(
     })
 }
 
-/// Halves, in ratios, an interval of scales, and returns its middle. Unless its ends are `sure`, one
-/// that was not met is tried, too, and moved where it is not what it is taken for.
+/// Bisects an interval of scales by ratio, and returns its middle. If its ends are not `sure`, an
+/// end that was not replaced is tried as well, and moved if it is on the wrong side.
 fn bisect(
     mut fails: f64,
     mut holds: f64,

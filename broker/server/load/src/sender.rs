@@ -1,4 +1,5 @@
-//! A publisher of a scenario: sends each message when it is due, and knows when it left.
+//! A publisher of a scenario: sends messages when they are due, and keeps the stamps of their
+//! leaving.
 
 use mqtick_packet::{AckKind, Packet, Qos, ack};
 use nix::sys::socket::MsgFlags;
@@ -11,23 +12,23 @@ use crate::stamps::SendStamps;
 use crate::unsent::Unsent;
 use crate::wire::{self, Template};
 
-/// Octets that may wait in a publisher before its next message has to wait, too.
+/// A publisher with more unsent octets than this adds no message.
 const MOST_UNSENT: usize = 1 << 16;
 
-/// Messages of a schedule that may leave before the stamp of the first is read: the kernel drops
-/// stamps that a socket has no room for.
+/// Messages that may leave before the first one's stamp is read: the kernel drops stamps for which
+/// a socket has no room.
 const MOST_UNSTAMPED: usize = 64;
 
 /// One message of a publisher whose latency is measured; times in ns.
 #[derive(Debug, Clone, Copy)]
 pub struct Sent {
-    /// When it was to leave.
+    /// When it was due.
     pub due: u64,
-    /// When it left: the kernel's stamp, or the clock before the write until that is there.
+    /// When it left: the clock before the write, until the kernel's stamp is read.
     pub left: u64,
-    /// First and last copy, and how many have come.
+    /// When its first copy came.
     pub first: u64,
-    /// The last copy.
+    /// When its last copy came.
     pub last: u64,
     /// How many copies have come.
     pub came: usize,
@@ -41,11 +42,11 @@ pub struct Sender {
     template: Template,
     qos: Qos,
     unsent: Unsent,
-    /// Messages that the socket has taken, as far as they are counted.
+    /// Messages that the socket had taken when last asked.
     written: u64,
-    /// When its messages are due, in this trial.
+    /// When its messages of this trial are due.
     pub schedule: Schedule,
-    /// Number of the trial's first message, and of the next.
+    /// Number of the trial's first message.
     pub first: u64,
     /// Number of the next message.
     pub next: u64,
@@ -56,18 +57,18 @@ pub struct Sender {
     /// The trial's messages, where the latency is measured.
     pub sent: Vec<Sent>,
     stamps: Option<SendStamps>,
-    /// Where in the octets sent each message that has no stamp yet ends.
+    /// Messages without a stamp: the octet at which each ends, and its place in `sent`.
     marks: VecDeque<(u32, usize)>,
     octets: u32,
-    /// Acknowledgements that came, and how many messages are not waited for any more.
+    /// Messages that were acknowledged, and those up to which none is waited for any more.
     acknowledged: u64,
     given_up: u64,
     inflight: u64,
-    /// Copies of all messages so far that have come, or were passed by later ones.
+    /// Copies that have come or were overtaken by later ones.
     pub passed: u64,
     /// When the broker last did not let it send, in ns.
     pub held_up: u64,
-    /// When the next burst may leave, in ns, and whether that is to be found out.
+    /// When the next burst may leave, in ns, and whether that has to be set.
     ready: u64,
     rests: bool,
     is_datagrams: bool,
@@ -88,7 +89,7 @@ impl Sender {
             .then(|| SendStamps::new(&connection.stream))
             .flatten();
         if stamps.is_some() {
-            // Each write has segments, and a stamp, of its own (Linux, timestamping.rst, 2.1.5).
+            // So no segment is shared by two writes, and each has a stamp of its own.
             connection.flags |= MsgFlags::MSG_EOR;
             if let Some(tls) = connection.tls.as_mut() {
                 tls.follow_records();
@@ -163,7 +164,7 @@ impl Sender {
         self.stamps.is_some()
     }
 
-    /// Whether all has left, with a stamp, and has been acknowledged.
+    /// Whether all messages have left, have their stamps, and are acknowledged.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.unanswered() == 0
@@ -172,7 +173,7 @@ impl Sender {
             && (self.stamps.is_none() || self.marks.is_empty())
     }
 
-    /// Whether the broker takes another message now.
+    /// Whether another message may be added now.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.unanswered() < self.inflight
@@ -186,7 +187,7 @@ impl Sender {
         window == 0 || self.on_way() + burst <= window
     }
 
-    /// Messages of which copies or acknowledgements have not come.
+    /// Messages whose copies or acknowledgements have not come.
     #[must_use]
     pub fn on_way(&self) -> u64 {
         let passed = self.passed.checked_div(self.copies as u64);
@@ -194,26 +195,26 @@ impl Sender {
         unheard.max(self.unanswered())
     }
 
-    /// Messages of which acknowledgements have not come.
+    /// Messages that are not acknowledged.
     #[must_use]
     pub fn unanswered(&self) -> u64 {
         match self.qos {
             Qos::AtMostOnce => 0,
-            // Those of what was given up may come after it.
+            // Acknowledgements may come after their messages were given up.
             _ => self
                 .next
                 .saturating_sub(self.acknowledged.max(self.given_up)),
         }
     }
 
-    /// Has its next message be of this number.
+    /// Sets the number of the next message.
     pub fn renumber(&mut self, next: u64) {
         self.acknowledged += next.saturating_sub(self.next);
         (self.next, self.written) = (next, next);
         self.give_up();
     }
 
-    /// Returns when the next message is due; None where there is none any more.
+    /// Returns when the next message is due; None if there is none.
     #[must_use]
     pub fn due(&self) -> Option<u64> {
         let due = self.schedule.due(self.count());
@@ -223,7 +224,7 @@ impl Sender {
         }
     }
 
-    /// Adds what is due; returns how many messages. `now`: in ns.
+    /// Adds the messages that are due at `now`, in ns; returns how many.
     pub fn add_due(&mut self, now: u64) -> u64 {
         let before = self.next;
         if self.rests && self.has_window() {
@@ -246,7 +247,7 @@ impl Sender {
         self.next - before
     }
 
-    /// How long the last burst's copies took to come, in ns; None where some have not.
+    /// Returns how long the last burst's copies took, in ns; None if some have not come.
     #[must_use]
     pub fn took(&self) -> Option<u64> {
         let burst = self.sent.len().checked_sub(self.schedule.burst as usize)?;
@@ -280,7 +281,7 @@ impl Sender {
         }
     }
 
-    /// Writes what the socket takes; false where something is left.
+    /// Writes what the socket takes; false if something is left.
     ///
     /// # Errors
     /// Where the broker closed.
@@ -290,8 +291,8 @@ impl Sender {
             self.connection.send(&[])?;
             return Ok(self.connection.is_flushed());
         }
-        // A datagram for each message. Where there are stamps, a write for each that a schedule has,
-        // and over TLS, where a burst is several records, for all.
+        // Datagrams are written one by one; stamped messages, too, but for a burst over TCP, which
+        // is one write.
         let is_single = self.schedule.is_open() || self.connection.tls.is_some();
         let each = match self.is_datagrams || self.stamps.is_some() && is_single {
             true => self.unsent.each(),
@@ -309,7 +310,7 @@ impl Sender {
         Ok(self.unsent.octets().is_empty() && self.connection.is_flushed())
     }
 
-    /// Takes the kernel's stamps of what has left.
+    /// Reads the kernel's stamps of messages that have left.
     pub fn read_stamps(&mut self) {
         let Some(stamps) = &mut self.stamps else {
             return;
@@ -331,10 +332,10 @@ impl Sender {
         }
     }
 
-    /// Reads what the broker answers.
+    /// Reads acknowledgements.
     ///
     /// # Errors
-    /// Where it closed, or answered what nobody asked.
+    /// Where the broker closed, or sent another packet.
     pub fn read_answers(&mut self, piece: &mut [u8]) -> Outcome<()> {
         let connection = &mut self.connection;
         let count = connection.receive(piece)?;
@@ -377,7 +378,7 @@ impl Sender {
         self.flush().map(|_| ())
     }
 
-    /// Removes the message that the broker retains, at the end of everything.
+    /// Removes the message that the broker retains.
     pub fn forget_retained(&mut self, topic: &str) {
         let message = mqtick_packet::Outgoing {
             topic,
@@ -391,7 +392,7 @@ impl Sender {
         let _ = self.flush();
     }
 
-    /// Gives up what was not acknowledged or has not come: the window is empty.
+    /// Gives up copies and acknowledgements that have not come, so that the window is empty.
     pub fn give_up(&mut self) {
         self.given_up = self.next;
         self.passed = self.next * self.copies as u64;

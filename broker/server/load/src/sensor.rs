@@ -1,4 +1,4 @@
-//! MQTT-SN (`broker/spec/mqtt-sn.md`): a client's side of it, as far as a load needs it.
+//! The client's side of MQTT-SN (`broker/spec/mqtt-sn.md`), as far as a load needs it.
 
 use mqtick_sn::{Code, Error, Filter, Message, Qos, decode, encode};
 use nix::sys::socket::{MsgFlags, send};
@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use crate::connection::Connection;
 use crate::{Failure, Outcome};
 
-/// Seconds after which a broker may give us up: longer than a run, as we send no PINGREQ.
+/// Keep alive in s, longer than a run, as we send no PINGREQ.
 const KEEP_ALIVE_S: u16 = 3600;
 
 /// The identifier of each request: there is one at a time.
@@ -58,7 +58,7 @@ pub fn octets(message: &Message<'_>) -> Vec<u8> {
     octets
 }
 
-/// Reads what a broker sent, if it is MQTT-SN, and meant for nobody behind a forwarder.
+/// Decodes a datagram; one for a client behind a forwarder is refused.
 fn read(datagram: &[u8]) -> Outcome<Message<'_>> {
     match decode(datagram) {
         Ok((message, None)) => Ok(message),
@@ -68,10 +68,12 @@ fn read(datagram: &[u8]) -> Outcome<Message<'_>> {
 }
 
 fn garbage(error: Error) -> Failure {
-    Failure::Failed(format!("the broker sent what is no MQTT-SN: {error:?}."))
+    Failure::Failed(format!(
+        "the broker sent something that is not MQTT-SN: {error:?}."
+    ))
 }
 
-/// Returns what a client answers to what nobody asked for; None where it may not come.
+/// Returns the answer to a message that may come at any time; None to any other.
 fn answer(message: &Message<'_>) -> Option<Message<'static>> {
     match *message {
         Message::Register {
@@ -123,7 +125,7 @@ impl Connection {
         Ok(id)
     }
 
-    /// Answers what a broker of MQTT-SN asks in the midst of a measurement.
+    /// Answers what a broker of MQTT-SN asks during a measurement.
     ///
     /// # Errors
     /// Where something else came.

@@ -1,13 +1,13 @@
-//! The messages of one stream as one receiver hears them: lost, doubled or out of order.
+//! Which of a publisher's messages a receiver has got: lost, duplicated or out of order.
 
 use std::collections::HashSet;
 
-/// What a message is among those that came before it.
+/// How a message follows the messages that came before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The next one, or one after a gap of so many that have not come.
+    /// It is the next one, after a gap of so many messages.
     After(u64),
-    /// One that was missing: it came after a later one.
+    /// It was missing, and came after a later one.
     Late,
     /// It has come before.
     Again,
@@ -21,7 +21,7 @@ pub struct Sequence {
 }
 
 impl From<u64> for Sequence {
-    /// Begins at a message; what was before it is forgotten.
+    /// Begins at a message.
     fn from(next: u64) -> Self {
         Self {
             next,
@@ -55,12 +55,12 @@ impl Sequence {
         }
     }
 
-    /// Takes so many that follow the last one.
+    /// Takes so many messages after the last one.
     pub fn follow(&mut self, count: u64) {
         self.next += count;
     }
 
-    /// Gives up the messages from the next one on to `end`; returns how many.
+    /// Takes the messages up to `end` for missing; returns how many.
     pub fn skip_to(&mut self, end: u64) -> u64 {
         let skipped = end.saturating_sub(self.next);
         self.missing.extend(self.next..end);

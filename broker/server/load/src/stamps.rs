@@ -1,4 +1,4 @@
-//! When octets came: the kernel's receive stamps, or the clock where there are none.
+//! The kernel's stamps of octets that came or left.
 
 use nix::cmsg_space;
 use nix::sys::socket::{
@@ -18,14 +18,14 @@ pub fn now_ns() -> u64 {
     })
 }
 
-/// Returns by how much, in ns, a clock that is never stepped is behind: a change is a step.
+/// Returns CLOCK_REALTIME minus CLOCK_MONOTONIC in ns; a sudden change of it is a step.
 #[must_use]
 pub fn ahead_ns() -> i64 {
     let boot = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.num_nanoseconds());
     now_ns().cast_signed() - boot
 }
 
-/// Asks the kernel for receive stamps; says whether it will give them.
+/// Asks the kernel for receive stamps; returns whether it gives them.
 pub fn enable(stream: &TcpStream) -> bool {
     setsockopt(stream, sockopt::ReceiveTimestampns, &true).is_ok()
 }
@@ -34,7 +34,7 @@ pub fn enable(stream: &TcpStream) -> bool {
 #[derive(Debug)]
 pub struct Reader {
     control: Vec<u8>,
-    /// Reads that had no stamp of the kernel: the clock was read after them instead.
+    /// Reads without a stamp of the kernel, which have that of the clock.
     pub without: u64,
 }
 
@@ -51,7 +51,7 @@ impl Reader {
     /// Reads once without waiting; returns how many octets came and the stamp of the last, in ns.
     ///
     /// # Errors
-    /// `EAGAIN` where nothing waits; what else the kernel says.
+    /// `EAGAIN` where nothing has come; other errors of the socket.
     pub fn read(&mut self, stream: &TcpStream, into: &mut [u8]) -> nix::Result<(usize, u64)> {
         let mut places = [IoSliceMut::new(into)];
         let message = recvmsg::<()>(
@@ -74,7 +74,7 @@ impl Reader {
     }
 }
 
-/// What the kernel calls a stamp among the errors of a socket (SO_EE_ORIGIN_TIMESTAMPING).
+/// SO_EE_ORIGIN_TIMESTAMPING: marks a stamp in the error queue of a socket.
 const ORIGIN: u8 = 4;
 
 /// The kernel's stamps of what leaves a socket.
@@ -84,7 +84,7 @@ pub struct SendStamps {
 }
 
 impl SendStamps {
-    /// Asks the kernel for them; None where it will not give them. Nothing may be on its way.
+    /// Asks the kernel for them; None if it gives none. Call it when TCP has nothing to send.
     pub fn new(stream: &TcpStream) -> Option<Self> {
         let flags = TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE
             | TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE

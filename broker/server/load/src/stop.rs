@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM, asked for where it suits us, so that what was measured is still printed.
+//! Ctrl-C and SIGTERM, polled, so that what was measured is still printed.
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Failure, Outcome, system};
 
-/// Says whether someone wants the program to end.
+/// Whether the program was asked to end.
 #[derive(Debug)]
 pub struct Stop {
     signals: SignalFd,
@@ -15,7 +15,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Takes over SIGINT and SIGTERM; to be called before any thread is started.
+    /// Blocks SIGINT and SIGTERM; call it before any thread is started.
     ///
     /// # Errors
     /// Where the kernel refuses a descriptor.
@@ -34,7 +34,7 @@ impl Stop {
         })
     }
 
-    /// Whether it was asked for, now or before.
+    /// Whether a signal has come.
     pub fn asked(&self) -> bool {
         if matches!(self.signals.read_signal(), Ok(Some(_))) {
             self.asked.store(true, Ordering::Relaxed);
@@ -42,16 +42,16 @@ impl Stop {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Returns what another thread sets to ask for it.
+    /// Returns a flag by which another thread asks for the end.
     #[must_use]
     pub fn asker(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.asked)
     }
 
-    /// Ends a preparation that is not worth keeping.
+    /// Fails if a signal has come.
     ///
     /// # Errors
-    /// [`Failure::Stopped`] where it was asked for.
+    /// [`Failure::Stopped`].
     pub fn check(&self) -> Outcome<()> {
         if self.asked() {
             Err(Failure::Stopped)

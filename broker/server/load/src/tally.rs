@@ -1,4 +1,4 @@
-//! What happened in one trial of a scenario.
+//! The counts and times of a trial.
 
 use hdrhistogram::Histogram;
 
@@ -7,25 +7,25 @@ use crate::mqttloader::Csv;
 use crate::process::Used;
 use crate::{Failure, Outcome};
 
-/// Longest delay that a histogram tells apart from longer ones, in ns: an hour.
+/// Longest duration of a histogram, in ns: an hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// What a clock that is only steered does not gain in a trial.
+/// A larger change of the clock in a trial is a step, not steering; ns.
 const STEP_NS: u64 = 10_000_000;
 
-/// The share of the copies owed that has to come for a broker to be under its limit.
+/// A broker is under its limit while this share of the copies due comes in time.
 pub const ENOUGH: f64 = 0.99;
 
-/// What a machine that is one of several goes by, and writes down.
+/// What one of several machines needs and records besides.
 #[derive(Debug, Default)]
 pub struct Apart {
     /// When the first message is due, in ns.
     pub begin: u64,
-    /// Copies that our subscribers are to have.
+    /// Copies that this machine's subscribers should get.
     pub owed: u64,
-    /// Whether our publishers have sent all that they may.
+    /// Whether this machine's publishers have sent all their messages.
     pub is_over: bool,
-    /// How its clock went, where that is wanted: it begins with a look before the trial.
+    /// Looks at the clock, if they are wanted; the first is from before the trial.
     pub looks: Vec<Look>,
     /// Publisher, number and stamp of each copy whose latency is measured.
     pub heard: Vec<(u32, u64, u64)>,
@@ -34,19 +34,19 @@ pub struct Apart {
 /// A trial's counts and times.
 #[derive(Debug)]
 pub struct Tally {
-    /// What counts: from, to, in ns.
+    /// The window that counts: from, to, in ns.
     pub window: (u64, u64),
     /// Messages due in the window.
     pub offered: u64,
-    /// Messages handed to the sockets in it.
+    /// Messages that the sockets took in the window.
     pub ingress: u64,
-    /// Copies of the messages due in it.
+    /// Copies of the messages due in the window.
     pub owed: u64,
-    /// Copies that came in it.
+    /// Copies that came in the window.
     pub egress: u64,
-    /// Messages of the whole trial, and the copies that they are to have.
+    /// Messages sent in the whole trial.
     pub sent: u64,
-    /// Copies owed in the whole trial.
+    /// Copies of those messages.
     pub copies: u64,
     /// Copies that came in the whole trial.
     pub delivered: u64,
@@ -54,18 +54,17 @@ pub struct Tally {
     pub duplicates: u64,
     /// Copies that came after a later one.
     pub disorder: u64,
-    /// Copies of earlier trials, counted as lost there.
+    /// Copies of earlier trials, which counted them as lost.
     pub belated: u64,
     /// Messages that were due and not sent before the trial's end.
     pub refused: u64,
     /// Messages above QoS 0 that were not acknowledged.
     pub unanswered: u64,
-    /// Copies that have the stamp of a later one, as that came before they were read; and by how
-    /// much such a stamp may be too late, in ns.
+    /// Copies with the stamp of a later one, which came before they were read.
     pub together: u64,
-    /// See there.
+    /// By how much such a stamp may be too late, in ns.
     pub together_ns: u64,
-    /// From when a message was due until it was written, where the socket took it; ns.
+    /// From when a message was due, and the socket could take it, to its write; ns.
     pub late: Histogram<u64>,
     /// From when a message was due to each copy, ns.
     pub delay: Histogram<u64>,
@@ -77,29 +76,29 @@ pub struct Tally {
     pub own_ns: u64,
     /// Our own processor time while messages were sent, as a share of one processor.
     pub own_share: f64,
-    /// How long it waited for a processor that others had, as a share of the time.
+    /// Time meanwhile in which we were ready to run and had no processor, as a share.
     pub waited_share: f64,
-    /// What the broker's process used.
+    /// Processor time of the broker.
     pub cost: Option<Used>,
-    /// What of the machine's processors did nothing, 0 to 1.
+    /// Idle share of the machine's processors meanwhile, 0 to 1.
     pub idle_share: f64,
-    /// Segments that TCP sent again, from our ends.
+    /// Segments that TCP sent to the broker again.
     pub resent: u64,
-    /// Most octets that had waited in one subscriber's socket, over what it holds.
+    /// Fullest receive queue of a subscriber, as a share of its buffer.
     pub fullest: f64,
     /// Copies or messages without a stamp of the kernel.
     pub unstamped: u64,
     /// When the last copy came, or message left, in ns.
     pub last_ns: u64,
-    /// By how much the clock was stepped meanwhile, in ns.
+    /// Change of the clock against CLOCK_MONOTONIC, in ns.
     pub step_ns: i64,
-    /// Whether somebody stopped it.
+    /// Whether Ctrl-C stopped it.
     pub stopped: bool,
-    /// Where each message is written down.
+    /// The file in which each message is recorded.
     pub csv: Option<Csv>,
-    /// What was at its end on which of several machines.
+    /// Bottlenecks of the several machines, with their names.
     pub elsewhere: Vec<String>,
-    /// Of one of several machines.
+    /// On one of several machines.
     pub apart: Option<Apart>,
 }
 
@@ -148,7 +147,7 @@ impl Tally {
         })
     }
 
-    /// Whether a moment counts.
+    /// Whether a moment is in the window.
     #[inline]
     #[must_use]
     pub fn holds(&self, at_ns: u64) -> bool {
@@ -161,7 +160,7 @@ impl Tally {
         self.window.1.saturating_sub(self.window.0) as f64 / 1e9
     }
 
-    /// Egress over what it should be: ingress, as scheduled, times the copies of each message.
+    /// Egress over ingress, as scheduled, times the copies of each message.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.egress as f64 / self.owed.max(1) as f64
@@ -179,7 +178,7 @@ impl Tally {
         self.copies.saturating_sub(self.delivered)
     }
 
-    /// Says by how much the clock was stepped, if it was.
+    /// Returns a sentence if the clock was stepped.
     #[must_use]
     pub fn stepped(&self) -> Option<String> {
         let ms = self.step_ns / 1_000_000;
@@ -187,7 +186,7 @@ impl Tally {
         is_stepped.then(|| format!("the clock was stepped by {ms} ms"))
     }
 
-    /// Says what else is to be known of the counts and stamps; sentences.
+    /// Returns remarks on counts and stamps.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let (belated, unanswered, together) = (self.belated, self.unanswered, self.together);
@@ -204,8 +203,8 @@ impl Tally {
             (
                 together,
                 format!(
-                    "{together} copies have the stamp of a later one: both had come when \
-                     mqtick-load read them. It is at most {at_most:.0} us too late."
+                    "{together} copies have the stamp of a later one, at most {at_most:.0} us too late: both had \
+                     come when mqtick-load read them."
                 ),
             ),
         ]
@@ -214,7 +213,7 @@ impl Tally {
         .collect()
     }
 
-    /// Says which parts of the way other than the broker were at their end; sentences.
+    /// Returns what limited the trial other than the broker.
     #[must_use]
     pub fn bottlenecks(&self) -> Vec<String> {
         let mut found = self.elsewhere.clone();
@@ -249,7 +248,7 @@ impl Tally {
     }
 }
 
-/// Records a duration in ns; one that is longer than all counts as the longest.
+/// Records a duration in ns.
 pub fn record(histogram: &mut Histogram<u64>, ns: u64) {
     histogram.saturating_record(ns.max(1));
 }

@@ -1,4 +1,4 @@
-//! Which broker, and how to talk to it.
+//! A broker's address, and how to connect to it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -10,26 +10,26 @@ use crate::tls::{Pem, Security};
 use crate::values::{address, broker_of, tls_host};
 use crate::{Failure, Outcome};
 
-/// A broker, and how to talk to it.
+/// A broker's address, and how to connect to it.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// What a report calls it: `broker` or `floor`.
+    /// Its name in a report: `broker` or `floor`.
     pub who: &'static str,
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
-    /// Which MQTT to speak.
+    /// The version of MQTT.
     pub version: Version,
-    /// Whom to believe and what to show where TLS is spoken.
+    /// Certificates and key for TLS.
     pub pem: Pem,
-    /// How TLS is spoken here, where it is.
+    /// TLS to this broker, if it is spoken.
     pub security: Option<Security>,
-    /// The user's name and password, where the broker asks for them.
+    /// The user's name and password.
     pub login: Option<(String, Vec<u8>)>,
     /// How long an answer may take.
     pub patience: Duration,
-    /// What client identifiers and topics begin with; differs from run to run.
+    /// Prefix of client identifiers and topics; different in each run.
     pub prefix: String,
-    /// Whether the broker is to keep the sessions of subscribers when their connections break.
+    /// Whether the broker is to keep the subscribers' sessions.
     pub persistent: bool,
     /// Whether it speaks MQTT over UDP rather than TCP.
     pub udp: bool,
@@ -38,7 +38,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns the same at another broker.
+    /// Returns the same for another broker.
     ///
     /// # Errors
     /// Where its name has no address, or TLS cannot be spoken with it.

@@ -1,5 +1,5 @@
-//! TLS of a connection to a broker, record by record: so the kernel's stamp of a record's last octet
-//! is that of the messages in it.
+//! TLS, record by record: the kernel's stamp of a record's last octet is that of the messages in
+//! it.
 
 use rustls::client::Resumption;
 use rustls::crypto::ring::default_provider;
@@ -14,18 +14,18 @@ use std::sync::Arc;
 use crate::scenario::read;
 use crate::{Failure, Outcome};
 
-/// Whom the system believes, where nobody says otherwise.
+/// The system's authorities.
 const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Octets of a record's header; the last two say how many follow ([RFC 8446], 5.1).
 const HEAD: usize = 5;
 
-/// Whom to believe and what to show: the contents of PEM files.
+/// Certificates and key: the contents of PEM files.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pem {
-    /// Who signs the broker's certificate; None: whom the system believes.
+    /// Authorities that sign the broker's certificate; None: those of the system.
     pub ca: Option<String>,
-    /// The certificate that clients show, and those that lead to its root.
+    /// The clients' certificate and its chain.
     pub certificate: Option<String>,
     /// Its private key.
     pub key: Option<String>,
@@ -33,7 +33,7 @@ pub struct Pem {
 
 impl std::fmt::Debug for Pem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Pem") // no key gets into a message
+        f.write_str("Pem") // never print a key
     }
 }
 
@@ -44,10 +44,10 @@ impl Pem {
         *self == Self::default()
     }
 
-    /// Returns what connections are made with.
+    /// Returns the configuration of connections.
     ///
     /// # Errors
-    /// [`Failure::Use`], with the option whose file cannot be used.
+    /// [`Failure::Use`], with the option.
     fn configuration(&self) -> Outcome<Arc<ClientConfig>> {
         let wrong = |option: &str, why: String| Failure::Use(format!("--{option}: {why}."));
         let (ca, from) = match &self.ca {
@@ -61,7 +61,7 @@ impl Pem {
             },
         };
         let mut roots = RootCertStore::empty();
-        // A system's list may have old ones that cannot be used.
+        // A system's list may hold certificates that cannot be used.
         roots.add_parsable_certificates(
             CertificateDer::pem_slice_iter(ca.as_bytes()).filter_map(Result::ok),
         );
@@ -95,7 +95,7 @@ impl Pem {
                 return Err(Failure::Use(text.to_owned()));
             }
         };
-        // Each client is another device: none goes on with another's session.
+        // Each client stands for another device, which does a full handshake.
         made.resumption = Resumption::disabled();
         Ok(Arc::new(made))
     }
@@ -104,17 +104,17 @@ impl Pem {
 /// How a broker is reached by TLS.
 #[derive(Debug, Clone)]
 pub struct Security {
-    /// Whom to believe and what to show.
+    /// Authorities, certificate and key.
     pub configuration: Arc<ClientConfig>,
-    /// The name that has to be in the broker's certificate.
+    /// The name in the broker's certificate.
     pub name: ServerName<'static>,
 }
 
 impl Security {
-    /// Makes what connections to a host are made with.
+    /// For connections to a host.
     ///
     /// # Errors
-    /// [`Failure::Use`], with what cannot be used.
+    /// [`Failure::Use`], with the option or the name that cannot be used.
     pub fn new(pem: &Pem, host: &str) -> Outcome<Self> {
         let is_no_name = |error| Failure::Use(format!("mqtts://{host}: {error}."));
         Ok(Self {
@@ -124,13 +124,13 @@ impl Security {
     }
 }
 
-/// A connection's TLS. Nothing here reads or writes a socket.
+/// TLS of a connection, without its socket.
 #[derive(Debug)]
 pub struct Tls {
     connection: ClientConnection,
     /// Records that the socket has not taken yet.
     pub wire: Vec<u8>,
-    /// What has come of the next record's header, and how much of a record is missing behind it.
+    /// The part of the next record's header that has come; octets that are missing of a record.
     head: Vec<u8>,
     missing: usize,
     /// Octets sealed since [`Tls::follow_records`]: of messages, of records; and where they end.
@@ -174,7 +174,7 @@ impl Tls {
 
     /// Appends records that carry some octets to [`Tls::wire`].
     pub fn seal(&mut self, octets: &[u8]) {
-        // It keeps all: there is no limit, and a vector takes what is written.
+        // Writing to a vector cannot fail, and there is no limit.
         let _ = self.connection.writer().write_all(octets);
         self.gather();
         self.plain = self.plain.wrapping_add(octets.len() as u32);
@@ -183,8 +183,8 @@ impl Tls {
         }
     }
 
-    /// Seals octets once the socket has taken the records before them; returns how many it sealed.
-    /// `write`: writes what the socket takes.
+    /// Seals octets, if the socket has taken all records before them; returns how many. `write`
+    /// writes to the socket, as much as it takes.
     ///
     /// # Errors
     /// What `write` returns.
@@ -207,10 +207,10 @@ impl Tls {
         flush(&mut self.wire).map(|_| octets.len())
     }
 
-    /// Appends what is in some octets of the socket to `plain`.
+    /// Decrypts octets from the socket, and appends the result to `plain`.
     ///
     /// # Errors
-    /// A part of a sentence: what is wrong, and what to do.
+    /// What is wrong, and what to do; part of a sentence.
     pub fn open(&mut self, mut octets: &[u8], plain: &mut Vec<u8>) -> Result<(), String> {
         self.follow(octets);
         while !octets.is_empty() {
@@ -222,7 +222,7 @@ impl Tls {
             plain.resize(begin + state.plaintext_bytes_to_read(), 0);
             let room = plain.get_mut(begin..).unwrap_or_default();
             if !room.is_empty() && self.connection.reader().read_exact(room).is_err() {
-                return Err("it ended TLS amid a record".to_owned());
+                return Err("it ended TLS within a record".to_owned());
             }
             if state.peer_has_closed() {
                 return Ok(()); // the socket's end follows
@@ -234,7 +234,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Octets to read so that nothing comes with them that is behind the record on its way.
+    /// Octets that are missing of the current record or its header.
     #[must_use]
     pub fn missing(&self) -> usize {
         match self.missing {
@@ -259,7 +259,7 @@ impl Tls {
         }
     }
 
-    /// Begins to count octets, as the kernel does for its stamps.
+    /// Begins to count octets, as the kernel does now for its stamps.
     pub fn follow_records(&mut self) {
         (self.plain, self.sealed) = (0, 0);
         self.is_followed = true;
@@ -288,7 +288,7 @@ impl Tls {
         self.sealed = self.sealed.wrapping_add((self.wire.len() - before) as u32);
     }
 
-    /// Appends the alert that says that no more will come.
+    /// Appends the alert close_notify.
     pub fn close(&mut self) {
         self.connection.send_close_notify();
         self.gather();
@@ -321,7 +321,7 @@ fn why(error: &rustls::Error) -> String {
             | Alert::CertificateUnknown
             | Alert::CertificateExpired
             | Alert::HandshakeFailure,
-        ) => "see --certificate-file: the broker wants one, or does not believe ours",
+        ) => "see --certificate-file: the broker wants a certificate, or does not trust ours",
         _ => return error.to_string(),
     };
     format!("{error} ({remedy})")

@@ -1,9 +1,9 @@
 //! A trial of a scenario: one thread, one epoll, an open-loop schedule or windows.
 //!
-//! Where there is a schedule, each message is due at a moment that does not depend on what became of
-//! those before it; delays count from there, so that a broker that stops for a while does not hide it
-//! (no coordinated omission). What the broker does not take in time is sent later, and late. Where
-//! there are windows, the next messages leave when copies have come.
+//! In a schedule the moment at which a message is due does not depend on earlier messages, and its
+//! delay counts from there: a broker that pauses cannot hide it (no coordinated omission). A
+//! message that the broker does not take in time is sent later, and is late. With windows, the next
+//! messages leave when copies have come.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,27 +24,28 @@ use crate::stop::Stop;
 use crate::tally::{Tally, record};
 use crate::{Outcome, resent};
 
-/// How long it sleeps at least, in ns: what is due meanwhile goes out together.
+/// Shortest sleep, in ns: messages that are due meanwhile leave together.
 const NAP_NS: u64 = 50_000;
-/// And at most.
+/// Longest sleep, in ns.
 const LONGEST_NAP_NS: u64 = 500_000;
-/// By how much a sleep may end too late, in ns: that long it stays awake where it has to be on time.
+/// How much too late a sleep may end, in ns: it stays awake for so long where it has to be
+/// punctual.
 const LATE_NS: u64 = 200_000;
-/// How often all windows are given up without a copy in between.
+/// Times that all windows are given up without a copy in between.
 const VAIN: u32 = 3;
-/// Messages of a publisher in a trial at most, on several machines.
+/// Most messages of a publisher in a trial on several machines.
 const MOST_MESSAGES: u64 = 1 << 28;
-/// Time from the decision to begin until the first message is due, in ns.
+/// Time until the first message is due, in ns.
 const AHEAD_NS: u64 = 2_000_000;
 
 impl Engine {
-    /// Sends for a while, waits for the rest, and says what happened.
+    /// Runs a trial.
     ///
-    /// `scale`: what the intervals of the load are multiplied by. `patience`: how long nothing may
-    /// come before the rest counts as lost.
+    /// `scale` multiplies the intervals of the load. After a silence of `patience` the copies that
+    /// are missing count as lost.
     ///
     /// # Errors
-    /// Where the broker closed, or sent what nobody sent.
+    /// Where the broker closed, or sent a message that was not published.
     pub fn trial(
         &mut self,
         stop: &Stop,
@@ -109,13 +110,13 @@ impl Engine {
         tally.step_ns = ahead_ns() - ahead;
         tally.resent = self.resent().saturating_sub(resent);
         tally.unstamped += self.reader.without - without;
-        // Where it was stopped, nothing is due any more, and rates are those until then.
+        // A trial that was stopped ends now.
         let is_cut = result.is_err() || tally.stopped;
         self.close(tally, if is_cut { now_ns() } else { u64::MAX });
         result
     }
 
-    /// Has each publisher, on whichever machine, begin the trial at the same number.
+    /// Sets the number of each publisher's first message, the same on all machines.
     fn renumber(&mut self) {
         self.base += MOST_MESSAGES;
         let base = self.base;
@@ -123,7 +124,7 @@ impl Engine {
         self.sequences.fill(Sequence::from(self.base));
     }
 
-    /// Copies that our subscribers are to have of all publishers, wherever they are.
+    /// Copies that this machine's subscribers should get of all publishers.
     fn owed(&self) -> u64 {
         let (mut owed, mut shared) = (0_u64, None);
         for one in &self.listeners {
@@ -181,8 +182,8 @@ impl Engine {
             if came > 0 || !due.is_empty() || is_apart && now < span.end {
                 last = moment;
             }
-            // On other machines they still wait for what leaves here; and what the broker does not
-            // acknowledge is to be told.
+            // Other machines may wait for messages of ours that have not left, and messages that
+            // are not acknowledged have to be counted.
             let is_settled = || self.senders.iter().all(Sender::is_settled);
             let has_all = || tally.delivered >= owed || self.is_closed && self.windows().0 == 0;
             if all_sent && has_all() && is_settled() {
@@ -213,11 +214,10 @@ impl Engine {
         }
     }
 
-    /// Sleeps where nothing else is to be done, and reads what has come; returns from how many
-    /// sockets.
+    /// Sleeps if there is nothing to do, and reads what has come; returns from how many sockets.
     ///
-    /// While it sleeps nobody waits in epoll: the broker's sends wake nobody, and more is read at
-    /// once. Only where most of a window is free somebody has to be woken.
+    /// It sleeps rather than waits in epoll, so that the broker's sends do not have to wake it, and
+    /// more is read at once. It waits only where most of a window is free.
     fn rest(
         &mut self,
         due: &BinaryHeap<Reverse<(u64, usize)>>,
@@ -258,7 +258,7 @@ impl Engine {
         Ok(came)
     }
 
-    /// Returns how many messages are on their way in windows, and how many could be.
+    /// Returns how many messages are on their way in windows, and how many may be.
     fn windows(&self) -> (u64, u64) {
         let all = self.senders.iter().filter(|one| one.schedule.window > 0);
         all.fold((0, 0), |(on_way, windows), one| {
@@ -266,13 +266,13 @@ impl Engine {
         })
     }
 
-    /// Sends what one publisher has to send; returns when it is to be asked again.
+    /// Sends what a publisher has to send; returns when to call it again.
     fn serve(&mut self, place: usize, now: u64, tally: &mut Tally) -> Outcome<Option<u64>> {
         let Some(sender) = self.senders.get_mut(place) else {
             return Ok(None);
         };
         sender.flush()?;
-        // What the broker has not taken when the trial ends is not sent any more.
+        // At the end of the trial no more messages are added.
         let over = now >= sender.schedule.end;
         let is_burst = sender.latency && sender.schedule.window > 0;
         let took = (is_burst && sender.on_way() == 0).then(|| sender.took());
@@ -288,7 +288,7 @@ impl Engine {
         }
         if is_burst && added > 0 {
             self.just_left = true;
-            // An eighth of what is new: one slow message does not make for long sleeps.
+            // A slow average: one slow message does not cause long sleeps.
             let took = took.flatten().unwrap_or(self.usual_ns);
             self.usual_ns = (self.usual_ns * 7 + took) / 8;
         }
@@ -309,7 +309,7 @@ impl Engine {
         if sender.schedule.is_open() {
             let dues =
                 (sender.count() - added..sender.count()).filter_map(|n| sender.schedule.due(n));
-            // Where the broker took nothing, it was not we who were late.
+            // Time in which the broker took nothing is not our lateness.
             let own = dues.map(|due| now.saturating_sub(due.max(sender.held_up)));
             own.for_each(|late| record(&mut tally.late, late));
         }
@@ -329,7 +329,7 @@ impl Engine {
         })
     }
 
-    /// Ends a trial: counts what was due, and gives up what has not come.
+    /// Ends a trial: counts what was due, and gives up what is missing.
     fn close(&mut self, tally: &mut Tally, until: u64) {
         let (from, to) = tally.window;
         let to = until.clamp(from, to);
@@ -351,12 +351,12 @@ impl Engine {
         if let Some(apart) = &mut tally.apart {
             apart.is_over = is_over;
         } else if is_over {
-            // The messages were fewer than the time would have allowed.
+            // All messages were sent before the time was over.
             tally.window.1 = tally.last_ns.clamp(from, to);
         }
     }
 
-    /// Gives up what has not come: no window has anything on its way.
+    /// Gives up what is missing, so that all windows are empty.
     fn give_up(&mut self) {
         self.senders.iter_mut().for_each(Sender::give_up);
         for one in &self.listeners {

@@ -1,23 +1,23 @@
-//! What a publisher has written and its socket has not taken: mostly packets that differ in their
-//! numbers only. Those of one burst stay in their places for the next, and are not copied again.
+//! Octets that a publisher's socket has not taken: mostly packets that differ in their numbers
+//! only. Sent packets stay in the buffer and are numbered again, rather than copied.
 
-/// Octets that were sent and stay before others, until all behind them are moved.
+/// Sent octets before others, above which the others are moved to the front.
 const MOST_SENT: usize = 1 << 16;
 
 /// Octets to be sent.
 #[derive(Debug)]
 pub struct Unsent {
     packet: Vec<u8>,
-    /// Behind what is to be sent there are only packets.
+    /// Unsent octets are at `from..to`; behind them there are only packets.
     octets: Vec<u8>,
     from: usize,
     to: usize,
-    /// Whether all places from the first on are those of packets.
+    /// Whether the buffer holds nothing but packets.
     is_even: bool,
 }
 
 impl Unsent {
-    /// Nothing; packets will be like this one.
+    /// An empty buffer for packets like this one.
     #[must_use]
     pub fn new(packet: Vec<u8>) -> Self {
         Self {
@@ -35,13 +35,13 @@ impl Unsent {
         self.packet.len()
     }
 
-    /// What is to be sent.
+    /// The unsent octets.
     #[must_use]
     pub fn octets(&self) -> &[u8] {
         self.octets.get(self.from..self.to).unwrap_or_default()
     }
 
-    /// Adds packets, which are to be numbered.
+    /// Adds packets; returns them to be numbered.
     pub fn add(&mut self, count: usize) -> impl Iterator<Item = &mut [u8]> {
         let (start, each) = (self.to, self.packet.len());
         self.to += count * each;
@@ -55,7 +55,7 @@ impl Unsent {
         added.unwrap_or_default().chunks_exact_mut(each)
     }
 
-    /// Adds something else.
+    /// Adds another packet.
     pub fn add_other(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.octets.truncate(self.to);
         write(&mut self.octets);
@@ -63,7 +63,7 @@ impl Unsent {
         self.is_even = false;
     }
 
-    /// So many octets were sent.
+    /// Removes octets that were sent.
     pub fn sent(&mut self, count: usize) {
         self.from += count;
         if self.from == self.to {

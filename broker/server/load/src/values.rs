@@ -1,17 +1,17 @@
-//! The values of options: numbers within limits, words of a few, addresses.
+//! Values of options: numbers, words and addresses.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use crate::{Failure, Outcome};
 
-/// What an address begins with where TLS is spoken.
+/// Prefix of an address that is reached by TLS.
 const TLS: &str = "mqtts://";
 
 /// Returns a broker's address, `mqtt://` left out.
 ///
 /// # Errors
-/// Where it begins with another scheme, or holds an account.
+/// Where it has another scheme, or an account.
 pub fn broker_of(address: &str) -> Outcome<String> {
     let wrong = |text: &str| Err(Failure::Use(format!("{address:?}: {text}")));
     let (scheme, name) = address.split_once("://").unwrap_or(("mqtt", address));
@@ -31,7 +31,7 @@ pub fn broker_of(address: &str) -> Outcome<String> {
     }
 }
 
-/// Returns the name of the host where a broker is reached by TLS; None where it is not.
+/// Returns the host of a broker that is reached by TLS; None of another.
 #[must_use]
 pub fn tls_host(broker: &str) -> Option<&str> {
     let name = broker.strip_prefix(TLS)?;
@@ -45,10 +45,10 @@ fn has_port(name: &str) -> bool {
     host.is_some_and(|host| !host.contains(':') || host.ends_with(']'))
 }
 
-/// Finds the address of a broker; its port is the usual one where it is not said.
+/// Resolves a broker's address; the port has a default.
 ///
 /// # Errors
-/// Where its name has none.
+/// Where the name has no address.
 pub fn address(broker: &str) -> Outcome<SocketAddr> {
     let unknown = |why: &str| Failure::Use(format!("--broker {broker}: {why}."));
     let name = broker.trim_start_matches(TLS);

@@ -1,44 +1,44 @@
-//! The message that a load consists of: encoded once, numbered for each sending, known again.
+//! The message of a load: encoded once, numbered for each publication, recognised in copies.
 
 use mqtick_packet::{Outgoing, Packet, Publish, Qos, Version, decode, frame, publish};
 use mqtick_sn::{Message, Qos as SensorQos, Topic, encode};
 
 use crate::{Failure, Outcome};
 
-/// Octets of a payload that identify it: which stream (24 bits), which message of it (40 bits).
+/// Octets of a payload that identify it: publisher (24 bits) and message (40 bits).
 pub const LEAST_SIZE: usize = 8;
 
-/// Octets of them that say the stream.
+/// Octets of the publisher's number.
 const STREAM: usize = 3;
 
-/// Bits of them that say the number.
+/// Bits of the message's number.
 const NUMBER: usize = 8 * (LEAST_SIZE - STREAM);
 
-/// Streams that can be told apart.
+/// Most publishers.
 pub const STREAMS: usize = 1 << (8 * STREAM);
 
-/// Octets of the longest packet that a broker can have a reason to send us.
+/// Octets of the longest packet that is taken.
 const LONGEST: usize = 2 << 20;
 
-/// Octets of packets that are compared at once.
+/// Most octets that are compared at once.
 const EXPECTED: usize = 1 << 12;
 
-/// What the rest of a payload is filled with.
+/// Fills the rest of a payload.
 const FILL: u8 = b'.';
 
 /// The message of one publisher.
 #[derive(Debug, Clone)]
 pub struct Template {
     octets: Vec<u8>,
-    /// Where the packet identifier is, above QoS 0; of MQTT-SN, the topic's id.
+    /// Offset of the packet identifier, above QoS 0; in MQTT-SN, of the topic's id.
     id_at: Option<usize>,
-    /// Whether the identifier follows the numbers.
+    /// Whether the identifier changes with the number.
     numbers_id: bool,
     payload_at: usize,
     topic: String,
     stream: u32,
     qos: Qos,
-    /// What [`Template::follow`] looks for: packets of which only the numbers change.
+    /// Packets to compare with, for [`Template::follow`].
     expected: Vec<u8>,
 }
 
@@ -81,7 +81,7 @@ impl Template {
         })
     }
 
-    /// The same of MQTT-SN, at QoS 0; `id`: what the publisher and its broker call the topic.
+    /// The same for MQTT-SN, at QoS 0; `id`: the topic's id of the publisher.
     ///
     /// # Errors
     /// Where a datagram cannot carry such a message.
@@ -129,7 +129,7 @@ impl Template {
         &self.octets
     }
 
-    /// Numbers the packet that `octets` begin with. Packet identifiers follow the numbers.
+    /// Numbers the packet at the beginning of `octets`; its identifier follows from the number.
     #[inline]
     pub fn number(&self, octets: &mut [u8], sequence: u64) {
         let id_at = self.id_at.filter(|_| self.numbers_id);
@@ -149,8 +149,8 @@ impl Template {
         }
     }
 
-    /// Looks whether `octets` begin with what was sent, but for its numbers; returns the stream, the
-    /// sequence number, and the packet identifier (0 at QoS 0; of MQTT-SN, the topic's id).
+    /// Recognises a copy at the beginning of `octets`, by all octets but its numbers. Returns
+    /// publisher, number, and packet identifier (0 at QoS 0; in MQTT-SN, the topic's id).
     #[inline]
     #[must_use]
     pub fn recognise(&self, octets: &[u8]) -> Option<(u32, u64, u16)> {
@@ -169,8 +169,8 @@ impl Template {
         Some((stream, sequence, id))
     }
 
-    /// Counts the packets that `octets` begin with and that are those of a stream's next messages, at
-    /// QoS 0. It may find fewer than there are.
+    /// Counts packets at the beginning of `octets` that are a publisher's next messages, at QoS 0.
+    /// It may find fewer than there are.
     pub fn follow(&mut self, octets: &[u8], stream: u32, next: u64) -> u64 {
         let each = self.octets.len();
         if self.id_at.is_some() || each > EXPECTED {
@@ -202,8 +202,7 @@ impl Template {
         next - begun
     }
 
-    /// Returns stream and sequence number of a message that came in other octets; None if it is not
-    /// ours.
+    /// Recognises a message that came in a packet with other octets; returns publisher and number.
     #[must_use]
     pub fn read(&self, message: &Publish<'_>) -> Option<(u32, u64)> {
         let own = self.octets.get(self.payload_at..)?;
@@ -212,7 +211,7 @@ impl Template {
     }
 }
 
-/// Returns stream and sequence number of a payload whose other octets are as they should be.
+/// Returns publisher and number of a payload, if its other octets are as they should be.
 #[inline]
 fn numbers(payload: &[u8], own: &[u8]) -> Option<(u32, u64)> {
     let (number, rest) = payload.split_first_chunk::<LEAST_SIZE>()?;
@@ -228,12 +227,16 @@ fn payload(size: usize, stream: u32) -> Vec<u8> {
     payload
 }
 
-/// Returns the packet that `octets` begin with and its length; None where more octets are needed.
+/// Returns the packet at the beginning of `octets` and its length; None if it is not complete.
 ///
 /// # Errors
-/// Where they are no MQTT.
+/// Where they are not MQTT.
 pub fn packet(octets: &[u8], version: Version) -> Outcome<Option<(Packet<'_>, usize)>> {
-    let garbage = |error| Failure::Failed(format!("the broker sent what is no MQTT: {error}."));
+    let garbage = |error| {
+        Failure::Failed(format!(
+            "the broker sent something that is not MQTT: {error}."
+        ))
+    };
     let Some(frame) = frame(octets, LONGEST).map_err(garbage)? else {
         return Ok(None);
     };
@@ -241,8 +244,8 @@ pub fn packet(octets: &[u8], version: Version) -> Outcome<Option<(Packet<'_>, us
     Ok(Some((packet, frame.length)))
 }
 
-/// Returns how many octets are still missing of the packet that `octets` begin with, or `usual`
-/// where they do not say.
+/// Returns how many octets are missing of the packet at the beginning of `octets`; of `usual`
+/// octets, if its length has not come.
 #[must_use]
 pub fn missing(octets: &[u8], usual: usize) -> usize {
     // A fixed header has at most five octets; the length is in the last four, seven bits each.
@@ -352,7 +355,7 @@ mod tests {
     fn what_is_no_mqtt_is_named() {
         for octets in [[0x00, 0x00, 0, 0, 0], [0x30, 0xff, 0xff, 0xff, 0x7f]] {
             let error = packet(&octets, Version::V3).unwrap_err();
-            let text = "the broker sent what is no MQTT: ";
+            let text = "the broker sent something that is not MQTT: ";
             assert!(error.to_string().starts_with(text), "{error}");
         }
     }

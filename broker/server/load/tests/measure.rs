@@ -298,7 +298,11 @@ fn what_a_broker_does_wrong_is_told_in_a_sentence() {
             "--patience 0.3",
             "waiting for CONNACK: the broker did not send it in time.",
         ),
-        (Trick::Garbage, "", "the broker sent what is no MQTT"),
+        (
+            Trick::Garbage,
+            "",
+            "the broker sent something that is not MQTT",
+        ),
         (Trick::NoSubscription, "--mqtt 5", "0x87 (not authorised"),
         (Trick::Swallow, "--patience 0.1", "the broker"),
         (
@@ -306,7 +310,11 @@ fn what_a_broker_does_wrong_is_told_in_a_sentence() {
             "",
             "octets that we never sent came on mqtick-load-",
         ),
-        (Trick::LateGarbage, "", "the broker sent what is no MQTT"),
+        (
+            Trick::LateGarbage,
+            "",
+            "the broker sent something that is not MQTT",
+        ),
         (
             Trick::LateClose,
             "",

@@ -60,7 +60,7 @@ fn a_broker_that_invents_closes_or_talks_nonsense_is_told() {
     let text = scenario("load").replace("messages = 20", "messages = 100");
     for (trick, expected) in [
         (Trick::Invent, "5 octets that we never sent came on"),
-        (Trick::LateGarbage, "what is no MQTT"),
+        (Trick::LateGarbage, "something that is not MQTT"),
         (
             Trick::LateClose,
             "closed the connection during the measurement",
@@ -160,7 +160,7 @@ fn files_that_cannot_be_used_are_told_by_name() {
     for (name, text, expected) in [
         ("a.toml", "[[group]]\nqoss = 1", "unknown field `qoss`"),
         ("b.conf", "broker = h\nqos = 1", "line 2: \"qos\" is no key"),
-        ("c.toml", long.as_str(), "no file of at most"),
+        ("c.toml", long.as_str(), "not a file of at most"),
     ] {
         let file = File::new(name, text);
         let output = program(&["run", file.path()]);
@@ -174,7 +174,7 @@ fn files_that_cannot_be_used_are_told_by_name() {
     let binary = File::new("d.toml", "");
     fs::write(&binary.0, [0xff, 0xfe]).unwrap();
     assert!(error(&program(&["run", binary.path()])).contains("not UTF-8"));
-    assert!(error(&program(&["run", "/dev/zero"])).contains("no file of at most"));
+    assert!(error(&program(&["run", "/dev/zero"])).contains("not a file of at most"));
     assert!(error(&program(&["run", "/nowhere.toml"])).contains("No such file"));
 }
 
@@ -225,7 +225,7 @@ fn a_scenario_may_keep_windows_full_instead_of_following_a_schedule() {
     let output = program(&["run", file.path()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        error(&output).contains("window: of all groups or of none"),
+        error(&output).contains("window: give it to all groups or to none"),
         "{}",
         error(&output)
     );
@@ -359,7 +359,7 @@ fn the_published_search_runs_to_its_end_and_says_what_it_does_not_know() {
         "{low} {found} {high}"
     );
     let told = notes(&output);
-    assert!(told.contains("each interval was tried once"), "{told}");
+    assert!(told.contains("each rate was tried once"), "{told}");
 }
 
 #[test]
