@@ -178,7 +178,7 @@ impl Sender {
     pub fn has_room(&self) -> bool {
         self.unanswered() < self.inflight
             && self.has_window()
-            && (self.marks.len() < MOST_UNSTAMPED || !self.schedule.is_open())
+            && (self.marks.len() < MOST_UNSTAMPED || self.schedule.window > 0)
             && self.unsent.octets().len() < MOST_UNSENT
     }
 
@@ -293,7 +293,7 @@ impl Sender {
         }
         // Datagrams are written one by one; stamped messages, too, but for a burst over TCP, which
         // is one write.
-        let is_single = self.schedule.is_open() || self.connection.tls.is_some();
+        let is_single = self.schedule.window == 0 || self.connection.tls.is_some();
         let each = match self.is_datagrams || self.stamps.is_some() && is_single {
             true => self.unsent.each(),
             false => unsent.len(),
