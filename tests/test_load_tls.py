@@ -122,7 +122,7 @@ def test_a_broker_that_wants_a_certificate_is_shown_one(
         found = values(load(*flags, *own, "--subscribers", "2", "--messages", "5"))
         assert found["lost"] == 0
         said = refused(*flags)
-        assert "--certificate-file: the broker wants one" in said or "closed" in said
+        assert "--certificate-file: the broker wants a certificate" in said or "closed" in said
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         certificate, key = Authority(elsewhere).issue("load")

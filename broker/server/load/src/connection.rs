@@ -40,8 +40,6 @@ pub struct Connection {
     pub sn: Option<u16>,
     /// Whether each packet is a datagram of its own.
     pub is_datagrams: bool,
-    /// Flags of each send().
-    pub flags: MsgFlags,
     pub(crate) name: String,
     patience: Duration,
     /// The session that the broker keeps: where, and its name.
@@ -76,7 +74,6 @@ impl Connection {
             version: target.version,
             sn: target.sn.then_some(0),
             is_datagrams: target.is_datagrams(),
-            flags: MsgFlags::MSG_NOSIGNAL,
             name: format!("{} of the {}", name, target.who),
             patience: target.patience,
             kept: None,
@@ -288,8 +285,8 @@ impl Connection {
     /// # Errors
     /// Where the broker closed.
     pub fn send(&mut self, octets: &[u8]) -> Outcome<usize> {
-        let (fd, flags) = (self.stream.as_raw_fd(), self.flags);
-        let write = |octets: &[u8]| match send(fd, octets, flags) {
+        let fd = self.stream.as_raw_fd();
+        let write = |octets: &[u8]| match send(fd, octets, MsgFlags::MSG_NOSIGNAL) {
             Ok(count) => Ok(count),
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
             Err(errno) => Err(errno),

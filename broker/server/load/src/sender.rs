@@ -2,7 +2,6 @@
 //! leaving.
 
 use mqtick_packet::{AckKind, Packet, Qos, ack};
-use nix::sys::socket::MsgFlags;
 use std::collections::VecDeque;
 
 use crate::Outcome;
@@ -14,10 +13,6 @@ use crate::wire::{self, Template};
 
 /// A publisher with more unsent octets than this adds no message.
 const MOST_UNSENT: usize = 1 << 16;
-
-/// Messages that may leave before the first one's stamp is read: the kernel drops stamps for which
-/// a socket has no room.
-const MOST_UNSTAMPED: usize = 64;
 
 /// One message of a publisher whose latency is measured; times in ns.
 #[derive(Debug, Clone, Copy)]
@@ -88,12 +83,8 @@ impl Sender {
         let stamps = (stamps && !is_datagrams)
             .then(|| SendStamps::new(&connection.stream))
             .flatten();
-        if stamps.is_some() {
-            // So no segment is shared by two writes, and each has a stamp of its own.
-            connection.flags |= MsgFlags::MSG_EOR;
-            if let Some(tls) = connection.tls.as_mut() {
-                tls.follow_records();
-            }
+        if let Some(tls) = connection.tls.as_mut().filter(|_| stamps.is_some()) {
+            tls.follow_records();
         }
         Self {
             unsent: Unsent::new(template.packet().to_vec()),
@@ -132,6 +123,7 @@ impl Sender {
             schedule.burst = schedule.burst.min(schedule.window);
         }
         (self.ready, self.rests) = (schedule.begin, false);
+        self.written = self.next;
         self.schedule = schedule;
         self.first = self.next;
         self.sent.clear();
@@ -178,7 +170,6 @@ impl Sender {
     pub fn has_room(&self) -> bool {
         self.unanswered() < self.inflight
             && self.has_window()
-            && (self.marks.len() < MOST_UNSTAMPED || self.schedule.window > 0)
             && self.unsent.octets().len() < MOST_UNSENT
     }
 
@@ -298,11 +289,14 @@ impl Sender {
             true => self.unsent.each(),
             false => unsent.len(),
         };
+        // First what is left of a message that the socket has taken a part of.
+        let (rest, whole) = unsent.split_at(unsent.len() % each);
         let mut sent = 0;
-        for part in unsent.chunks(each) {
-            match self.connection.send(part)? {
-                0 => break,
-                count => sent += count,
+        for part in std::iter::once(rest).chain(whole.chunks(each)) {
+            let count = self.connection.send(part)?;
+            sent += count;
+            if count < part.len() {
+                break;
             }
         }
         self.octets = self.octets.wrapping_add(sent as u32);

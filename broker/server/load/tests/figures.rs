@@ -6,11 +6,9 @@
 mod peer;
 
 use peer::file::{File, error, notes, program, run, stopped_meanwhile, value};
-use peer::{Peer, SOME, Trick, json, row, start};
-use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
+use peer::{SOME, Trick, json, row, start};
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::thread::spawn;
 use std::time::Instant;
@@ -182,48 +180,6 @@ fn a_message_left_when_its_own_last_octet_did() {
     assert_eq!(output.status.code(), Some(0), "{}", error(&output));
     assert_eq!(value(&output, "unstamped"), 0.0);
     assert!(value(&output, "wire_max_us") >= 300_000.0);
-}
-
-#[test]
-fn each_of_many_messages_that_are_due_at_once_has_a_stamp_of_its_own() {
-    // More stamps than the kernel keeps before they are read.
-    for interval in ["0.1", "0"] {
-        let group = format!("kind = \"latency\"\ninterval_us = {interval}\nmessages = 2000");
-        let part = part(&start(Trick::None), &group);
-        let all = part["left"].as_array().unwrap().iter();
-        let mut left: Vec<u64> = all.map(|one| one[3].as_u64().unwrap()).collect();
-        left.dedup();
-        assert_eq!(left.len(), 2000, "{interval}");
-    }
-}
-
-/// What one of several machines, this one, says of a group.
-fn part(peer: &Peer, group: &str) -> Value {
-    let mut scenario: Value = toml::from_str(&format!("{ALL}{group}")).unwrap();
-    scenario["machine"] = serde_json::json!([{"name": "here", "clock": "none"}]);
-    let task = serde_json::json!({
-        "scenario": scenario, "own": 0, "broker": peer.address.to_string(), "v5": false,
-        "login": null, "pem": {"ca": null, "certificate": null, "key": null}, "prefix": "part",
-        "patience_s": 5.0,
-    });
-    let mut agent = Command::new(env!("CARGO_BIN_EXE_mqtick-load"))
-        .arg("agent")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = agent.stdin.take().unwrap();
-    let how = "{\"scale\": 1.0, \"patience_s\": 5.0, \"times\": true}";
-    writeln!(input, "{task}\n{how}\n0").unwrap();
-    let said = BufReader::new(agent.stdout.take().unwrap()).lines();
-    let said = said.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-    let part = said
-        .into_iter()
-        .find_map(|one| one.get("Done").cloned())
-        .unwrap();
-    drop(input);
-    agent.wait().unwrap();
-    part
 }
 
 #[test]

@@ -245,18 +245,27 @@ fn fullest_queue(port: u16) -> u64 {
 
 #[test]
 fn a_load_tool_that_does_not_write_in_time_says_so() {
-    let peer = start(Trick::None);
-    let text = "seconds = 1\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 1000\n";
-    let began = std::time::Instant::now();
-    let output = stopped_meanwhile(&peer, &File::new("late.toml", text), SOME, || {
-        began.elapsed().as_secs_f64() > 0.3
-    });
-    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
-    let told = notes(&output);
-    assert!(
-        told.contains("mqtick-load wrote its messages late"),
-        "{told}"
-    );
+    for kind in ["load", "latency"] {
+        let peer = start(Trick::None);
+        let text = format!(
+            "seconds = 1\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\ninterval_us = 100\n\
+             kind = \"{kind}\"\n"
+        );
+        let file = File::new(&format!("late-{kind}.toml"), &text);
+        let mut began = None;
+        let output = stopped_meanwhile(&peer, &file, SOME, || {
+            let began = began.get_or_insert_with(std::time::Instant::now);
+            began.elapsed().as_secs_f64() > 0.4
+        });
+        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        let told = notes(&output);
+        assert!(
+            told.contains("mqtick-load wrote its messages late"),
+            "{told}"
+        );
+        // Four of ten were due meanwhile.
+        assert!(value(&output, "late_p90_us") > 100_000.0, "{kind}");
+    }
 }
 
 #[test]

@@ -50,7 +50,7 @@ _INTERRUPTED: Final = 130
 class Limit:
     """How many messages a second a broker carries; `low` and `high` hold it with 95 % confidence.
 
-    The interval is one of ratios: `high` is as many times above `ingress` as `low` is below it.
+    The interval is one of ratios: `high` is about as many times above `ingress` as `low` is below.
     """
 
     ingress: float
