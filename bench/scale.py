@@ -182,7 +182,7 @@ def figure(path: str, nodes: dict[bool, tuple[list[Node], ...]], seconds: int) -
     left.text(_HOSTS * 1.06, 0.015, f"{_HOSTS:,} at a site", fontsize=8)
     left.text(110, 1.08, "one processor", fontsize=8)
     left.set(xlabel="hosts at one broker", ylabel="processors", title="What a fleet costs")
-    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=3, frameon=False)
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=3, frameon=False, fontsize=9)
     servers_on, clients_on = nodes[True]
     right.axvspan(seconds / 3, 2 * seconds / 3, color="#eee")
     lines = (
