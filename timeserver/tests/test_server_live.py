@@ -14,7 +14,7 @@ import pytest
 
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.clocks import StepDetector
+from mqtick.protocol.steps import StepDetector
 from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, Time, decode
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -118,17 +118,12 @@ def test_without_chronyd_the_clock_is_unsynchronised_and_other_formats_are_silen
 
 def test_a_step_of_the_clock_begins_a_new_generation(broker: Mosquitto, served: Served) -> None:
     topic = served.server.tree.time(0)
-    moved = [0]
-    clock = time.clock_gettime_ns
-
-    def read(number: int) -> int:
-        return clock(number) + (moved[0] if number == time.CLOCK_REALTIME else 0)
-
-    served.server._steps = StepDetector(read=read)
+    sets: list[bool] = []
+    served.server._steps = StepDetector(was_set=lambda: bool(sets) and sets.pop())
     with PlainNode(broker.port, topic) as node:
         served.until(lambda: len(node.on(topic)) >= 3)
         before = times(node, topic)[-1]
-        moved[0] = 2 * S
+        sets.append(True)
         served.until(lambda: times(node, topic)[-1].generation != before.generation)
         first = next(one for one in times(node, topic) if one.generation != before.generation)
         served.until(lambda: len(times(node, topic)) >= 8)

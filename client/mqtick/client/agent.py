@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from mqtick.client.certificate import CertificateDates
@@ -21,12 +22,13 @@ from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.loopback import Loopback
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.clocks import Clock, StepDetector
+from mqtick.protocol.clocks import Clock
 from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Loop as LoopMessage
 from mqtick.protocol.precise_fields import NONCE_OCTETS, TRAILER_OCTETS
 from mqtick.protocol.residence import Copies
+from mqtick.protocol.steps import Change, StepDetector
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicKind, TopicTree
 
@@ -148,6 +150,7 @@ class Agent:
         self.joined = True
         """Whether the time topic is subscribed to while connected."""
         self._steps = StepDetector()
+        self._slept = False
         self._listening_since_ns = 0
         self._hears_statuses = False
         self._may_follow_unsigned = _may_follow_unsigned(settings, keyring)
@@ -184,6 +187,7 @@ class Agent:
             on_arrival=on_arrival,
             vouch=self.certificate.vouch,
             copies=self._copies,
+            clock_changed=self._clock_changed,
         )
         self._servers = Servers(self._context, keyring, before_arrival)
 
@@ -299,8 +303,13 @@ class Agent:
         self.refused[reason] += 1
 
     def _on_publish(self, arrival: Arrival) -> None:
-        try:
+        with self._refusing():
             self._take(arrival)
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
         except DecodeError as error:
             self.refuse(error.reason)
 
@@ -314,6 +323,7 @@ class Agent:
                 if self.experiments is not None:
                     self.experiments.on_time(arrival)
             case TopicKind.CLIENT_LOOP:
+                self._clock_changed()  # then it forgets the message it waits for
                 self.loopback.on_arrival(arrival)
             case TopicKind.REPLY:
                 self._servers.on_reply(arrival)
@@ -337,23 +347,33 @@ class Agent:
 
     def tick(self) -> None:
         """Notice steps and sleep, expire exchanges, look for other formats if no time is heard."""
-        step_ns, slept_ns = self._steps.look()
-        self.steps += bool(step_ns)
-        self.suspends += bool(slept_ns)
-        if step_ns or slept_ns:
-            self.loopback.forget_pending()
+        self._clock_changed()
         for track in self.tracks:
-            if slept_ns:
-                track.reset()
-            elif step_ns:
-                track.connection_lost()  # stamps of two clocks must not meet in one exchange
-            track.expire()
-        self._servers.see_to_asking(begin=slept_ns != 0)
+            with self._refusing():
+                track.expire()
+        self._servers.see_to_asking(begin=self._slept)
+        self._slept = False
         self._stop_hearing_statuses()
         if self.experiments is not None:
             self.experiments.tick()
         if self.settings.format == "auto" and self.joined and self._may_follow_unsigned:
             self._look_for_foreign()
+
+    def _clock_changed(self) -> bool:
+        """Look whether the clock was set or the host slept; forget what that makes worthless."""
+        change = self._steps.look()
+        if change is None:
+            return False
+        self.steps += change is Change.SET
+        self.suspends += change is Change.SLEPT
+        self._slept |= change is Change.SLEPT
+        self.loopback.forget_pending()
+        for track in self.tracks:
+            if change is Change.SLEPT:
+                track.reset()
+            else:
+                track.connection_lost()  # stamps of two clocks must not meet in one exchange
+        return True
 
     def _stop_hearing_statuses(self) -> None:
         """A later server is heard by its time; its status sent to every client is only noise."""

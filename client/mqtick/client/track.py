@@ -20,6 +20,7 @@ from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.loopback import Loopback
 from mqtick.mqtt.stamps import Stamp, Transmit
 from mqtick.protocol.clocks import Clock
+from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.residence import Copies
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicTree
@@ -48,6 +49,7 @@ class ClientContext:
         vouch: Asked before an exchange is believed: with the time that it gives (Unix ns),
             everything else about the connection may be checked; if it says no, the exchange counts
             for nothing.
+        clock_changed: Whether the host's clock was set, or the host slept, since this was asked.
     """
 
     settings: Settings
@@ -61,6 +63,7 @@ class ClientContext:
     on_arrival: Callable[[], None] | None = None
     vouch: Callable[[Track, int], bool] = lambda _track, _time_ns: True
     copies: Copies = field(default_factory=Copies)
+    clock_changed: Callable[[], bool] = lambda: False
 
     def subscribed(self, granted: bool) -> None:
         """Note the broker's answer to a subscription."""
@@ -119,11 +122,13 @@ class Track(ABC):
         reading = Reading(raw_ns, stamp.source)
         return ArrivalReading(reading, self._clock.time_minus_raw_ns(), stamp.realtime_ns)
 
-    def _take(self, sample: Sample, arrival: ArrivalReading) -> Sample:
+    def _take(self, sample: Sample, arrival: ArrivalReading) -> None:
+        """Have a sample judged; DecodeError if the clock of its stamps may have been set since."""
+        if self._context.clock_changed():
+            raise DecodeError("clock-changed", "The clock was set, or the host slept, meanwhile.")
         judged = self.first.add(sample, arrival.time_minus_raw_ns)
         wall = WallSample(judged, arrival.time_minus_raw_ns, arrival.realtime_ns)
         self._context.on_sample(self, wall)
-        return judged
 
     @abstractmethod
     def ask(self) -> bool:

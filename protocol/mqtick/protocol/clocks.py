@@ -19,13 +19,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Protocol
 
-from mqtick.protocol.steps import StepDetector
 from mqtick.protocol.time_types import NS_PER_S
 
 __all__ = [
     "Clock",
     "KernelTime",
-    "StepDetector",
     "SystemClock",
     "VirtualClock",
     "VirtualClockSettings",

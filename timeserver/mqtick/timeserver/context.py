@@ -58,3 +58,6 @@ class Context(Protocol):
     @property
     def reference(self) -> Reference:
         """What is known of the clock now."""
+
+    def clock_changed(self) -> bool:
+        """Look whether the clock was set since this was asked; if so, a new generation begins."""
