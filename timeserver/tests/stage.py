@@ -42,7 +42,7 @@ class Stage:
         self.transmits: list[Transmit] = []
         self.takes_data = True
         self.later: list[tuple[int, Callable[[], None]]] = []
-        self.clock_is_set = False
+        self.clock_is_set = self.stamps_are_doubtful = False
         self.loop: Any = SimpleNamespace(call_later=self._call_later)
         self.connection: Any = SimpleNamespace(
             version_5=True,

@@ -319,6 +319,7 @@ class Agent:
             self._copies.note(arrival.payload)
         match kind:
             case TopicKind.TIME:
+                self._check_stamp()
                 self._servers.on_time(arrival)
                 if self.experiments is not None:
                     self.experiments.on_time(arrival)
@@ -336,11 +337,21 @@ class Agent:
             case _:
                 self._take_foreign(arrival)
 
+    def _check_stamp(self) -> None:
+        """Refuse a broadcast that may have been stamped before the clock was set.
+
+        A reply cannot: then the requests before are forgotten.
+        """
+        self._clock_changed()
+        if self._steps.is_recent:
+            raise DecodeError("clock-changed", "The clock was just set, or the host slept.")
+
     def _take_foreign(self, arrival: Arrival) -> None:
         if self.foreign is None:
             raise DecodeError("topic", "Nobody asked for this topic.")
         if arrival.topic == self.foreign.time_topic:
             self._servers.count_time(None)
+            self._check_stamp()
         self.foreign.on_publish(arrival)
 
     # -- every second ------------------------------------------------------------------------

@@ -202,4 +202,5 @@ def _may_steer(track: Track, sample: Sample) -> bool:
     """Whether the estimator chose this sample itself, and the server's clock is good."""
     if sample.verdict is not SampleVerdict.USED or sample.leap == 3:
         return False
-    return sample.kind.is_exchange or track.estimator.at(sample.local_ns).kind is Kind.ONE_WAY
+    known = track.estimator.at(sample.local_ns)
+    return sample.kind.is_exchange or (known.kind is Kind.ONE_WAY and known.state.is_known)

@@ -123,7 +123,7 @@ class Track(ABC):
         return ArrivalReading(reading, self._clock.time_minus_raw_ns(), stamp.realtime_ns)
 
     def _take(self, sample: Sample, arrival: ArrivalReading) -> None:
-        """Have a sample judged; DecodeError if the clock of its stamps may have been set since."""
+        """Have a sample judged; DecodeError if its stamps may have been made by two clocks."""
         if self._context.clock_changed():
             raise DecodeError("clock-changed", "The clock was set, or the host slept, meanwhile.")
         judged = self.first.add(sample, arrival.time_minus_raw_ns)

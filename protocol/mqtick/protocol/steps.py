@@ -14,6 +14,8 @@ __all__ = ["Change", "StepDetector"]
 
 # sys/timerfd.h; before 3.13 Python has neither these nor the calls.
 _ABSTIME, _CANCEL_ON_SET = 1, 2
+_DOUBTFUL_NS = 1_000_000_000
+"""What arrived before a change has been read so long after it was noticed."""
 _UNARMED = bytes(32)  # struct itimerspec: all zero, whether its times have 32 or 64 bits
 
 
@@ -59,7 +61,7 @@ class StepDetector:
     in ns; `was_set` says whether the clock was set since it was asked last.
     """
 
-    __slots__ = ("_most_slept_ns", "_read_ns", "_was_set")
+    __slots__ = ("_doubtful_until_ns", "_most_slept_ns", "_read_ns", "_was_set")
 
     def __init__(
         self,
@@ -69,6 +71,7 @@ class StepDetector:
         self._was_set = _Timer().was_cancelled if was_set is None else was_set
         self._read_ns = read
         self._most_slept_ns = self._slept_ns()[1]
+        self._doubtful_until_ns = 0
 
     def _slept_ns(self) -> tuple[int, int]:
         """How long the host has slept since it booted: at least, and at most."""
@@ -82,6 +85,13 @@ class StepDetector:
         least_ns, most_ns = self._slept_ns()
         slept = least_ns > self._most_slept_ns
         self._most_slept_ns = most_ns if slept else min(most_ns, self._most_slept_ns)
+        if slept or was_set:
+            self._doubtful_until_ns = self._read_ns(time.CLOCK_MONOTONIC) + _DOUBTFUL_NS
         if slept:
             return Change.SLEPT
         return Change.SET if was_set else None
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether a message that is read now may have been stamped before the last change."""
+        return self._read_ns(time.CLOCK_MONOTONIC) < self._doubtful_until_ns

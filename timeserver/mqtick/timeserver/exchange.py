@@ -157,7 +157,7 @@ class PreciseResponder:
         ready = request.wants_echo and context.echo.ready(client) and context.order.trusted
         stated_ns = self._clock.time_ns()
         residence_ns = stated_ns - received_ns
-        if context.clock_changed():
+        if context.clock_changed() or context.stamps_are_doubtful:
             self._counters.refuse("clock-changed")
             return
         if not 0 <= residence_ns < _U32:

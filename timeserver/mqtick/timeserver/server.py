@@ -280,6 +280,11 @@ class Server:
         self._schedule()
         return True
 
+    @property
+    def stamps_are_doubtful(self) -> bool:
+        """Whether what is read now may have been stamped before the clock was set."""
+        return self._steps.is_recent
+
     def publish_time(self, deadline_ns: int) -> None:
         """Publish one round in every format."""
         self.connection.collect_stamps()
