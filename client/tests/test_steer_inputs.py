@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +22,9 @@ from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Reason, Sample, SampleVerdict
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol.steps import StepDetector
+
+sys.path.insert(0, str(Path(__file__).parent))
+from samples import exchange
 
 MS, US, SECOND = 1_000_000, 1_000, 1_000_000_000
 BURST_NS = 50 * MS
@@ -240,6 +244,15 @@ def test_what_the_client_has_forgotten_since_is_not_sent(rig: Rig) -> None:
     assert rig.sent() == []
 
 
+def test_what_exchanges_contradict_since_is_not_sent(rig: Rig) -> None:
+    track = FakeTrack()
+    track.estimator.add(exchange(0, MS, kind=Kind.TWO_WAY))
+    rig.take(1 * MS, track=track)
+    for at_s in (1, 2):
+        track.estimator.add(exchange(at_s, SECOND, kind=Kind.TWO_WAY))
+    assert rig.sent() == []
+
+
 def test_each_server_has_a_reference_clock_of_its_own(rig: Rig) -> None:
     rig.listen(7)
     rig.take(1 * MS, track=FakeTrack(None))  # one without a number takes the first
@@ -339,10 +352,7 @@ def test_a_new_chronyd_is_fed_more_often_until_it_knows_the_time(
 
 def test_beside_exchanges_broadcasts_do_not_steer(rig: Rig) -> None:
     track = FakeTrack()
-    exchange = Sample(
-        Kind.TWO_WAY, local_ns=0, offset_ns=MS, lower_ns=MS - US, upper_ns=MS + US, delay_ns=2 * US
-    )
-    track.estimator.add(exchange)
+    track.estimator.add(exchange(0, MS, US, Kind.TWO_WAY))
     for second in range(1, 4):
         broadcast(rig, track, second * SECOND, 1 * MS - 200 * US)
     rig.run(BROADCASTS_NS + 30 * MS)

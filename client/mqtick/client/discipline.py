@@ -122,8 +122,8 @@ class Discipline:
             feed.stepped += 1  # chronyd would apply the old clock's offset to the new one
             return
         known = track.estimator.at(wall.sample.arrived_ns)
-        if known.lower_ns is None or known.upper_ns is None:
-            return  # what was measured is forgotten
+        if known.lower_ns is None or known.upper_ns is None or track.estimator.in_doubt:
+            return  # what was measured is forgotten, or contradicted by what came since
         feed.last_realtime_ns = wall.realtime_ns
         # An exchange delayed one way is wide, and its middle far off: the others know better.
         offset_ns = min(max(wall.sample.offset_ns, known.lower_ns), known.upper_ns)
@@ -202,5 +202,4 @@ def _may_steer(track: Track, sample: Sample) -> bool:
     """Whether the estimator chose this sample itself, and the server's clock is good."""
     if sample.verdict is not SampleVerdict.USED or sample.leap == 3:
         return False
-    known = track.estimator.at(sample.local_ns)
-    return sample.kind.is_exchange or (known.kind is Kind.ONE_WAY and known.state.is_known)
+    return sample.kind.is_exchange or track.estimator.at(sample.local_ns).kind is Kind.ONE_WAY
