@@ -163,8 +163,8 @@ class HostClock:
     `offset_ns`: what the crystal's timeline reads when the world begins, minus true Unix time.
     `ppm`: by how much it runs fast. `wander_ppb`: deviation of the step that its frequency takes
     each second, at most twice that. `slew_ppm`: how fast the system clock is moved against it.
-    `set` steps the system clock; `sleep` stops the crystal's timeline, but not the system clock,
-    for so long, which here takes no time.
+    `set` steps the system clock. `sleep` stops the crystal's timeline for so long, which here takes
+    no time; `pause` stops the system clock too, and nothing on the host tells: a virtual machine.
     """
 
     def __init__(
@@ -184,6 +184,7 @@ class HostClock:
         self._rate, self._phase = [ppm * 1e3], [0.0]
         self._sets: list[tuple[int, int]] = []
         self._sleeps: list[tuple[int, int]] = []
+        self._pauses: list[tuple[int, int]] = []
 
     def at(self, true_ns: int) -> int:
         """Read the free-running timeline at an instant of the true time."""
@@ -198,6 +199,7 @@ class HostClock:
             + elapsed_ns
             + round(self._phase[second] + self._rate[second] * (rest / SECOND))
             - _until(self._sleeps, true_ns)
+            - _until(self._pauses, true_ns)
         )
 
     def _ahead_ns(self, true_ns: int) -> int:
@@ -224,6 +226,10 @@ class HostClock:
     def sleep(self, for_ns: int, true_ns: int) -> None:
         """Have the host sleep at an instant that has not come yet."""
         self._sleeps.append((true_ns, for_ns))
+
+    def pause(self, for_ns: int) -> None:
+        """Have the host stand still, now."""
+        self._pauses.append((self._world.now_ns, for_ns))
 
     def detector(self, noticed: Callable[[], None] = lambda: None) -> StepDetector:
         """Return what a program of this host notices that by; `noticed` is called when it does."""
