@@ -226,7 +226,7 @@ class Adversary:
         role = self._chance.choice(("client", "server", delivery.role))
         return [delivery._replace(topic=f"mqtick/{letter}/{number}{name}", role=role)]
 
-    # -- clocks --------------------------------------------------------------------------------------
+    # -- clocks ------------------------------------------------------------------------------------
 
     def _set(self, move: Move, delivery: Delivery) -> list[Delivery]:
         """Step a clock of those who receive it, at any moment about its arrival."""
@@ -235,7 +235,11 @@ class Adversary:
 
     def _set_and_back(self, move: Move, delivery: Delivery) -> list[Delivery]:
         """Step that clock and, as soon or a little later, step it back."""
-        host, by_ns, at_ns = self._host(delivery), self._signed(move.amount_ns), self._about(delivery)
+        host, by_ns, at_ns = (
+            self._host(delivery),
+            self._signed(move.amount_ns),
+            self._about(delivery),
+        )
         host.set(by_ns, at_ns)
         host.set(-by_ns, at_ns + self._chance.choice((0, 1, self._chance.randrange(2 * MS))))
         return [delivery]

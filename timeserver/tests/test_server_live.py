@@ -14,8 +14,8 @@ import pytest
 
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.steps import StepDetector
 from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, Time, decode
+from mqtick.protocol.steps import StepDetector
 
 sys.path.insert(0, str(Path(__file__).parent))
 from server_rig import ALL_FORMATS, Mosquitto, PlainNode, Served, program, running

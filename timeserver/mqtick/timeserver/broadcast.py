@@ -40,7 +40,7 @@ class Broadcast:
         return correction_ns, sent.source
 
     def send(self) -> bool:
-        """Publish one time message now; False if the broker takes none, or the clock was just set."""
+        """Publish one time message now; False if that failed, or if the clock was just set."""
         context, reference = self._context, self._context.reference
         self.sequence = (self.sequence + 1) % 2**32
         self.last_correction_ns, self.last_source = self._correction()
