@@ -20,6 +20,8 @@ class ArrivalReading:
     reading: Reading
     time_minus_raw_ns: int
     realtime_ns: int
+    waited_ns: int
+    """How long ago that was when its stamp was converted."""
 
 
 @dataclass(slots=True)
