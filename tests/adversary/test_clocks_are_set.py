@@ -90,6 +90,18 @@ def test_a_server_whose_clock_is_set_while_requests_wait_to_be_read_states_nothi
     assert play.state == "synchronised"
 
 
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_a_loop_during_which_the_clock_was_set_and_set_back_is_not_measured(role: str) -> None:
+    """A loop that seems short would move the echoes' interval, which one may have trusted."""
+    least_ns = 2 * BUSY.least_link_ns
+    move = Move("set-and-back", 3.0, 20.0, "cl", (role,), 1.0, 60 * US)
+    play = attacked(replace(BUSY, busy_ns=0), [move])
+    loops = {"client": play.agent.loopback, "server": play.server.loopback}
+    assert (play.agent.steps, play.server.steps)[role == "server"] > 2
+    assert loops[role]._delays._values
+    assert min(value for _, value in loops[role]._delays._values) >= least_ns
+
+
 def test_a_client_that_slept_knows_nothing_until_it_has_asked_again() -> None:
     play = Play(Conditions(duration_s=20.0))
     with play.running():
