@@ -33,7 +33,7 @@ def with_clocks_set(seed: int) -> Scenario:
         chance.choice((0.0, 2.5, chance.uniform(0.0, scenario.conditions.duration_s))),
         chance.choice((3.0, 10.0, 1e6)),
         chance.choice(("q", "r", "f", "t", "c", "l", "rf", "qrf")),
-        chance.choice((("client",), ("server",), ("client", "server"))),
+        chance.choice((("client",), ("server",), ("first",), ("client", "server"))),
         chance.choice((1.0, 0.3, 0.1, 0.02)),
         chance.choice((10 * US, 50 * US, 150 * US, 300 * US, MS, 10 * MS, 300 * MS, SECOND)),
     )
@@ -88,6 +88,16 @@ def test_a_server_whose_clock_is_set_while_requests_wait_to_be_read_states_nothi
     assert play.server.steps > 2
     assert play.server.counters.refused["clock-changed"] > 0
     assert play.state == "synchronised"
+
+
+@pytest.mark.parametrize("kind", ["set", "set-and-back"])
+def test_a_server_whose_clock_is_set_while_a_reply_comes_back_to_it_says_nothing_of_that(
+    kind: str,
+) -> None:
+    conditions = Conditions(duration_s=40.0, estimator={"trust_broker": True})
+    play = attacked(conditions, [Move(kind, 5.0, 20.0, "r", ("first",), 0.3, 150 * US)])
+    assert play.faults == []
+    assert play.server.steps > 2
 
 
 @pytest.mark.parametrize("role", ["client", "server"])
