@@ -94,10 +94,14 @@ def test_a_server_whose_clock_is_set_while_requests_wait_to_be_read_states_nothi
 def test_a_server_whose_clock_is_set_while_a_reply_comes_back_to_it_says_nothing_of_that(
     kind: str,
 ) -> None:
-    conditions = Conditions(duration_s=40.0, estimator={"trust_broker": True})
-    play = attacked(conditions, [Move(kind, 5.0, 20.0, "r", ("first",), 0.3, 150 * US)])
-    assert play.faults == []
-    assert play.server.steps > 2
+    """Who trusts the broker takes what it says of echoes for certain."""
+    conditions = Conditions(
+        duration_s=20.0, client={"exchange_interval_s": 1.0}, estimator={"trust_broker": True}
+    )
+    move = Move(kind, 3.0, 20.0, "r", ("first",), 0.3, 150 * US)
+    plays = [attacked(replace(conditions, seed=seed), [move]) for seed in range(20)]
+    assert [play.faults for play in plays] == [[]] * len(plays)
+    assert all(play.server.steps > 2 for play in plays)
 
 
 @pytest.mark.parametrize("role", ["client", "server"])
