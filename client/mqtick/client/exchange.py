@@ -21,8 +21,7 @@ __all__ = ["echo", "link_difference", "one_way", "two_way", "without_broker"]
 
 
 _SLEWED_SHARE = 8
-"""Nobody slews a clock faster than by a tenth (adjtimex(2), ADJ_TICK); that is a ninth of what such
-a clock says has passed."""
+"""chronyd slews a clock by a tenth at most (adjtimex(2), ADJ_TICK): a ninth of what it then says."""
 
 
 def one_way(
