@@ -21,7 +21,7 @@ __all__ = ["echo", "link_difference", "one_way", "two_way", "without_broker"]
 
 
 _SLEWED_SHARE = 8
-"""chronyd slews a clock by a tenth at most (adjtimex(2), ADJ_TICK): a ninth of what it then says."""
+"""chronyd slews by a tenth at most (adjtimex(2), ADJ_TICK): a ninth of what the clock then says."""
 
 
 def one_way(

@@ -120,8 +120,10 @@ class Track(ABC):
     def _arrival(self, stamp: Stamp) -> ArrivalReading:
         raw_ns = self._clock.raw_of_kernel_ns(stamp.realtime_ns)
         reading = Reading(raw_ns, stamp.source)
-        time_minus_raw_ns, waited_ns = self._clock.time_minus_raw_ns(), self._clock.raw_ns() - raw_ns
-        return ArrivalReading(reading, time_minus_raw_ns, stamp.realtime_ns, waited_ns)
+        waited_ns = self._clock.raw_ns() - raw_ns
+        return ArrivalReading(
+            reading, self._clock.time_minus_raw_ns(), stamp.realtime_ns, waited_ns
+        )
 
     def _take(self, sample: Sample, arrival: ArrivalReading) -> None:
         """Have a sample judged; DecodeError if its stamps may have been made by two clocks."""
