@@ -15,31 +15,30 @@ from mqtick.client.estimate import Estimate
 from mqtick.client.foreign import ForeignTrack
 from mqtick.client.pending import WallSample
 from mqtick.client.servers import Servers
+from mqtick.client.settings_check import UNSIGNED, check_settings, may_follow_unsigned
 from mqtick.client.track import ClientContext, Track
-from mqtick.mqtt.broker import Broker, parse_broker_url
+from mqtick.mqtt.broker import Broker
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.loopback import Loopback
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock
-from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Loop as LoopMessage
 from mqtick.protocol.precise_fields import NONCE_OCTETS, TRAILER_OCTETS
 from mqtick.protocol.residence import Copies
 from mqtick.protocol.steps import Change, StepDetector
 from mqtick.protocol.time_types import NS_PER_S
-from mqtick.protocol.topics import TopicKind, TopicTree
+from mqtick.protocol.topics import TopicKind
 
-__all__ = ["Agent", "check_settings"]
+__all__ = ["Agent"]
 
 _LOOP_BURST = 12
 _LOOP_INTERVAL_NS = 16 * NS_PER_S
 _LISTEN_NS = 3 * NS_PER_S
 # The open implementation of 1451.1.6 publishes every 5 s.
 _LISTEN_FOREIGN_NS = 12 * NS_PER_S
-_UNSIGNED = ("1451.1.6", "draft-2021")
 
 
 class ExperimentHooks(Protocol):
@@ -57,54 +56,6 @@ class ExperimentHooks(Protocol):
         """Do what is due about once a second."""
 
 
-def check_settings(settings: Settings, keyring: Keyring, name: str) -> TopicTree:
-    """Return the topic tree; ValueError for what would fail later, when a server is met."""
-    tree = TopicTree(settings.prefix)
-    tree.request(255, name)
-    keyring.broadcast()
-    keyring.client(name)
-    DraftTopics(settings.draft_location)
-    if settings.format in _UNSIGNED and not _may_follow_unsigned(settings, keyring):
-        raise ValueError(
-            f"format is {settings.format}, whose messages carry no tags, but there are keys: "
-            "anybody could set this clock. Use format = precise, or set follow_unsigned = true."
-        )
-    if settings.format == "draft-2021" and settings.mqtt_version != "5":
-        raise ValueError(
-            "format is draft-2021, whose time is in user properties, but mqtt_version is "
-            f"{settings.mqtt_version}, which has none; set mqtt_version to 5."
-        )
-    _check_udp(settings)
-    if settings.virtual_clock and settings.discipline != "none" and _steers_host(settings):
-        raise ValueError(
-            "virtual_clock and discipline are both set: chronyd would make the host's clock as "
-            "wrong as the virtual one; leave one of them out, or name the socket of a chronyd "
-            "that runs with -x."
-        )
-    return tree
-
-
-def _check_udp(settings: Settings) -> None:
-    """Find what MQTT over UDP does not carry; ValueError."""
-    broker = parse_broker_url(settings.broker)
-    if broker.scheme == "mqtt+udp" and settings.format == "draft-2021":
-        raise ValueError(
-            "format is draft-2021, whose time is in user properties of MQTT 5, but MQTT over UDP "
-            "is MQTT 3.1.1: choose another format, or name a broker by mqtt://."
-        )
-    if broker.dialect and (settings.format != "precise" or settings.experiments):
-        raise ValueError(
-            f"format is {settings.format} and experiments is {str(settings.experiments).lower()}, "
-            "but the board of the published dialect carries 32 octets, which only precise has: set "
-            "format to precise and experiments to false."
-        )
-
-
-def _may_follow_unsigned(settings: Settings, keyring: Keyring) -> bool:
-    """With keys, formats without tags are followed only if the settings say so."""
-    return settings.follow_unsigned or not keyring.broadcast().keys
-
-
 def _checks_dates_later(broker: Broker, keyring: Keyring) -> bool:
     """Without keys nothing will ever vouch for the time, so dates are checked now."""
     return broker.scheme in ("mqtts", "wss") and bool(keyring.broadcast().keys)
@@ -112,10 +63,6 @@ def _checks_dates_later(broker: Broker, keyring: Keyring) -> bool:
 
 def _loop_message() -> bytes:
     return LoopMessage(0, secrets.token_bytes(NONCE_OCTETS)).payload()
-
-
-def _steers_host(settings: Settings) -> bool:
-    return settings.chrony.socket.startswith("/run/")
 
 
 class Agent:
@@ -153,7 +100,7 @@ class Agent:
         self._slept = False
         self._listening_since_ns = 0
         self._hears_statuses = False
-        self._may_follow_unsigned = _may_follow_unsigned(settings, keyring)
+        self._may_follow_unsigned = may_follow_unsigned(settings, keyring)
         later = _checks_dates_later(broker, keyring)
         self.connection = Connection(
             loop,
@@ -202,7 +149,7 @@ class Agent:
         """
         check_settings(self.settings, keyring, self.name)
         self._servers.use_keys(keyring)
-        self._may_follow_unsigned = _may_follow_unsigned(self.settings, keyring)
+        self._may_follow_unsigned = may_follow_unsigned(self.settings, keyring)
         if not self._may_follow_unsigned:
             self._leave_foreign()
 
@@ -256,7 +203,7 @@ class Agent:
             # Retained: the servers are known at once, without waiting for the next time message.
             self.connection.subscribe_retained(self.tree.all_statuses())
             self._hears_statuses = True
-        if format_ in _UNSIGNED:
+        if format_ in UNSIGNED:
             self._follow_foreign(format_)
         elif self.foreign is not None:
             self._follow_foreign(self.foreign.format)
