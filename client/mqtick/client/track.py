@@ -139,7 +139,7 @@ class Track(ABC):
 
     def _send(
         self, topic: str, payload: bytes, properties: bytes = b""
-    ) -> tuple[Transmit, int, int, int] | None:
+    ) -> tuple[Transmit, int, int] | None:
         """Send a request; returns what a `Pending` begins with, None if it could not go."""
         time_minus_raw_ns = self._clock.time_minus_raw_ns()
         transmit = self._context.connection.publish(topic, payload, properties)
@@ -150,14 +150,14 @@ class Track(ABC):
             self._pending.popitem(last=False)
             self._context.refuse("no-reply")
         asked_raw_ns = self._clock.raw_of_kernel_ns(transmit.user_ns)
-        return transmit, asked_raw_ns, time_minus_raw_ns, self._clock.raw_ns()
+        return transmit, asked_raw_ns, time_minus_raw_ns
 
     def expire(self) -> None:
         """Give up waiting for what is missing of old exchanges."""
         now_ns = self._clock.raw_ns()
         while self._pending:
             key, pending = next(iter(self._pending.items()))
-            if now_ns - pending.since_raw_ns < _MAXIMUM_AGE_NS:
+            if now_ns - pending.asked_raw_ns < _MAXIMUM_AGE_NS:
                 return
             del self._pending[key]
             self._give_up(pending)

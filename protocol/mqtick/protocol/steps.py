@@ -15,7 +15,7 @@ __all__ = ["Change", "StepDetector"]
 # sys/timerfd.h; before 3.13 Python has neither these nor the calls.
 _ABSTIME, _CANCEL_ON_SET = 1, 2
 _DOUBTFUL_NS = 1_000_000_000
-"""What arrived before a change has been read so long after it was noticed."""
+"""So long after a change was noticed, all that arrived before it has been read."""
 _UNARMED = bytes(32)  # struct itimerspec: all zero, whether its times have 32 or 64 bits
 
 
