@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -238,9 +239,15 @@ def test_the_kernel_is_asked_without_arguments() -> None:
     assert StepDetector().look() is None
 
 
-def test_detectors_that_are_dropped_leave_no_descriptor_open() -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(3):
-        StepDetector()
+def timers_open() -> int:
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    paths = Path("/proc/self/fd").iterdir()
+    return sum("timerfd" in os.readlink(path) for path in paths if path.is_symlink())
+
+
+def test_detectors_that_are_dropped_leave_no_descriptor_open() -> None:
+    before = timers_open()
+    detectors = [StepDetector() for _ in range(3)]
+    assert timers_open() == before + 3
+    detectors.clear()
+    assert timers_open() == before
