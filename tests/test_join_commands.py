@@ -30,16 +30,16 @@ def run(*words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "say where the broker is (--broker)"),
-        ("stat", '"stat" is not understood; see --help'),
-        ("status site-a", '"status site-a" is not understood'),
-        ("add", "say which neighbour"),
-        ("remove", "say which neighbour"),
-        ("add a b", '"add a b" is not understood'),
+        ("", "set it to the address of the broker (--broker)"),
+        ("stat", '"stat" is no command; see --help'),
+        ("status site-a", '"status site-a" is no command'),
+        ("add", "name the neighbour"),
+        ("remove", "name the neighbour"),
+        ("add a b", '"add a b" is no command'),
         ("add http://site-b", '"http://site-b" is no address'),
         ("add site-b:99999", '"site-b:99999" is no address'),
-        ("add site-b --json", "--json belongs to status and topology"),
-        ("--json", "--json belongs to status and topology"),
+        ("add site-b --json", "--json can only be used with status and topology"),
+        ("--json", "--json can only be used with status and topology"),
         ("status --broker b", "asks a node that runs"),
         ("topology --lines", "asks a node that runs"),
         ("status --check-config", "asks a node that runs"),
@@ -47,8 +47,8 @@ def run(*words: str) -> tuple[int, str]:
         ("status --jsn", "invalid option '--jsn'"),
         ("--broker b --listen here", '--listen "here" is no address with a port'),
         ("--broker b --name two\nlines", 'name: is "two\\nlines"'),
-        ("--broker b --algorithm best", "--algorithm is subscriptions or publications"),
-        ("--broker b --reliability some", "--reliability is broker or all"),
+        ("--broker b --algorithm best", "--algorithm can be subscriptions or publications"),
+        ("--broker b --reliability some", "--reliability can be broker or all"),
         ("--control", "missing argument"),
     ],
 )
@@ -98,9 +98,9 @@ def test_a_neighbour_that_was_removed_is_named_and_stays_away_until_the_next_add
     _, middle, _, last = star
     assert middle.ask("remove", "site-d").returncode == 0
     assert middle.ask("topology").stdout == "site-b (this node)\n|-- site-a\n`-- site-c\n"
-    last.says("it refuses us, and says: site-d was removed here, and not added again")
-    assert "removed site-d: turned away until the next `add`\n" in middle.ask("status").stdout
-    until(lambda: last.now("neighbours_away") == 1, "it counts whom it does not reach")
+    last.says("it refuses this node: site-d was removed at this node and not added again")
+    assert "removed site-d: refused until the next `add`\n" in middle.ask("status").stdout
+    until(lambda: last.now("neighbours_away") == 1, "it counts the neighbour that it does not reach")
     assert middle.ask("add", last.url).stdout == "connecting; see status\n"
     settled(*star)
     assert "removed" not in middle.ask("status").stdout
@@ -122,7 +122,7 @@ def test_status_says_what_each_number_means_and_leaves_out_what_never_happened(
     assert "expired" in first.status()["counts"]  # programs get them all
     # Who was given as a node, and is none.
     assert middle.ask("add", first.broker.url).returncode == 0
-    no_node = "it is no mqtick-join, but a broker: give its node's address instead"
+    no_node = "it is a broker, not mqtick-join: use the address of the node before it"
     until(lambda: no_node in middle.ask("status").stdout, "it says so")
 
 

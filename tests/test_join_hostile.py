@@ -147,7 +147,7 @@ def test_a_message_longer_than_the_other_node_takes_is_dropped_and_the_link_stay
         assert reader.message().payload == b"short"
         assert wide.now("dropped_too_long") == 8
         until(lambda: wide.now("unconfirmed") == 0, "nobody waits for them")
-        assert 'a message on "t" is dropped: with 300' in wide.log.read_text()
+        assert 'a message on "t" is dropped: it has 300' in wide.log.read_text()
         for site in sites:
             assert "away" not in site.log.read_text()
         assert narrow.client("writer").publish("t", b"back", qos=1) is not None
@@ -324,7 +324,7 @@ def test_a_node_that_is_told_to_join_itself_or_nobody_says_so_and_works(tmp_path
         unknown = "mqtt://no.such.invalid:1883: "
         site.says(unknown)
         until(lambda: f"{unknown}away: " in site.ask("status").stdout, "it says why")
-        site.says("it is no mqtick-join, but a broker")
+        site.says("it is a broker, not mqtick-join")
         client = site.client("both")
         client.subscribe("t")
         client.publish("t", b"", qos=1)
@@ -349,7 +349,7 @@ def test_two_nodes_with_one_name_are_told_so_and_work(tmp_path: Path) -> None:
             sites[-1].start()
             open_ones.callback(sites[-1].stop)
         settled(*sites)
-        sites[1].says('is called "same", too')
+        sites[1].says('is also called "same"')
         works(*sites)
 
 

@@ -175,7 +175,7 @@ def test_where_one_file_is_wrong_nothing_changes_and_a_sentence_says_which(
         reload(here, nobody if change[0] != BOTH else (BOTH, BOTH), change, says=STAYS)
         assert said in here.log.read_text()
         assert said in here.status()["reload_error"]
-        assert "configuration: not read again: " in here.ask("status").stdout
+        assert "configuration: the reload failed: " in here.ask("status").stdout
         here.config.write_text(text)
     for name, octets in (("key", b"x"), ("ca", b""), ("pem", b"-----BEGIN CERTIFICATE-----\nx")):
         file = tmp_path / f"node-a.{name}"
@@ -203,8 +203,9 @@ def test_what_needs_a_new_start_is_named_and_the_rest_holds(tmp_path: Path) -> N
         )
         names = ["listener", "broker.url", "neighbours.keep_alive_s"]
         listed = ", ".join(names)
-        here.says(f"{listed}: changed in the configuration; that holds from the next start on")
-        assert f"configuration: from the next start on: {listed}" in here.ask("status").stdout
+        here.says(f"{listed}: changed in the configuration; restart the node to use it")
+        status = here.ask("status").stdout
+        assert f"configuration: changed, used after a restart: {listed}" in status
         assert here.status()["after_restart"] == names
         here.client("still").publish("t", b"", qos=1)
         there.says(STRANGER)  # the secret holds

@@ -91,7 +91,7 @@ def test_a_node_that_cannot_pass_it_on_says_so_and_ends(tmp_path: Path) -> None:
         paused(there, signal.SIGSTOP)
         publish_all(here)
         here.stop()
-        assert f"{COUNT} messages above QoS 0 did not get to all other" in here.log.read_text()
+        assert f"{COUNT} messages above QoS 0 did not reach all other" in here.log.read_text()
         paused(there, signal.SIGCONT)
 
 

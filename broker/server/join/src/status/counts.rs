@@ -1,12 +1,15 @@
-//! What is counted, and what is now: names, meanings, values.
+//! Counters and gauges: their names, meanings and values.
 
 use super::dials_away;
 use crate::manager::{Counts, Manager};
 use crate::node::Counters;
 
-/// All that is counted, by name, with what it means.
+/// A name, what it means, and its value.
+type Named = (&'static str, &'static str, u64);
+
+/// All counters.
 #[must_use]
-pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
+pub fn counts(manager: &Manager) -> Vec<Named> {
     let Counts {
         published,
         received,
@@ -27,15 +30,16 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         handed,
         outdated,
     } = manager.site.node.counters;
-    let lanes = || manager.lanes.iter().map(|(lane, _)| lane);
-    let lost: u64 = lanes().map(|lane| lane.dropped).sum();
-    let unwanted: u64 = lanes().map(|lane| lane.refused).sum();
-    let expired: u64 = lanes().map(|lane| lane.expired).sum();
-    vec![
+    let deliveries = || manager.deliveries.iter().map(|(delivery, _)| delivery);
+    let lost = deliveries().map(|one| one.dropped).sum();
+    let unwanted = deliveries().map(|one| one.refused).sum();
+    let expired = deliveries().map(|one| one.expired).sum();
+    let (unknown, denied) = (manager.site.node.retained.unknown, manager.site.denied);
+    let all = [
         ("connections_accepted", "Connections accepted.", accepted),
         (
             "refused_full",
-            "Connections refused because limits.connections was reached.",
+            "Connections refused: limits.connections was reached.",
             full,
         ),
         (
@@ -67,57 +71,57 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         ("messages_again", "Messages that were sent again.", again),
         (
             "dropped_neighbour",
-            "Messages of QoS 0 dropped because a neighbour was slow.",
+            "Messages of QoS 0 dropped: a neighbour was slow.",
             dropped,
         ),
         (
             "dropped_too_long",
-            "Messages dropped because they are longer than a neighbour takes.",
+            "Messages dropped: too long for a neighbour.",
             too_long,
         ),
         (
             "dropped_away",
-            "Messages of QoS 0 dropped because a neighbour was away.",
+            "Messages of QoS 0 dropped: a neighbour was away.",
             away,
         ),
         (
             "dropped_broker",
-            "Messages of QoS 0 dropped because the broker was slow or away.",
+            "Messages of QoS 0 dropped: the broker was slow or away.",
             lost,
         ),
         (
             "denied_broker",
-            "Messages of other sites that the broker refused, or are too long for it.",
+            "Messages of other sites refused by the broker, or too long for it.",
             unwanted,
         ),
         (
             "expired",
-            "Messages of other sites that expired before the broker could have them.",
+            "Messages of other sites that expired before the broker got them.",
             expired,
         ),
         (
             "retained_handed",
-            "Retained messages sent to neighbours that joined, or had room again, after them.",
+            "Retained messages given to neighbours that joined later or were slow.",
             handed,
         ),
         (
             "retained_outdated",
-            "Retained messages of other sites that were older than those here.",
+            "Retained messages of other sites, older than those here.",
             outdated,
         ),
         (
             "retained_unknown",
-            "Retained messages on topics for which limits.retained has no room.",
-            manager.site.node.retained.unknown,
+            "Retained messages left out: limits.retained was reached.",
+            unknown,
         ),
         (
             "denied_access",
             "Messages stopped by the access list.",
-            manager.site.denied,
+            denied,
         ),
         (
             "refused_packets",
-            "Connections that ended because of a malformed packet, or in the middle of one.",
+            "Connections ended by a malformed or forbidden packet.",
             refused,
         ),
         (
@@ -125,29 +129,26 @@ pub fn counts(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
             "Neighbours that were turned away.",
             strangers,
         ),
-    ]
+    ];
+    all.into()
 }
 
-/// And what is now.
+/// All gauges.
 #[must_use]
-pub fn gauges(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
-    let up = manager
-        .lanes
-        .iter()
-        .filter(|(lane, _)| lane.is_up())
-        .count();
-    let waiting: usize = manager.lanes.iter().map(|(lane, _)| lane.waiting()).sum();
-    let links = manager.wires.values().filter(|wires| wires.is_up).count();
-    let queued: usize = manager.wires.values().map(|wires| wires.waiting()).sum();
-    let away = dials_away(manager).count();
-    let (subscriptions, different) = manager.site.sessions.sizes();
+pub fn gauges(manager: &Manager) -> Vec<Named> {
     let node = &manager.site.node;
+    let deliveries = || manager.deliveries.iter().map(|(delivery, _)| delivery);
+    let up = deliveries().filter(|one| one.is_up()).count();
+    let waiting = deliveries().map(|one| one.waiting()).sum();
+    let wires = || manager.wires.values();
+    let links = wires().filter(|wires| wires.is_up).count();
+    let queued = wires().map(|wires| wires.waiting()).sum();
+    let away = dials_away(manager).count();
+    let nodes = node.tree.nodes.len();
+    let (clients, kept) = (manager.pairs.len(), node.retained.len());
+    let (subscriptions, different) = manager.site.sessions.sizes();
     let all = [
-        (
-            "clients",
-            "Clients that are connected.",
-            manager.pairs.len(),
-        ),
+        ("clients", "Clients that are connected.", clients),
         (
             "broker_sessions",
             "Connections to the broker for messages from other sites.",
@@ -161,7 +162,7 @@ pub fn gauges(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         ("neighbours", "Neighbours that are connected.", links),
         (
             "neighbours_away",
-            "Neighbours that this node tries to connect to, and does not reach.",
+            "Neighbours that this node tries to reach.",
             away,
         ),
         (
@@ -169,11 +170,7 @@ pub fn gauges(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
             "Messages that wait for neighbours.",
             queued,
         ),
-        (
-            "nodes",
-            "Nodes in the tree, including this one.",
-            node.tree.nodes.len(),
-        ),
+        ("nodes", "Nodes in the tree, including this one.", nodes),
         ("subscriptions", "Subscriptions of clients.", subscriptions),
         ("filters", "Different topic filters of clients.", different),
         (
@@ -183,12 +180,12 @@ pub fn gauges(manager: &Manager) -> Vec<(&'static str, &'static str, u64)> {
         ),
         (
             "retained",
-            "Topics with a retained message, or with one that was deleted lately.",
-            node.retained.len(),
+            "Topics with a retained message, or a remembered deletion.",
+            kept,
         ),
         (
             "unconfirmed",
-            "Messages above QoS 0 that some site has not confirmed yet.",
+            "Messages above QoS 0 not confirmed by all sites yet.",
             node.pending(),
         ),
     ];

@@ -1,6 +1,6 @@
 //! The network: links, and at each site a node, its broker, and what is under way between the two.
 
-use mqtick_join::cooperation::{Kind, Say, Source};
+use mqtick_join::cooperation::{Kind, Source};
 use mqtick_join::node::{Action, Key, Link, Message, Node};
 use mqtick_join::topology::State;
 use mqtick_packet::Qos;
@@ -327,8 +327,7 @@ impl Network {
         while let Some(action) = self.sites[site].node.next_action() {
             let (link, lane, word) = match action {
                 Action::State(link, state) => (link, 0, Word::State(state)),
-                Action::Say(Say::Subscribe(link, filter)) => (link, 0, Word::Say(true, filter)),
-                Action::Say(Say::Unsubscribe(link, filter)) => (link, 0, Word::Say(false, filter)),
+                Action::Say(say) => (say.link, 0, Word::Say(say.wants, say.filter)),
                 Action::Send {
                     link,
                     key,
