@@ -59,6 +59,17 @@ def test_a_wrong_command_line_ends_with_2_and_a_sentence(words: str, said: str) 
     assert found.count("\n") == 1
 
 
+def test_a_configuration_whose_certificate_is_not_there_is_not_good(tmp_path: Path) -> None:
+    config = tmp_path / "join.toml"
+    config.write_text(
+        '[broker]\nurl = "mqtt://b"\n[[listener]]\naddress = "127.0.0.1:0"\n'
+        f'[listener.tls]\ncertificate = "{tmp_path}/none.pem"\nkey = "{tmp_path}/none.key"\n'
+    )
+    code, said = run("--check-config", "--config", str(config))
+    assert code == 2
+    assert f"{tmp_path}/none.pem" in said
+
+
 def test_where_no_node_runs_who_asks_is_told_where_was_looked(tmp_path: Path) -> None:
     code, said = run("status", "--control", str(tmp_path / "nobody"))
     assert code == 1

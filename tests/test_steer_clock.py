@@ -7,6 +7,7 @@ clock upsets every other test.
 from __future__ import annotations
 
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -15,9 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from joined import JOIN, Site
 from rig import US, Program, Rig, needs_mosquitto
+from test_join_residence import TOPIC, payload, relayed, until_stated
+from test_residence_end_to_end import NOT_STATED, Node
 
 from bench.clock_keeper import (
+    ADJ_NANO,
+    ADJ_SETOFFSET,
     ClockKeeper,
     Keeper,
     adjtimex,
@@ -27,7 +33,7 @@ from bench.clock_keeper import (
     other_daemons,
 )
 from bench.steered import generated_lines
-from demo.local_broker import program
+from demo.local_broker import Mosquitto, program, running
 from demo.local_programs import Chronyd
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
 from mqtick.service import chronyd
@@ -36,6 +42,7 @@ LIMIT_NS = 50 * US
 HELD_S = 15
 """For so long at the end the clock has to be within the limit without a break."""
 PATIENCE_S = 80
+STEP_NS = 100_000_000
 HERE = Path(__file__).parent
 
 
@@ -124,6 +131,36 @@ def test_chronyd_steers_this_clock_to_a_server_5_ms_and_20_ppm_away(
         "the client has verified that its samples arrive",
     )
     assert time.monotonic() - began < 100
+
+
+@pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does")
+def test_of_what_came_between_a_step_and_the_step_back_no_residence_is_stated(
+    clock_keeper: ClockKeeper, tmp_path: Path
+) -> None:
+    """Both steps are over when the node looks: its clock reads as if there had been none."""
+    with running(Mosquitto(tmp_path)) as broker:
+        site = Site(tmp_path, broker)
+        site.start()
+        try:
+            hearer, writer = Node(site.port, "mqtick/#"), Node(site.port)
+            until_stated(lambda octets: relayed(hearer, writer, octets))
+            assert site.process is not None
+            time.sleep(2 * STEP_NS / 1e9)  # so that its stamp is later than the node's last look
+            site.process.send_signal(signal.SIGSTOP)
+            step(-STEP_NS)
+            writer.say(TOPIC, payload(1000))
+            step(STEP_NS)
+            site.process.send_signal(signal.SIGCONT)
+            assert hearer.hear()[1][-16:] == NOT_STATED
+            until_stated(lambda octets: relayed(hearer, writer, octets))
+        finally:
+            site.stop()
+
+
+def step(ns: int) -> None:
+    """Step the clock by exactly so much; on return the kernel has told who watches for it."""
+    seconds, rest_ns = divmod(ns, 1_000_000_000)
+    adjtimex(ADJ_SETOFFSET | ADJ_NANO, time_s=seconds, time_us=rest_ns)
 
 
 def test_the_clock_comes_back_even_if_the_test_is_killed(clock_keeper: ClockKeeper) -> None:

@@ -63,6 +63,7 @@ mod tests {
             ahead_ns: 7,
             raw_ns,
             unsure_ns: 0,
+            steps: 0,
         };
         let mut rate = Rate::default();
         let mut is_steady = |raw_ms: i64, slewed_ns| {

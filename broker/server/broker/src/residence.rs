@@ -169,6 +169,7 @@ mod tests {
             ahead_ns: 7,
             raw_ns: now_ns,
             unsure_ns: 0,
+            steps: 0,
         }
     }
 

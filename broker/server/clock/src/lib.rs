@@ -1,5 +1,7 @@
 //! The system's clock beside one that nobody corrects, for what says how long messages were here.
 
+mod steps;
+
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
@@ -10,6 +12,7 @@ const APART_NS: i64 = 50_000_000; // looks that are nearer to each other do not 
 const LONG_NS: i64 = 60_000_000_000; // and it does not run for ever as it did
 const SURE_NS: i64 = 2_000;
 const MOST_UNSURE_NS: i64 = 100_000;
+const UNKNOWN_NS: i64 = 1 << 60; // where steps cannot be noticed; the sum of two is no overflow
 const TRIES: usize = 4;
 
 /// The system's clock, and those that nobody steps: ns.
@@ -23,12 +26,15 @@ pub struct Clock {
     pub raw_ns: i64,
     /// By how much these may be wrong.
     pub unsure_ns: i64,
+    /// Another number after each step of `CLOCK_REALTIME`.
+    pub steps: u32,
 }
 
 impl Clock {
     /// Read it, again if something came between the reads.
     #[must_use]
     pub fn read() -> Self {
+        let steps = steps::number();
         let ns = |id| clock_gettime(id).map_or(0, |time| time.num_nanoseconds());
         let once = || {
             let before_ns = ns(ClockId::CLOCK_MONOTONIC);
@@ -39,7 +45,8 @@ impl Clock {
                 now_ns,
                 ahead_ns: now_ns - before_ns,
                 raw_ns,
-                unsure_ns,
+                unsure_ns: steps.map_or(UNKNOWN_NS, |_| unsure_ns),
+                steps: steps.unwrap_or_default(),
             }
         };
         let mut best = once();
@@ -67,7 +74,8 @@ impl Clock {
     pub fn was_set_since(&self, before: &Self) -> bool {
         let unsure_ns = self.unsure_ns + before.unsure_ns;
         let (passed_ns, gained_ns) = self.since(before);
-        unsure_ns > MOST_UNSURE_NS
+        self.steps != before.steps
+            || unsure_ns > MOST_UNSURE_NS
             || (self.ahead_ns - before.ahead_ns).abs() > STEP_NS + unsure_ns
             || gained_ns.abs() > STEP_NS + unsure_ns + passed_ns / SLEWED
     }
@@ -88,9 +96,12 @@ impl Looks {
         Self { last, before: None }
     }
 
-    /// Another one, unless it is too near to the last one.
+    /// Another one, unless it is too near to the last one. After a step it is a first one.
     #[must_use]
     pub fn again(self, now: Clock) -> Self {
+        if now.steps != self.last.steps {
+            return Self::first(now);
+        }
         if now.raw_ns - self.last.raw_ns < APART_NS {
             return self;
         }
@@ -147,6 +158,7 @@ mod tests {
             ahead_ns: 7,
             raw_ns,
             unsure_ns: 0,
+            steps: 0,
         }
     }
 
@@ -173,10 +185,17 @@ mod tests {
             unsure_ns: MS,
             ..now
         };
-        for set in [stepped, slewed, unsure] {
+        let stepped_back = Clock { steps: 2, ..now };
+        let after = looks.again(stepped_back);
+        for set in [stepped, slewed, unsure, stepped_back] {
             assert!(set.was_set_since(&at(1000 * MS)));
             assert_eq!(looks.raw_of(1005 * MS, &set), None);
         }
+        let later = Clock {
+            steps: 2,
+            ..at(1007 * MS)
+        };
+        assert!(after.raw_of(1006 * MS, &later).is_some(), "from after it");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::{PROGRAM, rules, secrets};
 use crate::cooperation::Kind;
 use crate::settings::{Reliability, Settings, listener, url};
+use mqtick_broker::listener::Certificate;
 use mqtick_broker::settings::load;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -193,6 +194,9 @@ pub(super) fn arguments() -> Result<Asked, String> {
     if check {
         secrets(&settings)?;
         rules(&settings)?;
+        for tls in settings.listeners.iter().filter_map(|one| one.tls.as_ref()) {
+            Certificate::load(tls)?;
+        }
         println!("the settings are good");
         return Ok(Asked::Printed);
     }

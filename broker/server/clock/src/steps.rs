@@ -1,0 +1,42 @@
+//! Steps of the system's clock, also those that were taken back before anybody looked.
+
+use nix::errno::Errno;
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::unistd::read;
+use std::cell::OnceCell;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+const NEVER_S: nix::libc::time_t = nix::libc::time_t::MAX;
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    static TIMER: OnceCell<TimerFd> = const { OnceCell::new() };
+}
+
+/// A number that is another one after a step, whichever threads compare; `None` if that cannot be
+/// told. It may change without a step, too.
+pub(crate) fn number() -> Option<u32> {
+    let has_news = TIMER.with(|timer| match timer.get() {
+        // Each step cancels a timer of CLOCK_REALTIME, whatever the clock says by now:
+        // timerfd_create(2), TFD_TIMER_CANCEL_ON_SET.
+        Some(timer) => Some(read(timer.as_fd(), &mut [0; 8]) != Err(Errno::EAGAIN)),
+        None => timer.set(watch().ok()?).ok().map(|()| true),
+    })?;
+    if has_news {
+        COUNT.fetch_add(1, SeqCst);
+    }
+    Some(COUNT.load(SeqCst))
+}
+
+fn watch() -> nix::Result<TimerFd> {
+    let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+    let timer = TimerFd::new(ClockId::CLOCK_REALTIME, flags)?;
+    timer.set(
+        Expiration::OneShot(TimeSpec::new(NEVER_S, 0)),
+        TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET,
+    )?;
+    Ok(timer)
+}
