@@ -9,18 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from joined import JOIN, PATIENCE_S, Site, joined, settled, until
+from joined import MARKS, PATIENCE_S, Site, joined, settled, until
 from rig import Authority, needs_openssl
 
 from broker.conformance.client import V3, V5, Carrier, Client
 from broker.conformance.websocket import WebSocket
-from demo.local_broker import Mosquitto, free_port, program
+from demo.local_broker import Mosquitto, free_port
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 Way = tuple[str, Callable[[], Carrier]]
 """A listener's lines, and how to connect to it."""
 

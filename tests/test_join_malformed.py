@@ -14,16 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, hello, joined, settled, until
+from joined import MARKS, Site, hello, joined, settled, until
 
 from broker.conformance.client import PUBREL, V3, V5, Client, Encoder, one_property, packet, text
-from demo.local_broker import Mosquitto, free_port, program
+from demo.local_broker import Mosquitto, free_port
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 SEEDS = Path(__file__).resolve().parent.parent / "broker/server/fuzz/seeds/words"
 
 

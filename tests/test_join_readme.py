@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, until
+from joined import JOIN, MARKS, until
 
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import program
 
 pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
+    *MARKS,
     pytest.mark.skipif(program("mosquitto_sub") is None, reason="mosquitto-clients is missing"),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: networks of its own"),
     pytest.mark.skipif(shutil.which("ip") is None, reason="iproute2 is not installed"),
 ]

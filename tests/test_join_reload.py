@@ -9,17 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, settled, until
+from joined import MARKS, Site, running_site, settled, until
 from rig import Authority, needs_openssl
 
 from broker.conformance.client import Client
-from demo.local_broker import Mosquitto, free_port, program, running
+from demo.local_broker import free_port
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 READ = "the configuration and the files that it names were read again"
 STAYS = "; what was read before stays"
 STRANGER = "it shows neither the certificate nor the secret of a neighbour"
@@ -46,16 +42,9 @@ def sites(folder: Path, *tables: str, port: int = 0) -> Iterator[list[Site]]:
     with contextlib.ExitStack() as open_ones:
         found: list[Site] = []
         for name, more in zip(("node-a", "node-b"), tables, strict=True):
-            own = folder / name
-            own.mkdir()
-            broker = open_ones.enter_context(running(Mosquitto(own)))
-            urls = []
-            if found:
-                urls = [f"mqtts://127.0.0.1:{port}" if port else found[0].url]
-            site = Site(own, broker, neighbours=urls, tables=more)
-            site.start()
-            open_ones.callback(site.stop)
-            found.append(site)
+            urls = [f"mqtts://127.0.0.1:{port}" if port else one.url for one in found]
+            site = running_site(folder / name, neighbours=urls, tables=more)
+            found.append(open_ones.enter_context(site))
         settled(*found)
         yield found
 

@@ -12,24 +12,19 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, settled, wanted
+from joined import MARKS, Site, running_site, settled, wanted
 from stepped_clock import slew, stepped_clock
 from test_broker_residence import APART_S, OTHER, TIMED, Rounds
 from test_join_time import LINK_S, LongWire
 from test_residence_end_to_end import NOT_STATED, UNKNOWN, Node, OurBroker, trailer_of
 
 from broker.conformance.client import V3, V5, Client
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import Mosquitto
 from mqtick.mqtt import Broker
 from mqtick.protocol.precise import Loop
 from mqtick.protocol.residence import Copies, Residence
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = [*MARKS, pytest.mark.slow]
 TOPIC = "mqtick/c/a"
 LINK_NS = round(LINK_S * 1e9)
 MS = 1_000_000
@@ -65,16 +60,11 @@ class Ground:
         own = self.folder / f"site-{len(self.sites)}"
         own.mkdir()
         broker = kind(own)
-        broker.start()
-        self.stack.callback(broker.stop)
         url = self.wire(broker.port) if slow else None
-        site = Site(
-            own, broker, neighbours=neighbours, url=url, lines=lines, environment=environment
-        )
-        site.start()
-        self.stack.callback(site.stop)
-        self.sites.append(site)
-        return site
+        options = {"neighbours": neighbours, "url": url, "lines": lines}
+        site = running_site(own, broker, **options, environment=environment)
+        self.sites.append(self.stack.enter_context(site))
+        return self.sites[-1]
 
     def row(self, *lines: str) -> tuple[Node, Node]:
         """Sites in a row with these settings: somebody who hears at the last, and who speaks at the

@@ -8,17 +8,12 @@ import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import pytest
-from joined import JOIN, PATIENCE_S, Site, joined, settled, until
+from joined import MARKS, PATIENCE_S, Site, joined, settled, until
 
 from broker.conformance.client import PUBACK, Client, ClosedError
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import Mosquitto
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 COUNT = 1000  # more than links and sockets hold
 
 

@@ -12,16 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from joined import JOIN, Site, settled, until
+from joined import MARKS, Site, running_site, settled, until
 
 from broker.conformance.client import PUBLISH, V3, V5, Client, Packet
 from demo.local_broker import Mosquitto, MqtickBroker, Nats, program
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 
 
 class OurBroker(MqtickBroker):
@@ -343,16 +339,7 @@ class Secretive(Mosquitto):
 
 
 def test_a_broker_that_does_not_say_what_it_has_is_named_with_the_reason(tmp_path: Path) -> None:
-    broker = Secretive(tmp_path)
-    broker.start()
-    folder = tmp_path / "site"
-    folder.mkdir()
-    one = Site(folder, broker)
-    one.start()
-    try:
+    with running_site(tmp_path, Secretive(tmp_path)) as one:
         one.says("its retained messages cannot be read: the node's account may not subscribe to")
         assert not one.status()["retained_known"]
         assert one.status()["broker_connected"]
-    finally:
-        one.stop()
-        broker.stop()

@@ -11,20 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, joined
+from joined import MARKS, Site, joined
 from rig import FLEET, Client, Rig, Wire, client_lines, fleet_lines
 from test_residence_end_to_end import OurBroker, logged, uses
 
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import Mosquitto
 from mqtick.protocol.clocks import VirtualClock, read_kernel_time
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(400)]
 LINK_S = 0.02
 TRUSTING = "trust_broker = true", "trust_broker_residence = true"
 

@@ -10,19 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from joined import JOIN, Site, joined
+from joined import MARKS, Site, joined
 from rig import FLEET, Rig, Server, Wire, client_lines, fleet_lines
 from test_join_time import LongWire
 
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import Mosquitto
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(400)]
 FAR, NEAR = 0, 1
 # What holds the time alone grows fast, so that the other server is better soon.
 POOR_CRYSTAL = "frequency_bound_ppm = 100.0"

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const USAGE: &str = "\
-Usage: mqtick-join --broker HOST[:PORT] [--listen ADDRESS:PORT] [--neighbour HOST[:PORT]]... [OPTION]...
+Usage: mqtick-join --broker HOST[:PORT] [--listen [ADDRESS]:PORT] [--neighbour HOST[:PORT]]... [OPTION]...
        mqtick-join --config FILE [--check-config]
        mqtick-join status|topology [--json]
        mqtick-join add HOST[:PORT]
@@ -19,7 +19,8 @@ Joins MQTT brokers of any kind. A node runs in front of the broker of each site.
 the node instead of the broker, and nodes exchange the messages that clients of other sites want.
 
   --broker HOST[:PORT]     this site's broker; or mqtt://user:password@host, mqtts:// for TLS
-  --listen ADDRESS:PORT    where clients and other nodes connect (127.0.0.1:1883)
+  --listen [ADDRESS]:PORT  where clients and other nodes connect (127.0.0.1:1883); without ADDRESS:
+                           on all IPv4 addresses of this host
   --neighbour HOST[:PORT]  another node to connect to; only one end of a link has to name the other
   --secret-file FILE       the secret that all nodes share, in the first line. Nodes on other machines
                            need it, or a certificate, to connect to this one
@@ -101,7 +102,8 @@ pub(super) fn arguments() -> Result<Asked, String> {
             }
             Long("listen") => {
                 let said = text(&mut parser)?;
-                let address = said.parse().map_err(|_| {
+                let all = if said.starts_with(':') { "0.0.0.0" } else { "" };
+                let address = format!("{all}{said}").parse().map_err(|_| {
                     format!("--listen {said:?} is no address with a port, such as 0.0.0.0:1883")
                 })?;
                 listeners.push(listener(address));
