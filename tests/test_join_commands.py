@@ -115,9 +115,8 @@ def test_a_neighbour_that_was_removed_is_named_and_stays_away_until_the_next_add
     assert middle.ask("topology").stdout == "site-b (this node)\n|-- site-a\n`-- site-c\n"
     last.says("it refuses this node: site-d was removed at this node and not added again")
     assert "removed site-d: refused until the next `add`\n" in middle.ask("status").stdout
-    until(
-        lambda: last.now("neighbours_away") == 1, "it counts the neighbour that it does not reach"
-    )
+    until(lambda: last.now("neighbours_away") == 1, "it counts the neighbour")
+    assert last.now("refused_packets") == 0, "a refusal is not malformed"
     assert middle.ask("add", last.url).stdout == "connecting; see status\n"
     settled(*star)
     assert "removed" not in middle.ask("status").stdout
