@@ -1,4 +1,4 @@
-//! What nodes say to each other, read and written.
+//! Packets between nodes, written and read.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
