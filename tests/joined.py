@@ -16,7 +16,14 @@ from typing import Any
 import pytest
 
 from broker.conformance.client import V5, Client
-from demo.local_broker import Mosquitto, free_port, program, running, wait_for_port
+from demo.local_broker import (
+    Mosquitto,
+    MqtickBroker,
+    free_port,
+    program,
+    running,
+    wait_for_port,
+)
 
 JOIN = Path(__file__).resolve().parent.parent / "broker/server/target/debug/mqtick-join"
 PATIENCE_S = 60.0
@@ -25,6 +32,12 @@ MARKS = [
     pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
     pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
 ]
+
+
+class OurBroker(MqtickBroker):
+    """mqtick-broker as the tests build it."""
+
+    builds = ("release", "debug")
 
 
 def until(holds: Callable[[], Any], what: str) -> None:

@@ -299,7 +299,7 @@ def test_two_nodes_with_one_name_are_told_so_and_work(tmp_path: Path) -> None:
 
 
 class Fake(Mosquitto):
-    """A broker that takes connections and answers each of them with the same octets."""
+    """A broker that accepts connections and answers each of them with the same octets."""
 
     answer = b""
 
@@ -407,7 +407,7 @@ def test_a_hundred_thousand_subscriptions_are_told_and_withdrawn(pair: list[Site
 
 
 def held(site: Site) -> tuple[int, int]:
-    """File descriptors of the node, and octets of memory in use."""
+    """How many file descriptors and octets of memory the node uses."""
     assert site.process is not None
     own = Path(f"/proc/{site.process.pid}")
     pages = int((own / "statm").read_text().split()[1])
@@ -415,9 +415,9 @@ def held(site: Site) -> tuple[int, int]:
 
 
 def crowd(site: Site, clients: int, turns: int, per_second: int) -> int:
-    """Clients that connect again and again, at most so often in all; how often they were taken.
+    """Clients that connect again and again. Returns how often they were accepted.
 
-    Each subscribes to something new. Half of them leave without a word.
+    Each time they subscribe to a new topic. Half the times they leave without a DISCONNECT.
     """
     taken = [0] * clients
     begin = time.monotonic()

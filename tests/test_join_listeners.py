@@ -1,4 +1,4 @@
-"""Clients of a node over TLS, WebSocket and a Unix socket; and more of them than it takes."""
+"""Clients of a node over TLS, WebSocket and a Unix socket; and too many of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from demo.local_broker import Mosquitto, free_port
 
 pytestmark = MARKS
 Way = tuple[str, Callable[[], Carrier]]
-"""A listener's lines, and how to connect to it."""
+"""The configuration of a listener, and how to connect to it."""
 
 
 def over_unix(folder: Path) -> Way:
@@ -41,7 +41,7 @@ def over_websocket(_: Path) -> Way:
 
 
 def over_tls(folder: Path) -> Way:
-    """TLS, as browsers and clients of TCP have it."""
+    """TLS over TCP."""
     authority, port = Authority(folder), free_port()
     certificate, key = authority.issue("node")
     tls = f'[listener.tls]\ncertificate = "{certificate}"\nkey = "{key}"'
@@ -130,7 +130,7 @@ def test_more_connections_than_the_limit_are_refused_counted_and_told_once(tmp_p
 
 
 def reached(site: Site) -> Client:
-    """A client of a node that had no room a moment ago."""
+    """A client of a node that had no room for it a moment ago."""
     made: list[Client] = []
 
     def connects() -> bool:

@@ -1,4 +1,4 @@
-"""What comes before what at `mqtick-join`: messages, subscriptions, acknowledgements."""
+"""The order of messages, subscriptions and acknowledgements at `mqtick-join`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README of `mqtick-join`: its commands run as they stand there, and say what it shows."""
+"""The README of `mqtick-join`: its commands work as they stand, and print what it shows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ip(*words: str) -> None:
 
 
 class Shell:
-    """A shell in a network of its own, in which the programs are found."""
+    """A shell in a network of its own, which finds the programs."""
 
     def __init__(self, name: str, folder: Path) -> None:
         folder.mkdir()
@@ -57,21 +57,21 @@ class Shell:
             )
 
     def enter(self, text: str) -> None:
-        """Type this."""
+        """Type a command."""
         assert self.process.stdin is not None
         self.process.stdin.write(text.encode())
         self.process.stdin.flush()
 
     def said(self) -> str:
-        """All that was printed."""
+        """Everything that was printed."""
         return self.log.read_text()
 
     def says(self, what: str, times: int = 1) -> None:
-        """Wait until that was printed so often."""
+        """Wait until a text was printed a number of times."""
         until(lambda: self.said().count(what) >= times, f"no {what!r} in {self.said()}")
 
     def end(self) -> None:
-        """End the shell and what runs in it."""
+        """End the shell and everything that runs in it."""
         done = subprocess.run(
             ["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True
         )

@@ -1,4 +1,4 @@
-"""`mqtick-join` and SIGHUP: who is a neighbour, and by which files, while the node runs."""
+"""`mqtick-join` and SIGHUP: neighbours and certificates change while the node runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOTH = 'certificate_names = ["node-a", "node-b"]'
 
 
 def reload(site: Site, *changes: tuple[str, str], says: str = READ) -> None:
-    """Change its configuration, and have it read again; `says`: and this comes of it."""
+    """Change a configuration, have it read again, and wait until the log `says` this."""
     text = site.config.read_text()
     for old, new in changes:
         assert old in text
@@ -38,7 +38,7 @@ def reload(site: Site, *changes: tuple[str, str], says: str = READ) -> None:
 
 @contextlib.contextmanager
 def sites(folder: Path, *tables: str, port: int = 0) -> Iterator[list[Site]]:
-    """Two of them; at this port, if any, the first has one for nodes. The second one dials it."""
+    """Two sites. The second node connects to the first one; `port`: to its listener for nodes."""
     with contextlib.ExitStack() as open_ones:
         found: list[Site] = []
         for name, more in zip(("node-a", "node-b"), tables, strict=True):
@@ -50,7 +50,7 @@ def sites(folder: Path, *tables: str, port: int = 0) -> Iterator[list[Site]]:
 
 
 def signed(folder: Path, *names: str) -> None:
-    """Give nodes certificates of a new authority, where they read them."""
+    """Give nodes certificates of a new authority, in the files that they read."""
     made = folder / f"authority-{len(list(folder.iterdir()))}"
     made.mkdir()
     authority = Authority(made)
@@ -62,7 +62,7 @@ def signed(folder: Path, *names: str) -> None:
 
 @pytest.fixture
 def certified(tmp_path: Path) -> Iterator[list[Site]]:
-    """Two sites whose nodes know each other by certificates; the second one dials the first."""
+    """Two sites whose nodes show certificates; the second one connects to the first."""
     signed(tmp_path, "node-a", "node-b")
     tables, port = [], free_port()
     for name, at in (("node-a", port), ("node-b", free_port())):
@@ -78,7 +78,7 @@ def certified(tmp_path: Path) -> Iterator[list[Site]]:
 
 
 def works(here: Site, there: Site, client: Client) -> None:
-    """Sites are joined, and a client that was there before has lost nothing."""
+    """Check that sites are joined, and that a client from before still works."""
     settled(here, there)
     reader = there.client("reader")
     reader.subscribe("t")

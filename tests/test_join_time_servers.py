@@ -24,7 +24,7 @@ UNKNOWN_CRYSTAL = "frequency_bound_ppm = 1000.0\nfrequency_limit_ppm = 1000.0"
 
 
 class BreakableWire(Wire):
-    """One that can break: nothing comes through, and nobody is told."""
+    """A wire that can break: then nothing comes through, but connections stay open."""
 
     is_broken = False
 
@@ -35,13 +35,13 @@ class BreakableWire(Wire):
                     sink.sendall(octets)
 
     def mend(self) -> None:
-        """Let connections through that are made from now on."""
+        """Let new connections through from now on."""
         self.is_broken = False
         self.cut()
 
 
 class FarWire(LongWire):
-    """One over which nothing comes as soon as `assumed_path_delay_us`."""
+    """A wire on which everything takes longer than `assumed_path_delay_us`."""
 
     delay_s = 0.05
 
@@ -50,9 +50,10 @@ class FarWire(LongWire):
 def two_servers(
     tmp_path: Path, rig: Rig, worse: int
 ) -> Iterator[tuple[BreakableWire, dict[int, Server], Callable[[int], None]]]:
-    """Two sites with a time server each, of which one is worse by its root distance, and a client.
+    """Two sites with a time server each, one with a worse root distance, and a client.
 
-    The third: wait until the client goes by that server; at each look its interval holds the truth.
+    The third value: a function that waits until the client uses a server, and checks at each look
+    that its interval contains the true time.
     """
     with joined(tmp_path, [Mosquitto]) as (there,):
         wire = BreakableWire(there.port)
@@ -110,7 +111,7 @@ def test_the_other_sites_time_server_takes_over_inside_the_bound_and_gives_way_a
 def test_a_server_whose_broadcasts_alone_are_heard_takes_over_from_none_that_was_asked(
     tmp_path: Path, rig: Rig
 ) -> None:
-    """Without keys, with an access list that lets no request out, over a link of 50 ms."""
+    """There are no keys, the access list lets no request out, and the link takes 50 ms."""
     with joined(tmp_path, [Mosquitto]) as (there,):
         wire = FarWire(there.port)
         rig.on_close(wire.close)

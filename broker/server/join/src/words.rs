@@ -193,23 +193,12 @@ pub struct Passage {
 
 /// Append a message.
 pub fn message(out: &mut Vec<u8>, key: Key, message: &Message, how: Passage) {
-    let Passage {
-        attempt,
-        id,
-        now_s,
-        stated,
-    } = how;
     let handed = if message.handed { HANDED } else { 0 };
-    let flags = message.qos as u64 | handed | (u64::from(attempt) * ATTEMPT);
-    let mut tag = format!(
-        "{:x} {:x} {:x} {flags:x}",
-        key.origin, key.lane, key.sequence
-    );
-    let fifth = match message.retain {
-        true => Some(message.stamp),
-        false => stated,
-    };
-    if let Some(fifth) = fifth {
+    let flags = message.qos as u64 | handed | (u64::from(how.attempt) * ATTEMPT);
+    let (origin, lane, sequence) = (key.origin, key.lane, key.sequence);
+    let mut tag = format!("{origin:x} {lane:x} {sequence:x} {flags:x}");
+    let fifth = message.retain.then_some(message.stamp);
+    if let Some(fifth) = fifth.or(how.stated) {
         tag += &format!(" {fifth:x}");
     }
     let mut forwarded = Vec::with_capacity(96 + message.forwarded.len());
@@ -220,8 +209,8 @@ pub fn message(out: &mut Vec<u8>, key: Key, message: &Message, how: Passage) {
         qos: message.qos.min(Qos::AtLeastOnce),
         retain: message.retain,
         topic: &message.topic,
-        id,
-        expiry: message.expiry_at(now_s),
+        id: how.id,
+        expiry: message.expiry_at(how.now_s),
         forwarded: &forwarded,
         payload: &message.payload,
         ..Outgoing::default()

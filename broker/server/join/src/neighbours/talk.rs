@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 const MOST_OCTETS: usize = 1 << 16; // of filters in one packet, not counting the last one
+const MOST_REASON: usize = 300; // characters of a neighbour's reason that are logged
 const ID: u16 = 1; // of all SUBSCRIBE packets: a link keeps its order, so answers are not waited for
 
 impl Manager {
@@ -59,6 +60,7 @@ impl Manager {
             }
             let why = said.reason_string().unwrap_or("it gives no reason");
             let why = why.replace(char::is_control, " "); // it must not write log lines of its own
+            let why: String = why.chars().take(MOST_REASON).collect();
             return Err(Fault::ended(format!("it refuses this node: {why}")));
         }
         let who = words::parse_welcome(said.assigned_client_id()).map_err(Fault::ended)?;
