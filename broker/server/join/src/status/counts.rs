@@ -23,6 +23,7 @@ pub fn counts(manager: &Manager) -> Vec<Named> {
     let broker_dropped: u64 = deliveries().map(|one| one.dropped).sum();
     let broker_refused: u64 = deliveries().map(|one| one.refused).sum();
     let expired: u64 = deliveries().map(|one| one.expired).sum();
+    let (unknown, denied) = (manager.site.node.retained.unknown, manager.site.denied);
     named! {
         connections_accepted "Connections accepted." own.accepted;
         refused_full "Connections refused because limits.connections was reached." own.full;
@@ -37,12 +38,12 @@ pub fn counts(manager: &Manager) -> Vec<Named> {
         dropped_too_long "Messages dropped because they were too long for a neighbour." own.too_long;
         dropped_away "Messages of QoS 0 dropped because a neighbour was away." node.away;
         dropped_broker "Messages of QoS 0 dropped because the broker was slow or away." broker_dropped;
-        denied_broker "Messages of other sites that the broker refused, or that were too long for it." broker_refused;
+        denied_broker "Messages of other sites that the broker refused, or too long for it." broker_refused;
         expired "Messages of other sites that expired before the broker could have them." expired;
-        retained_handed "Retained messages given to neighbours that joined, or had room again, after they came." node.handed;
+        retained_handed "Retained messages given to neighbours that joined later, or were slow." node.handed;
         retained_outdated "Retained messages of other sites that were older than those here." node.outdated;
-        retained_unknown "Retained messages on topics for which limits.retained has no room." manager.site.node.retained.unknown;
-        denied_access "Messages stopped by the access list." manager.site.denied;
+        retained_unknown "Retained messages on topics for which limits.retained has no room." unknown;
+        denied_access "Messages stopped by the access list." denied;
         refused_packets "Connections that ended because of a malformed or forbidden packet." own.refused;
         refused_neighbours "Neighbours that were turned away." own.strangers;
     }
@@ -56,13 +57,15 @@ pub fn gauges(manager: &Manager) -> Vec<Named> {
     let broker_waiting: usize = deliveries().map(|one| one.waiting()).sum();
     let wires = || manager.wires.values();
     let neighbours_waiting: usize = wires().map(|wires| wires.waiting()).sum();
+    let up = deliveries().filter(|one| one.is_up()).count();
+    let connected = wires().filter(|wires| wires.is_up).count();
     let (subscriptions, different) = manager.site.sessions.sizes();
     named! {
         clients "Clients that are connected." manager.pairs.len();
-        broker_sessions "Connections to the broker for messages from other sites." deliveries().filter(|one| one.is_up()).count();
+        broker_sessions "Connections to the broker for messages from other sites." up;
         broker_waiting "Messages that wait for the broker." broker_waiting;
-        neighbours "Neighbours that are connected." wires().filter(|wires| wires.is_up).count();
-        neighbours_away "Neighbours that this node tries to connect to, and does not reach." dials_away(manager).count();
+        neighbours "Neighbours that are connected." connected;
+        neighbours_away "Neighbours that this node tries to reach, in vain." dials_away(manager).count();
         neighbours_waiting "Messages that wait for neighbours." neighbours_waiting;
         nodes "Nodes in the tree, including this one." node.tree.nodes.len();
         subscriptions "Subscriptions of clients." subscriptions;
