@@ -138,6 +138,11 @@ impl Wires {
         self.most = most.map_or(self.most, |most| most as usize);
     }
 
+    /// The tokens of the connections that are there.
+    fn tokens(&self) -> impl Iterator<Item = u64> {
+        self.all.iter().filter_map(|one| one.token)
+    }
+
     /// How many messages wait for the neighbour.
     pub fn waiting(&self) -> usize {
         let waiting = |one: &LinkConnection| one.queue.len() + one.flying.len();
@@ -189,10 +194,7 @@ impl Manager {
             if !wires.is_up && wires.since_s + GREETING_S < now_s {
                 late.push((*link, "no answer"));
             }
-            let mut slots = wires
-                .all
-                .iter()
-                .filter_map(|one| self.slots.get(&one.token?));
+            let mut slots = wires.tokens().filter_map(|token| self.slots.get(&token));
             if wires.is_up && slots.any(|slot| slot.heard_s + 3 * keep_alive_s < now_s) {
                 late.push((*link, "it is silent"));
             }
@@ -204,18 +206,14 @@ impl Manager {
             let mut ping = Vec::new();
             pingreq(&mut ping);
             let up = self.wires.values().filter(|wires| wires.is_up);
-            let tokens = up.flat_map(|wires| wires.all.iter().filter_map(|one| one.token));
-            let tokens: Vec<u64> = tokens.collect();
+            let tokens: Vec<u64> = up.flat_map(Wires::tokens).collect();
             tokens.into_iter().for_each(|token| self.send(token, &ping));
         }
         for (link, wires) in &mut self.wires {
-            let slot = |one: &LinkConnection| one.token.and_then(|token| self.slots.get(&token));
-            let waits =
-                |one: &LinkConnection| slot(one).is_some_and(|slot| slot.connection.waiting() > 0);
-            let is_slow = wires
-                .all
-                .iter()
-                .any(|one| waits(one) || !one.queue.is_empty());
+            let slot = |token| self.slots.get(&token);
+            let waits = |token| slot(token).is_some_and(|slot| slot.connection.waiting() > 0);
+            let is_slow =
+                wires.tokens().any(waits) || wires.all.iter().any(|one| !one.queue.is_empty());
             let is_calm = |missed_s: &mut u64| *missed_s + CALM_S <= now_s && !is_slow;
             if wires.missed_s.take_if(is_calm).is_some() {
                 self.reader.ask(*link);
@@ -251,8 +249,7 @@ impl Manager {
         if is_new {
             log::warning(&format!("{who}: away: {why}"));
         }
-        let tokens = wires.all.iter().filter_map(|one| one.token);
-        tokens.for_each(|token| self.over(token));
+        wires.tokens().for_each(|token| self.over(token));
         if wires.is_up {
             self.site.node.link_down(link, for_good);
         }

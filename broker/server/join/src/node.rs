@@ -280,6 +280,12 @@ impl Node {
         self.own
     }
 
+    /// The states of all nodes that this node can reach, itself included.
+    pub fn reached(&self) -> impl Iterator<Item = &State> {
+        let states = self.topology.states();
+        states.filter(|one| self.tree.nodes.contains(&one.node))
+    }
+
     /// Whether a link is part of the tree.
     #[must_use]
     pub fn is_used(&self, link: Link) -> bool {

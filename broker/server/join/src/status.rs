@@ -4,7 +4,7 @@ mod counts;
 
 use crate::manager::Manager;
 use crate::neighbours::Dial;
-use crate::topology::{NodeId, State};
+use crate::topology::NodeId;
 pub use counts::{counts, gauges};
 use mqtick_accelerate::status::quoted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,12 +182,7 @@ pub fn json(manager: &Manager) -> String {
 #[must_use]
 pub fn drawing(manager: &Manager) -> String {
     let node = &manager.site.node;
-    let states: BTreeMap<NodeId, &State> = node
-        .topology
-        .states()
-        .map(|state| (state.node, state))
-        .collect();
-    let name = |id: NodeId| states.get(&id).map_or("?", |state| state.name.as_str());
+    let name = |id: NodeId| node.topology.get(id).map_or("?", |state| &*state.name);
     let mut near: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
     for (_, one, other) in &node.tree.links {
         near.entry(*one).or_default().push(*other);
@@ -231,11 +226,7 @@ pub fn drawing(manager: &Manager) -> String {
 fn unused(manager: &Manager) -> BTreeSet<(NodeId, NodeId)> {
     let node = &manager.site.node;
     let mut all = BTreeSet::new();
-    for state in node
-        .topology
-        .states()
-        .filter(|one| node.tree.nodes.contains(&one.node))
-    {
+    for state in node.reached() {
         for (peer, key) in &state.links {
             let both = (state.node.min(*peer), state.node.max(*peer));
             if !node.tree.links.contains(&(*key, both.0, both.1)) {
@@ -251,30 +242,16 @@ fn unused(manager: &Manager) -> BTreeSet<(NodeId, NodeId)> {
 pub fn topology_json(manager: &Manager) -> String {
     let node = &manager.site.node;
     let id = |id: &NodeId| format!("\"{id:016x}\"");
-    let here = node
-        .topology
-        .states()
-        .filter(|one| node.tree.nodes.contains(&one.node));
-    let nodes: Vec<_> = here
-        .map(|one| {
-            format!(
-                "{{\"id\": {}, \"name\": {}}}",
-                id(&one.node),
-                quoted(&one.name)
-            )
-        })
-        .collect();
+    let nodes = node.reached().map(|one| {
+        let (id, name) = (id(&one.node), quoted(&one.name));
+        format!("{{\"id\": {id}, \"name\": {name}}}")
+    });
+    let nodes: Vec<_> = nodes.collect();
     let pair = |one: &NodeId, other: &NodeId| format!("[{}, {}]", id(one), id(other));
-    let links: Vec<_> = node
-        .tree
-        .links
-        .iter()
-        .map(|(_, one, other)| pair(one, other))
-        .collect();
-    let unused: Vec<_> = unused(manager)
-        .iter()
-        .map(|(one, other)| pair(one, other))
-        .collect();
+    let links = node.tree.links.iter();
+    let links: Vec<_> = links.map(|(_, one, other)| pair(one, other)).collect();
+    let unused = unused(manager);
+    let unused: Vec<_> = unused.iter().map(|(one, other)| pair(one, other)).collect();
     format!(
         "{{\"this\": {}, \"nodes\": [{}], \"tree\": [{}], \"unused\": [{}]}}\n",
         id(&node.id()),

@@ -150,7 +150,9 @@ impl Topology {
         std::iter::once(&self.own).chain(others)
     }
 
-    fn get(&self, node: NodeId) -> Option<&State> {
+    /// The state of a node, if it is known.
+    #[must_use]
+    pub fn get(&self, node: NodeId) -> Option<&State> {
         match node == self.own.node {
             true => Some(&self.own),
             false => self.others.get(&node).map(|(state, _)| state),

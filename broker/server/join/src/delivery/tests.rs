@@ -30,18 +30,32 @@ fn hear(delivery: &mut Delivery, say: impl FnOnce(&mut Vec<u8>)) -> Vec<Key> {
     std::mem::take(&mut delivery.done)
 }
 
+fn answer(delivery: &mut Delivery, kind: AckKind, id: u16) -> Vec<Key> {
+    let version = delivery.version;
+    hear(delivery, |out| ack(out, version, kind, id, 0))
+}
+
+fn accept(delivery: &mut Delivery, is_present: bool, with: &ConnackProperties<'_>) -> Vec<Key> {
+    hear(delivery, |out| {
+        connack(out, Version::V5, is_present, 0, with)
+    })
+}
+
+fn reconnect(delivery: &mut Delivery) {
+    delivery.closed(true);
+    delivery.open(None, None);
+}
+
 fn up(delivery: &mut Delivery, is_present: bool) -> Vec<Key> {
     let with = ConnackProperties {
         receive_maximum: Some(1),
         ..ConnackProperties::default()
     };
-    hear(delivery, |out| {
-        connack(out, Version::V5, is_present, 0, &with)
-    })
+    accept(delivery, is_present, &with)
 }
 
-fn publish(delivery: &mut Delivery, key: Key, message: Rc<Message>, is_full: bool) {
-    delivery.publish(key, message, is_full, &Retained::default());
+fn publish(delivery: &mut Delivery, number: u64, message: Rc<Message>, is_full: bool) {
+    delivery.publish(key(number), message, is_full, &Retained::default());
 }
 
 fn message(qos: Qos) -> Rc<Message> {
@@ -70,38 +84,31 @@ fn sent(delivery: &mut Delivery) -> Vec<(u8, u16)> {
 #[test]
 fn a_message_of_qos_2_goes_on_where_it_was_when_the_connection_broke() {
     let mut delivery = delivery();
-    publish(&mut delivery, key(1), message(Qos::ExactlyOnce), false);
+    publish(&mut delivery, 1, message(Qos::ExactlyOnce), false);
     up(&mut delivery, false);
     assert_eq!(sent(&mut delivery), [(0x34, 1)]);
-    delivery.closed(true);
-    delivery.open(None, None);
+    reconnect(&mut delivery);
     up(&mut delivery, true);
     assert_eq!(sent(&mut delivery), [(0x3C, 1)], "sent again, and said so");
-    let done = hear(&mut delivery, |out| {
-        ack(out, Version::V5, AckKind::Pubrec, 1, 0)
-    });
+    let done = answer(&mut delivery, AckKind::Pubrec, 1);
     assert_eq!(done, [key(1)], "the broker has it");
     assert_eq!(sent(&mut delivery), [(0x62, 1)]);
-    delivery.closed(true);
-    delivery.open(None, None);
+    reconnect(&mut delivery);
     assert!(up(&mut delivery, true).is_empty());
     assert_eq!(sent(&mut delivery), [(0x62, 1)]);
-    hear(&mut delivery, |out| {
-        ack(out, Version::V5, AckKind::Pubcomp, 1, 0)
-    });
+    answer(&mut delivery, AckKind::Pubcomp, 1);
     assert_eq!(delivery.waiting(), 0);
 }
 
 #[test]
 fn a_message_that_ends_the_connection_each_time_is_given_up_and_those_behind_it_go() {
     let mut delivery = delivery();
-    publish(&mut delivery, key(1), message(Qos::AtLeastOnce), false);
-    publish(&mut delivery, key(2), message(Qos::AtLeastOnce), false);
+    publish(&mut delivery, 1, message(Qos::AtLeastOnce), false);
+    publish(&mut delivery, 2, message(Qos::AtLeastOnce), false);
     for _ in 0..MOST_TRIES {
         assert!(up(&mut delivery, true).is_empty());
         assert_eq!(delivery.waiting(), 2);
-        delivery.closed(true);
-        delivery.open(None, None);
+        reconnect(&mut delivery);
     }
     assert_eq!(up(&mut delivery, true), [key(1)]);
     assert_eq!((delivery.refused, delivery.waiting()), (1, 1));
@@ -110,11 +117,11 @@ fn a_message_that_ends_the_connection_each_time_is_given_up_and_those_behind_it_
 #[test]
 fn of_qos_0_nothing_waits() {
     let mut delivery = delivery();
-    publish(&mut delivery, key(1), message(Qos::AtMostOnce), false);
+    publish(&mut delivery, 1, message(Qos::AtMostOnce), false);
     up(&mut delivery, false);
-    publish(&mut delivery, key(2), message(Qos::AtMostOnce), true);
+    publish(&mut delivery, 2, message(Qos::AtMostOnce), true);
     delivery.out.clear();
-    publish(&mut delivery, key(3), message(Qos::AtMostOnce), false);
+    publish(&mut delivery, 3, message(Qos::AtMostOnce), false);
     assert_eq!(sent(&mut delivery), [(0x30, 0)]);
     assert_eq!(delivery.dropped, 2);
 }
@@ -122,22 +129,20 @@ fn of_qos_0_nothing_waits() {
 #[test]
 fn nothing_is_sent_that_the_broker_says_it_does_not_take() {
     let mut delivery = delivery();
-    publish(&mut delivery, key(1), message(Qos::ExactlyOnce), false);
+    publish(&mut delivery, 1, message(Qos::ExactlyOnce), false);
     let with = ConnackProperties {
         maximum_qos: Some(Qos::AtLeastOnce),
         retain_available: Some(false),
         maximum_packet_size: Some(100),
         ..ConnackProperties::default()
     };
-    hear(&mut delivery, |out| {
-        connack(out, Version::V5, false, 0, &with)
-    });
+    accept(&mut delivery, false, &with);
     assert_eq!(sent(&mut delivery), [(0x32, 1)], "with QoS 1");
     let kept = Message {
         retain: true,
         ..Message::clone(&message(Qos::AtMostOnce))
     };
-    publish(&mut delivery, key(2), Rc::new(kept), false);
+    publish(&mut delivery, 2, Rc::new(kept), false);
     assert_eq!(sent(&mut delivery), [(0x30, 0)], "as one that is not kept");
     let long = |qos| {
         Rc::new(Message {
@@ -145,8 +150,8 @@ fn nothing_is_sent_that_the_broker_says_it_does_not_take() {
             ..Message::clone(&message(qos))
         })
     };
-    publish(&mut delivery, key(3), long(Qos::AtMostOnce), false);
-    publish(&mut delivery, key(4), long(Qos::AtLeastOnce), false);
+    publish(&mut delivery, 3, long(Qos::AtMostOnce), false);
+    publish(&mut delivery, 4, long(Qos::AtLeastOnce), false);
     assert_eq!(sent(&mut delivery), []);
     assert_eq!(
         (delivery.dropped, delivery.refused),
@@ -159,22 +164,17 @@ fn nothing_is_sent_that_the_broker_says_it_does_not_take() {
 #[test]
 fn a_broker_that_forgot_the_session_and_takes_less_at_once_is_sent_less_at_once() {
     let mut delivery = delivery();
-    hear(&mut delivery, |out| {
-        connack(out, Version::V5, false, 0, &ConnackProperties::default());
-    });
+    accept(&mut delivery, false, &ConnackProperties::default());
     for number in 1..=3 {
-        publish(&mut delivery, key(number), message(Qos::AtLeastOnce), false);
+        publish(&mut delivery, number, message(Qos::AtLeastOnce), false);
     }
     assert_eq!(sent(&mut delivery).len(), 3);
-    delivery.closed(true);
-    delivery.open(None, None);
+    reconnect(&mut delivery);
     up(&mut delivery, false);
     assert_eq!(sent(&mut delivery), [(0x32, 1)]);
     for number in 1..=3 {
         let id = delivery.flying.front().unwrap().id;
-        let done = hear(&mut delivery, |out| {
-            ack(out, Version::V5, AckKind::Puback, id, 0);
-        });
+        let done = answer(&mut delivery, AckKind::Puback, id);
         assert_eq!(done, [key(number)]);
     }
 }
@@ -183,19 +183,16 @@ fn a_broker_that_forgot_the_session_and_takes_less_at_once_is_sent_less_at_once(
 fn a_broker_that_comes_back_and_takes_only_qos_0_is_not_waited_for() {
     let mut delivery = delivery();
     for number in 1..=2 {
-        publish(&mut delivery, key(number), message(Qos::ExactlyOnce), false);
+        publish(&mut delivery, number, message(Qos::ExactlyOnce), false);
     }
     up(&mut delivery, false);
-    delivery.closed(true);
-    delivery.open(None, None);
+    reconnect(&mut delivery);
     delivery.out.clear();
     let with = ConnackProperties {
         maximum_qos: Some(Qos::AtMostOnce),
         ..ConnackProperties::default()
     };
-    let done = hear(&mut delivery, |out| {
-        connack(out, Version::V5, true, 0, &with)
-    });
+    let done = accept(&mut delivery, true, &with);
     assert_eq!(sent(&mut delivery), [(0x30, 0), (0x30, 0)]);
     assert_eq!(done, [key(1), key(2)]);
     assert_eq!(delivery.waiting(), 0);
@@ -209,7 +206,7 @@ fn a_message_whose_time_is_over_is_not_published_any_more() {
             expiry: Some(expiry),
             ..Message::clone(&message(Qos::AtLeastOnce))
         };
-        publish(&mut delivery, key(number), Rc::new(message), false);
+        publish(&mut delivery, number, Rc::new(message), false);
     }
     delivery.now_s = 10;
     assert_eq!(up(&mut delivery, false), [key(1)]);
@@ -245,24 +242,22 @@ fn a_broker_of_mqtt_3_1_1_that_ends_the_connection_at_qos_2_gets_it_with_qos_1()
     let broker = Takes2::default();
     let ((mut delivery, connected), (mut other, _)) =
         (old_delivery(&broker), old_delivery(&broker));
-    publish(&mut delivery, key(1), message(Qos::ExactlyOnce), false);
-    publish(&mut delivery, key(2), message(Qos::ExactlyOnce), false);
+    publish(&mut delivery, 1, message(Qos::ExactlyOnce), false);
+    publish(&mut delivery, 2, message(Qos::ExactlyOnce), false);
     for dup in [0, 8] {
         assert_eq!(connected(&mut delivery), [(0x34 | dup, 1), (0x34 | dup, 2)]);
         delivery.closed(true);
     }
     assert_eq!(connected(&mut delivery), [(0x3A, 1), (0x3A, 2)]);
     for number in 1..=2 {
-        let done = hear(&mut delivery, |out| {
-            ack(out, Version::V3, AckKind::Puback, number as u16, 0);
-        });
+        let done = answer(&mut delivery, AckKind::Puback, number as u16);
         assert_eq!(done, [key(number)]);
     }
     assert_eq!((delivery.refused, delivery.waiting()), (0, 0));
-    publish(&mut delivery, key(3), message(Qos::ExactlyOnce), false);
+    publish(&mut delivery, 3, message(Qos::ExactlyOnce), false);
     assert_eq!(sent(&mut delivery), [(0x32, 3)], "and those behind it");
     connected(&mut other);
-    publish(&mut other, key(4), message(Qos::ExactlyOnce), false);
+    publish(&mut other, 4, message(Qos::ExactlyOnce), false);
     assert_eq!(
         sent(&mut other),
         [(0x32, 1)],
@@ -277,13 +272,13 @@ fn a_broker_that_has_taken_qos_2_goes_on_to_get_it_on_all_connections_however_of
     let ((mut delivery, connected), (mut other, _)) =
         (old_delivery(&broker), old_delivery(&broker));
     connected(&mut delivery);
-    publish(&mut delivery, key(1), message(Qos::ExactlyOnce), false);
+    publish(&mut delivery, 1, message(Qos::ExactlyOnce), false);
     for kind in [AckKind::Pubrec, AckKind::Pubcomp] {
-        hear(&mut delivery, |out| ack(out, Version::V3, kind, 1, 0));
+        answer(&mut delivery, kind, 1);
     }
     for (delivery, id) in [(&mut delivery, 2), (&mut other, 1)] {
         connected(delivery);
-        publish(delivery, key(2), message(Qos::ExactlyOnce), false);
+        publish(delivery, 2, message(Qos::ExactlyOnce), false);
         for _ in 0..MOST_TRIES - 1 {
             delivery.closed(true);
             assert_eq!(connected(delivery), [(0x3C, id)]);

@@ -249,7 +249,7 @@ impl Manager {
         };
         wires.is_up = true;
         let (place, key) = (wires.place.clone(), wires.key);
-        let tokens: Vec<u64> = wires.all.iter().filter_map(|one| one.token).collect();
+        let tokens: Vec<u64> = wires.tokens().collect();
         if name == self.settings.name {
             log::warning(&format!(
                 "the neighbour at {place} is also called {name:?}: give each node a name of its own"

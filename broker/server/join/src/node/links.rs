@@ -75,8 +75,7 @@ impl Node {
     /// The names of the other nodes that are there, or that this node waits for.
     #[must_use]
     pub fn others(&self) -> BTreeSet<&str> {
-        let here = self.topology.states();
-        let here = here.filter(|one| one.node != self.own && self.tree.nodes.contains(&one.node));
+        let here = self.reached().filter(|one| one.node != self.own);
         let away = self.links.values().filter_map(|one| one.away.as_ref());
         let away = away.flat_map(|away| away.missing.keys().map(String::as_str));
         here.map(|one| one.name.as_str()).chain(away).collect()
