@@ -116,7 +116,7 @@ def test_two_sites_on_one_machine_are_one_by_the_commands_of_the_readme(
     start, use = blocks(TRIED, "sh")
     (shown,) = blocks(TRIED, "text")
     shell.enter(start)
-    said = re.search("When both have said `(.*?)` of their broker, and `(.*?)`", TRIED)
+    said = re.search("that their broker is `(.*?)`, and `(.*?)`", TRIED)
     assert said is not None
     for broker in re.findall("--broker (.*?) ", start):
         shell.says(f"broker mqtt://{broker}: {said[1]}")

@@ -196,7 +196,7 @@ def test_a_neighbour_that_does_not_wait_for_answers_is_parted_with(
         until(lambda: site.now("unconfirmed") == 512, "so many may be under way")
         assert site.now("neighbours") == 1
         send(513)
-        site.says("more messages under way than a neighbour sends at once")
+        site.says("more unconfirmed messages than a neighbour may send")
         until(lambda: site.now("neighbours") == 0, "it is parted with")
     finally:
         site.stop()
