@@ -2,8 +2,8 @@
 
 Four setups run at the same time: a time server and some clients at one site, and a time server at
 one site and its clients at another; each with nodes that state residence, and with nodes that do
-not. All brokers are Mosquitto. The clients' clocks are virtual (labelled simulated), so that the
-truth is known.
+not. All brokers are Mosquitto. The clients' clocks are virtual (labelled simulated), so the true
+time is known.
 
     python -m bench.join_time              4 clients each, 2 minutes
     python -m bench.join_time --short      a look
@@ -37,7 +37,7 @@ SETUPS = {  # how many sites, and settings of their nodes
 
 
 def sites(open_ones: ExitStack, folder: Path, count: int, settings: str) -> list[int]:
-    """Start sites in a row; the ports of their nodes."""
+    """Start sites in a row. Returns the ports of their nodes."""
     ports: list[int] = []
     for number in range(count):
         own = folder / f"site-{number}"
@@ -52,7 +52,7 @@ def sites(open_ones: ExitStack, folder: Path, count: int, settings: str) -> list
 
 
 def clients(folder: Path, port: int, args: argparse.Namespace) -> subprocess.Popen[bytes]:
-    """Start clients, all of which are in one process."""
+    """Start clients, all in one process."""
     count = args.clients
     job = {
         "indexes": list(range(count)),
@@ -69,7 +69,7 @@ def clients(folder: Path, port: int, args: argparse.Namespace) -> subprocess.Pop
 
 
 def say(report: Report, what: str, records: list[dict[str, Any]]) -> float:
-    """Add the rows of one setup; its median error in us."""
+    """Report one setup. Returns its median error in us."""
     errors = [abs(one) / 1e3 for record in records for one in record["errors"]["best"]]
     halves = [one / 1e3 for record in records for one in record["halves"]["best"]]
     outside = sum(record["outside"]["best"] for record in records)
