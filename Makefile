@@ -110,10 +110,10 @@ test-busy: setup-test ## the same, while a loop keeps each core busy: none may d
 # The test that steers this machine's clock runs last and alone: a step upsets every other one.
 test-slow: setup-slow setup-drivers ## the long ones that may share the machine; then make test-alone
 	MQTICK_DRIVERS=required $(PYTEST) -n 3 --dist loadfile -m 'slow and not alone and not steers_clock and not fleet and not broker'
-test-alone: setup-slow setup-drivers ## those that need it for themselves; MQTICK_STEER_CLOCK=1 adds the one that moves its clock
+test-alone: setup-slow setup-drivers ## those that need it for themselves; MQTICK_STEER_CLOCK=1 adds those that move its clock
 	MQTICK_DRIVERS=required $(PYTEST) -m 'alone and not steers_clock and not fleet'
-	@if [ "$${MQTICK_STEER_CLOCK:-0}" = 1 ]; then set -x; $(PYTEST) tests/test_steer_clock.py; \
-	  else echo 'not run: the test that steers the clock of this machine (MQTICK_STEER_CLOCK=1)'; fi
+	@if [ "$${MQTICK_STEER_CLOCK:-0}" = 1 ]; then set -x; $(PYTEST) -m steers_clock tests; \
+	  else echo 'not run: the tests that set the clock of this machine (MQTICK_STEER_CLOCK=1)'; fi
 
 test-fresh: ## make demo and make test in minimal Debian 12 and 13: SYSTEMS=trixie-user for one (root)
 	$(SUDO:sudo=sudo -E) tests/fresh/run.sh $(SYSTEMS)

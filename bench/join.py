@@ -1,13 +1,13 @@
 """join: what does a node of mqtick-join cost, and what a hop between two sites?
 
-Latency: one message at a time, from just before it is written to the kernel's stamp of its arrival,
-at Mosquitto alone, at a node before it, at a bare relay before it (epoll, read, write: the floor of
-a node), and from one site to another (two nodes, two brokers), in turn message by message.
-Processor time: `mqtick-load pairs`, at Mosquitto and through the node, in turn; its floor relays by
-bare system calls. Five joined brokers: what each step of a message costs (`mqtick-load run`, at
+Latency: one message at a time, from just before it is written to the kernel's stamp of its arrival.
+Four ways take turns, message by message: Mosquitto alone; a node before it; a bare relay before it
+(epoll, read, write: the floor of a node); and from one site to another (two nodes, two brokers).
+Processor time: `mqtick-load pairs`, at Mosquitto and through the node in turn; its floor relays by
+bare system calls. Five joined brokers: the cost of each step of a message (`mqtick-load run`, at
 Mosquitto, at its node, and from one site to the other), and from that how much the patterns of the
-published benchmark carry (simulated, bench/join_plan.py). At last, what another site misses while
-a publisher's node is restarted (bench/join_restart.py). All of it on one machine.
+published benchmark carry (simulated, bench/join_plan.py). Last: which messages another site misses
+while a publisher's node is restarted (bench/join_restart.py). Everything runs on one machine.
 
     python -m bench.join              4,000 messages each way, 5 blocks of pairs
     python -m bench.join --short      a look
@@ -36,8 +36,8 @@ from demo.local_broker import Mosquitto, running
 SO_TIMESTAMPNS = 35
 GAP_S = 0.002
 EACH_US = 1000.0
-"""Between two messages of a publisher, in the run whose cost is measured: with ten copies of each,
-near what Mosquitto carries on one core. With fewer, wake-ups make each message dearer."""
+"""Time between two messages of a publisher while cost is measured. With ten copies of each this is
+close to what Mosquitto carries on one core. At a lower rate wake-ups make each message dearer."""
 GOALS = {"A": 0.95, "B": 1.0, "C": 4.5, "D": 1.0}
 BEHIND = "Mosquitto behind the node"
 PLACES = (
@@ -59,7 +59,7 @@ class Client:
         body = b"\0\4MQTT\4\2\0\0" + struct.pack(">H", len(name)) + name.encode()
         self.socket.sendall(bytes([0x10, len(body)]) + body)
         if self.receive()[0][:1] != b"\x20":
-            raise RuntimeError("it was not let in")
+            raise RuntimeError("the broker refused the connection")
 
     def subscribe(self, topic: str) -> None:
         """Subscribe, and wait for the answer."""
@@ -68,7 +68,7 @@ class Client:
         self.receive()
 
     def publish(self, topic: str, payload: bytes) -> int:
-        """Publish; when that began, in ns."""
+        """Publish. Returns the time just before, in ns."""
         body = struct.pack(">H", len(topic)) + topic.encode() + payload
         packet = bytes([0x30, len(body)]) + body
         begin_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
@@ -76,7 +76,7 @@ class Client:
         return begin_ns
 
     def receive(self) -> tuple[bytes, int]:
-        """What came, and when, in ns."""
+        """Receive octets. Returns them, and the kernel's stamp in ns."""
         octets, more, _, _ = self.socket.recvmsg(4096, 64)
         stamp = next((data for _, kind, data in more if kind == SO_TIMESTAMPNS), bytes(16))
         seconds, nanoseconds = struct.unpack("qq", stamp[:16])
@@ -84,7 +84,7 @@ class Client:
 
 
 def latencies(ways: Sequence[tuple[Client, Client]], count: int) -> tuple[list[list[float]], int]:
-    """Send over each way in turn: the delays of each in us, and how often another message came."""
+    """Send over each way in turn. Returns their delays in us, and how many messages were wrong."""
     found: list[list[float]] = [[] for _ in ways]
     wrong = 0
     for number in range(-200, count):
@@ -106,7 +106,7 @@ def topic(way: int) -> str:
 
 
 def pairs(port: int, pid: int, burst: int, seconds: float, *, floor: bool) -> dict[str, Any]:
-    """One block of `mqtick-load pairs`: its rows, by key and who."""
+    """Run one block of `mqtick-load pairs`. Returns the medians, by the row's key and `who`."""
     command = [str(PROGRAMS / "mqtick-load"), "pairs", "--broker", f"127.0.0.1:{port}", "--json"]
     command += ["--broker-pid", str(pid), "--burst", str(burst), "--seconds", str(seconds)]
     command += ["--repeats", "1", *(["--floor"] if floor else [])]
@@ -117,15 +117,15 @@ def pairs(port: int, pid: int, burst: int, seconds: float, *, floor: bool) -> di
 
 
 def spent_ns(pid: int) -> int:
-    """Processor time of a process of one thread, ns."""
+    """Processor time of a process with one thread, ns."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
 class Crossing:
-    """Messages between sites, and what their processes spend on them.
+    """Sends messages between sites and measures the processor time that they cost.
 
     Attributes:
-        faults: Messages that were lost, came twice or out of order, so far.
+        faults: Messages so far that were lost, came twice or out of order.
     """
 
     def __init__(self, folder: Path, pids: Sequence[int]) -> None:
@@ -133,7 +133,7 @@ class Crossing:
         self._file, self._pids = folder / "scenario.toml", pids
 
     def _run(self, ports: tuple[int, int], subscribers: int, seconds: float, each_us: float) -> Any:
-        """Publish at one port, subscribe at the other: what each process spent, ns."""
+        """Publish at one port, subscribe at the other. Returns each process's time, ns."""
         publisher, subscriber = (f"127.0.0.1:{port}" for port in ports)
         self._file.write_text(
             f"seconds = {seconds}\nramp_up_s = 0.2\nramp_down_s = 0.2\n"
@@ -152,7 +152,7 @@ class Crossing:
         return [spent_ns(pid) - was for pid, was in zip(self._pids, before, strict=True)]
 
     def cost(self, ports: tuple[int, int], subscribers: int, seconds: float) -> list[float]:
-        """Processor time of each process a message, us, without what comes and goes of clients."""
+        """Each process's time for a message, us, without the cost of connecting clients."""
         idle = self._run(ports, subscribers, 0.5, 1e6)
         busy = self._run(ports, subscribers, seconds, EACH_US)
         messages = 2 * TOPICS * seconds * 1e6 / EACH_US
@@ -183,7 +183,7 @@ def five(
         }
 
         def line(way: str, who: int, at: dict[tuple[str, int], list[float]] = at) -> list[float]:
-            """Cost of a message, and of each copy: a line through both points."""
+            """The cost of a message and of each copy: the line through both points."""
             each = (at[way, many][who] - at[way, few][who]) / (many - few)
             return [at[way, few][who] - few * each, each]
 
@@ -209,7 +209,7 @@ def five(
 
 
 def report_latencies(report: Report, delays: list[list[float]], wrong: int) -> None:
-    """Say how long messages took each way, and what was in the way of them."""
+    """Report how long messages took each way, and how much of it a node adds."""
     rows = [
         report.add("publisher to subscriber", "us", who, found)
         for who, found in zip(PLACES, delays, strict=True)
@@ -227,7 +227,7 @@ def report_latencies(report: Report, delays: list[list[float]], wrong: int) -> N
 
 
 def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: float) -> None:
-    """Run it all."""
+    """Run all measurements."""
     with ExitStack() as open_ones:
         sites: list[tuple[Path, Mosquitto, int, subprocess.Popen[bytes]]] = []
         for name in ("site-a", "site-b"):

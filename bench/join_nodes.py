@@ -1,4 +1,4 @@
-"""Nodes of mqtick-join, and a bare relay in the place of one, for benchmarks."""
+"""Nodes of mqtick-join for benchmarks, and a bare relay in place of a node."""
 
 from __future__ import annotations
 
@@ -17,28 +17,16 @@ PROGRAMS = Path(__file__).resolve().parent.parent / "broker/server/target/releas
 def node(
     folder: Path, broker: Mosquitto, *neighbours: int, settings: str = "", port: int = 0
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a node before a broker, with these neighbours' ports and settings; it and its port."""
+    """Start a node before a broker; `neighbours`: their ports. Returns the process and its port."""
     program = PROGRAMS / "mqtick-join"
     if not program.exists():
         raise FileNotFoundError(f"{program} is not built: run make broker-programs")
     port = port or free_port()
-    command = [
-        str(program),
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--broker",
-        f"127.0.0.1:{broker.port}",
-    ]
     config = folder / "join.toml"
     config.write_text(settings)
-    command += [
-        "--config",
-        str(config),
-        "--name",
-        folder.name,
-        "--control",
-        str(folder / "control"),
-    ]
+    command = [str(program), "--config", str(config), "--name", folder.name]
+    command += ["--listen", f"127.0.0.1:{port}", "--broker", f"127.0.0.1:{broker.port}"]
+    command += ["--control", str(folder / "control")]
     for one in neighbours:
         command += ["--neighbour", f"127.0.0.1:{one}"]
     with (folder / "node.log").open("ab") as log:
@@ -48,7 +36,7 @@ def node(
 
 
 def relay(broker: Mosquitto) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a bare relay before a broker; it and its port."""
+    """Start a bare relay before a broker. Returns the process and its port."""
     port = free_port()
     program = PROGRAMS / "examples/bare_relay"
     process = subprocess.Popen([str(program), str(port), str(broker.port)])
@@ -57,14 +45,9 @@ def relay(broker: Mosquitto) -> tuple[subprocess.Popen[bytes], int]:
 
 
 def settled(folder: Path, nodes: int, filters: int) -> None:
-    """Wait until a node knows so many nodes and filters."""
-    command = [
-        str(PROGRAMS / "mqtick-join"),
-        "status",
-        "--json",
-        "--control",
-        str(folder / "control"),
-    ]
+    """Wait until a node knows this number of nodes and filters."""
+    command = [str(PROGRAMS / "mqtick-join"), "status", "--json"]
+    command += ["--control", str(folder / "control")]
     end = time.monotonic() + 30
     while True:
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout

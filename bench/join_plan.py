@@ -1,4 +1,4 @@
-"""How much five joined brokers in a row carry, each and each node on a processor of its own.
+"""How much five joined brokers in a row carry, if each broker and node has its own processor.
 
 The published benchmark (Banno et al. 2019): five topics, each with ten publishers and ten
 subscribers, at one broker (alone) or spread over five sites:
@@ -8,8 +8,8 @@ subscribers, at one broker (alone) or spread over five sites:
     C  all of one topic at each site
     D  eight and eight of one topic at each site, one and one of two others
 
-A message costs what `Costs` says, whatever else happens; the limit is where the first processor has
-nothing left. Messages go along the row to each site that has subscribers, once.
+A message always costs what `Costs` says. The limit is reached when the first processor is busy all
+the time. Messages go along the row, once to each site that has subscribers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["PATTERNS", "Costs", "gain"]
 SITES = TOPICS = 5
 MEMBERS = 10  # publishers, and subscribers, of a topic
 Members = Sequence[Sequence[int]]
-"""Of each topic at each site: as many publishers as subscribers."""
+"""For each topic: how many publishers each site has, and as many subscribers."""
 
 
 def _near(site: int, topic: int, counts: tuple[int, int, int]) -> int:
-    """`counts`: at the site of the topic, at the next one, at the one after that."""
+    """`counts`: members at the site of the topic, at the next site, and at the one after that."""
     distance = (site - topic) % SITES
     return counts[distance] if distance < len(counts) else 0
 
@@ -48,14 +48,14 @@ class Costs(NamedTuple):
     """Processor time in us.
 
     Attributes:
-        alone_in: Of a broker without a node, for a message that is published.
-        alone_out: And for each copy.
-        broker_in: Of the broker behind a node, for a message that is published.
-        broker_out: And for each copy.
-        client_in: Of a node, for a message that a client publishes.
-        client_out: And for each copy.
-        site_in: For a message that comes from a neighbour and goes to the broker.
-        site_out: For a message that goes to a neighbour.
+        alone_in: A broker without a node: for a message that is published.
+        alone_out: A broker without a node: for each copy.
+        broker_in: The broker behind a node: for a message that is published.
+        broker_out: The broker behind a node: for each copy.
+        client_in: A node: for a message that a client publishes.
+        client_out: A node: for each copy.
+        site_in: A node: for a message that comes from a neighbour and goes to the broker.
+        site_out: A node: for a message that goes to a neighbour.
     """
 
     alone_in: float
@@ -69,7 +69,7 @@ class Costs(NamedTuple):
 
 
 def _carried(row: Sequence[int], origin: int) -> tuple[list[bool], list[int]]:
-    """Which sites get a message of this topic, and to how many neighbours each passes it on."""
+    """Which sites get a message of this topic, and to how many neighbours each one sends it."""
     wanting = [site for site in range(SITES) if row[site] and site != origin]
     first, last = min([origin, *wanting]), max([origin, *wanting])
     gets = [first <= site <= last and site != origin for site in range(SITES)]
@@ -81,7 +81,7 @@ def _carried(row: Sequence[int], origin: int) -> tuple[list[bool], list[int]]:
 
 
 def gain(members: Members, costs: Costs) -> tuple[float, float]:
-    """How much more than one broker alone all sites carry: by their brokers, and with nodes."""
+    """The limit of all sites, of one broker's alone: by their brokers, and with nodes too."""
     brokers, nodes = [0.0] * SITES, [0.0] * SITES
     for row in members:
         for origin, publishers in enumerate(row):

@@ -1,7 +1,6 @@
-"""How many messages with QoS 1 another site misses while the node of their publisher is restarted.
+"""How many messages with QoS 1 another site misses while their publisher's node is restarted.
 
-The publisher does what publishers do: it connects again as soon as it can, and sends again what was
-not acknowledged.
+The publisher connects again as soon as it can, and sends unacknowledged messages again, as usual.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ __all__ = ["restarts"]
 
 _RESTARTS = 4
 _UNDER_WAY = 100
-"""Messages that wait for their acknowledgement, at most."""
+"""The most messages that wait for their acknowledgement."""
 _PATIENCE_S = 30.0
 
 
 def _connected(port: int) -> Client:
-    """The publisher, once the node and its broker are there."""
+    """Connect the publisher, as soon as the node and its broker are there."""
     end = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -48,10 +47,10 @@ def _lost(
     count: int,
     restarts: int,
 ) -> int:
-    """Restart a node amid messages; how many of them did not come to the other site.
+    """Restart a node while messages flow. Returns how many did not reach the other site.
 
-    `start` starts the publisher's node; `settle` waits until it knows the other one, and what that
-    one's client wants; `ports`: of both nodes; `how` it ends.
+    `start` starts the publisher's node. `settle` waits until it knows the other node and the filter
+    of the client there. `ports`: of both nodes. `how`: the signal that ends the node.
     """
     process = start()
     reader = Client(("127.0.0.1", ports[1]), V3, "reader")
@@ -69,7 +68,7 @@ def _lost(
             writer.send(say)
             sent += 1
         if ended < restarts and acknowledged >= count * (ended + 1) // (restarts + 1):
-            settle()  # what was published before the other node was back is there soon
+            settle()  # otherwise messages from before the other node was back may still be here
             process.send_signal(how)
             ended += 1
         try:
@@ -99,7 +98,7 @@ def _lost(
 
 
 def restarts(report: Report, folder: Path, count: int) -> None:
-    """Say what another site misses when the node of a publisher is restarted."""
+    """Report how many messages another site misses when a publisher's node is restarted."""
     for how, reliability, words in (
         (signal.SIGTERM, "broker", "ended by SIGTERM"),
         (signal.SIGKILL, "all", 'killed, reliability = "all"'),

@@ -1,9 +1,9 @@
 """join-time: how good is the time through nodes of mqtick-join, with and without residence?
 
-Five setups run at the same time: a time server and some clients at one site, and a time server at
+Four setups run at the same time: a time server and some clients at one site, and a time server at
 one site and its clients at another; each with nodes that state residence, and with nodes that do
-not. Between sites clients do not ask for echoes, but for one setup. All brokers are Mosquitto. The
-clients' clocks are virtual (labelled simulated), so that the truth is known.
+not. All brokers are Mosquitto. The clients' clocks are virtual (labelled simulated), so the true
+time is known.
 
     python -m bench.join_time              4 clients each, 2 minutes
     python -m bench.join_time --short      a look
@@ -28,17 +28,16 @@ from demo.local_broker import Mosquitto, running
 from demo.local_programs import time_server
 
 SILENT = "residence = false\n"
-SETUPS = {  # how many sites, settings of the nodes, and whether clients ask for echoes
-    "one site, nothing stated": (1, SILENT, True),
-    "one site": (1, "", True),
-    "two sites, nothing stated": (2, SILENT, False),
-    "two sites, echoes asked for": (2, "", True),
-    "two sites": (2, "", False),
+SETUPS = {  # how many sites, and settings of their nodes
+    "one site, nothing stated": (1, SILENT),
+    "one site": (1, ""),
+    "two sites, nothing stated": (2, SILENT),
+    "two sites": (2, ""),
 }
 
 
 def sites(open_ones: ExitStack, folder: Path, count: int, settings: str) -> list[int]:
-    """Start sites in a row; the ports of their nodes."""
+    """Start sites in a row. Returns the ports of their nodes."""
     ports: list[int] = []
     for number in range(count):
         own = folder / f"site-{number}"
@@ -52,10 +51,8 @@ def sites(open_ones: ExitStack, folder: Path, count: int, settings: str) -> list
     return ports
 
 
-def clients(
-    folder: Path, port: int, echoes: bool, args: argparse.Namespace
-) -> subprocess.Popen[bytes]:
-    """Start clients, all of which are in one process."""
+def clients(folder: Path, port: int, args: argparse.Namespace) -> subprocess.Popen[bytes]:
+    """Start clients, all in one process."""
     count = args.clients
     job = {
         "indexes": list(range(count)),
@@ -66,14 +63,13 @@ def clients(
         "warm_up_s": 30.0,
         "silent_s": 0.0,
         "seconds": args.seconds,
-        "use_echo": echoes,
         "result": str(folder / "result"),
     }
     return subprocess.Popen([sys.executable, "-m", "bench.time_error_worker", json.dumps(job)])
 
 
 def say(report: Report, what: str, records: list[dict[str, Any]]) -> float:
-    """Add the rows of one setup; its median error in us."""
+    """Report one setup. Returns its median error in us."""
     errors = [abs(one) / 1e3 for record in records for one in record["errors"]["best"]]
     halves = [one / 1e3 for record in records for one in record["halves"]["best"]]
     outside = sum(record["outside"]["best"] for record in records)
@@ -93,19 +89,19 @@ def main() -> int:
     report = Report("join-time", simulated=True)
     with tempfile.TemporaryDirectory() as name, ExitStack() as open_ones:
         running_ones = []
-        for number, (what, (count, settings, echoes)) in enumerate(SETUPS.items()):
+        for number, (what, (count, settings)) in enumerate(SETUPS.items()):
             folder = Path(name) / str(number)
             ports = sites(open_ones, folder, count, settings)
             open_ones.enter_context(time_server(f"mqtt://127.0.0.1:{ports[0]}", folder))
-            running_ones.append((what, folder, ports[-1], echoes))
+            running_ones.append((what, folder, ports[-1]))
         time.sleep(2)  # until the servers serve
-        workers = [clients(folder, port, echoes, args) for _, folder, port, echoes in running_ones]
+        workers = [clients(folder, port, args) for _, folder, port in running_ones]
         wait("clients", 30 + args.seconds)
         for worker in workers:
             worker.wait(60)
         found = {
             what: say(report, what, pickle.loads((folder / "result").read_bytes()))
-            for what, folder, *_ in running_ones
+            for what, folder, _ in running_ones
         }
     for place in ("one site", "two sites"):
         ours, before = found[place], found[f"{place}, nothing stated"]

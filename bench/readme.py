@@ -29,12 +29,12 @@ _FLOOR = "exact samples at the same instants (floor)"
 _FIGURES: tuple[tuple[str, tuple[str, str, str, str], dict[str, str]], ...] = (
     # what it is; results file; quantity; of whom; which value; the same of which others
     (
-        "error of 100 clients' time, median (their clocks simulated)",
+        "error of 100 clients' time, median (clocks simulated)",
         ("time-error", "100 clients: |time error|", "best combination", "median"),
         {"the published method": _ONE_WAY, "NTP": _NTP},
     ),
     (
-        "looks at those clients with the truth outside the stated interval",
+        "intervals of these clients that missed the truth",
         ("time-error", "100 clients: outside the bound", "best combination", "median"),
         {},
     ),

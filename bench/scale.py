@@ -169,7 +169,7 @@ def figure(path: str, nodes: dict[bool, tuple[list[Node], ...]], seconds: int) -
     """Draw processors by hosts, and errors and bounds by time."""
     from matplotlib import pyplot  # noqa: PLC0415 - only where a figure is asked for
 
-    drawn, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2))
+    drawn, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.8))
     hosts = np.geomspace(100, 100_000, 60)
     for broker, colour in zip(_BROKERS, ("#1b6ca8", "#a02040"), strict=True):
         costs = Costs.measured(broker)
@@ -181,23 +181,24 @@ def figure(path: str, nodes: dict[bool, tuple[list[Node], ...]], seconds: int) -
     left.axvline(_HOSTS, color="#888", lw=0.8, ls=":")
     left.text(_HOSTS * 1.06, 0.015, f"{_HOSTS:,} at a site", fontsize=8)
     left.text(110, 1.08, "one processor", fontsize=8)
-    left.set(xlabel="hosts at one broker", ylabel="processors", title="what a fleet costs")
-    left.legend()
+    left.set(xlabel="hosts at one broker", ylabel="processors", title="What a fleet costs")
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=3, frameon=False, fontsize=9)
     servers_on, clients_on = nodes[True]
     right.axvspan(seconds / 3, 2 * seconds / 3, color="#eee")
     lines = (
-        (servers_on[0], "server, cut off", "#a02040"),
-        (clients_on[0], "client of that site", "#c77700"),
-        (clients_on[-1], "client elsewhere", "#1b6ca8"),
+        (servers_on[0], "its server", "#a02040"),
+        (clients_on[0], "its client", "#c77700"),
+        (clients_on[-1], "a client elsewhere", "#1b6ca8"),
     )
     for node, text, colour in lines:
         at = [look.at_s for look in node.looks]
         right.semilogy(at, _us(node.looks, "bound"), color=colour, label=f"{text}: bound")
         error = np.maximum(_us(node.looks), 0.05)
-        right.semilogy(at, error, color=colour, lw=0.6, ls=":", label=f"{text}: |error|")
-    title = f"a site, cut off for {seconds / 3:.0f} s (simulated, residence on)"
-    right.set(xlabel="s", ylabel="us", title=title)
-    right.legend(fontsize=7, ncol=2)
+        right.semilogy(at, error, color=colour, lw=0.9, ls=":", label=f"{text}: |error|")
+    title = f"A site is cut off for {seconds / 3:.0f} s (simulated, residence on)"
+    right.set(xlabel="time, s", ylabel="|error| and bound, us", title=title)
+    # Above each other: the bound and the error of the same host.
+    right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=3, frameon=False, fontsize=9)
     drawn.tight_layout()
     drawn.savefig(path, dpi=110)
 

@@ -2,6 +2,7 @@
 
 A field is `{{quantity @ who @ format}}`, or `{{quantity @ format}}` for a ratio. The format may
 have a statistic before it (`p99 .1f`, else the median) and a divisor after it (`.1f /1000`).
+`{{plan 417 5000}}` is what bench.scale_plan prints for so many hosts.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+from bench.scale_plan import table
+
 __all__ = ["PAGE", "filled"]
 
 _TEMPLATE = Path(__file__).resolve().parent / "scale.template"
 PAGE = _TEMPLATE.parent.parent / "docs" / "scale.md"
 _FIELD = re.compile(r"\{\{(.+?) @ (?:([^@}]+) @ )?(?:(\w+) )?(,?\.\df)(?: /(\d+))?\}\}")
+_PLAN = re.compile(r"\{\{plan((?: \d+)+)\}\}")
 
 
 def filled(content: dict[str, Any], template: str | None = None) -> str:
@@ -31,6 +35,7 @@ def filled(content: dict[str, Any], template: str | None = None) -> str:
         return f"{value:{form}}"
 
     text = _FIELD.sub(figure, _TEMPLATE.read_text() if template is None else template)
+    text = _PLAN.sub(lambda found: table(int(hosts) for hosts in found[1].split()), text)
     if "{{" in text:
         raise ValueError(f"not understood: {text[text.index('{{') :].splitlines()[0]}")
     return text

@@ -1,11 +1,15 @@
 """How many messages a fleet makes, and what they cost: docs/scale.md as a program.
 
+    python -m bench.scale_plan 417 5000      a row for each number of hosts at one broker
+
 Costs are processor time, in us, and come from `bench/results`: `Costs.measured`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -134,3 +138,34 @@ def most_hosts(costs: Costs, share: float = 0.5) -> tuple[int, str]:
     }
     first = min(each, key=lambda name: each[name])
     return int(each[first]), first
+
+
+def table(fleets: Iterable[int]) -> str:
+    """Return what fleets of so many hosts cost, a line each, below two lines of names."""
+    ours, mosquitto = Costs.measured(), Costs.measured("Mosquitto")
+    lines = [
+        "hosts at      messages to it  copies from it  processors of",
+        "one broker       in a second     in a second  mqtick-broker  Mosquitto  time server",
+    ]
+    for hosts in fleets:
+        fleet = Fleet(hosts)
+        found = load(fleet, ours)
+        lines.append(
+            f"{hosts:<10,}  {fleet.ingress:16,.0f}  {fleet.egress:14,.0f}  {found.broker:13.3f}"
+            f"  {load(fleet, mosquitto).broker:9.3f}  {found.server:11.3f}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Messages and processors of a fleet.")
+    parser.add_argument("hosts", nargs="+", type=int, help="hosts at one broker, from 1 on")
+    sizes = parser.parse_args().hosts
+    if min(sizes) < 1:
+        parser.error(f"{min(sizes)} hosts are no fleet; give 1 or more")
+    print(table(sizes))
+
+
+if __name__ == "__main__":
+    main()

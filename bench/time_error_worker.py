@@ -127,7 +127,7 @@ def main() -> None:
         exchange_burst=job["exchange_burst"],
         start_burst=8,
         # The broker is our own: echoes may narrow the interval, which is what is compared here.
-        estimator=EstimatorSettings(trust_broker=True, use_echo=job.get("use_echo", True)),
+        estimator=EstimatorSettings(trust_broker=True),
     )
     clients = [
         Client(index, url, settings, loop, job["wander_ppb"])

@@ -1,4 +1,4 @@
-"""Sites for the tests of `mqtick-join`: a broker each, a node before it, clients at the node."""
+"""Sites for the tests of `mqtick-join`: each has a broker, a node before it, and clients."""
 
 from __future__ import annotations
 
@@ -13,15 +13,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker.conformance.client import V5, Client
-from demo.local_broker import Mosquitto, free_port, wait_for_port
+from demo.local_broker import (
+    Mosquitto,
+    MqtickBroker,
+    free_port,
+    program,
+    running,
+    wait_for_port,
+)
 
 JOIN = Path(__file__).resolve().parent.parent / "broker/server/target/debug/mqtick-join"
 PATIENCE_S = 60.0
+MARKS = [
+    pytest.mark.broker,
+    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
+    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
+]
+
+
+class OurBroker(MqtickBroker):
+    """mqtick-broker as the tests build it."""
+
+    builds = ("release", "debug")
 
 
 def until(holds: Callable[[], Any], what: str) -> None:
-    """Wait for an event."""
+    """Wait until something holds; if it never does, fail and say `what`."""
     end = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < end, what
@@ -49,9 +69,11 @@ class Site:
         listener: str = "",
         url: str | None = None,
         keep_alive_s: int = 2,
+        options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder, self.broker, self.port = folder, broker, free_port()
+        self.options = options
         self.environment = {**os.environ, **(environment or {})}
         self.name = folder.name
         self.log = folder / "node.log"
@@ -77,7 +99,7 @@ class Site:
     def start(self, *, listens: bool = True) -> None:
         """Start the node, which listens then."""
         with self.log.open("ab") as log:
-            command = [str(JOIN), "--config", str(self.config)]
+            command = [str(JOIN), "--config", str(self.config), *self.options]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
         if listens:
             wait_for_port(self.port, self.process)
@@ -96,12 +118,12 @@ class Site:
         assert "panicked" not in self.log.read_text()
 
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """What the program answers to `status` and the like."""
+        """Run `mqtick-join status` and the like for this node."""
         command = [str(JOIN), *words, "--control", str(self.control)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def status(self) -> dict[str, Any]:
-        """All that it says of itself, once it has done what had come before."""
+        """Its status, once it has processed everything that came before."""
         with socket.socket(socket.AF_UNIX) as one:
             one.settimeout(PATIENCE_S)
             one.connect(str(self.control))
@@ -138,11 +160,11 @@ def settled(*sites: Site) -> None:
 
 
 def idle(*sites: Site) -> None:
-    """Wait until all nodes have heard what each of them has to say, and have handed it on.
+    """Wait until nothing is on its way between these nodes.
 
-    A node answers once it has read all that had come, and written what follows from it, which is at
-    the next node then. So what one of them says is at all others after as many rounds as there are
-    nodes, and nothing is on its way if none has found anything else by then.
+    A node answers once it has processed everything that came, and has written the results: they are
+    at the next node then. So after as many rounds as there are nodes, news of one has reached all
+    the others. If no status has changed in these rounds, nothing is on its way any more.
     """
     waits = ("unconfirmed", "broker_waiting", "neighbours_waiting")
     rounds: list[Any] = []
@@ -167,22 +189,30 @@ def wanted(site: Site, count: int) -> None:
 
 
 @contextlib.contextmanager
+def running_site(folder: Path, broker: Mosquitto | None = None, **options: Any) -> Iterator[Site]:
+    """A site in this new folder: its node runs, and a Mosquitto, or another broker, behind it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with running(broker or Mosquitto(folder)) as behind:
+        site = Site(folder, behind, **options)
+        site.start()
+        try:
+            yield site
+        finally:
+            site.stop()
+
+
+@contextlib.contextmanager
 def joined(
     folder: Path, brokers: Sequence[type[Mosquitto]], lines: str = ""
 ) -> Iterator[list[Site]]:
     """Sites in a row, each with a broker of its kind."""
     with contextlib.ExitStack() as open_ones:
         sites: list[Site] = []
-        for number, kind in enumerate(brokers):
-            own = folder / f"site-{'abcdefgh'[number]}"
+        for letter, kind in zip("abcdefgh", brokers, strict=False):
+            own = folder / f"site-{letter}"
             own.mkdir()
-            broker = kind(own)
-            broker.start()
-            open_ones.callback(broker.stop)
             before = [sites[-1].url] if sites else []
-            site = Site(own, broker, neighbours=before, lines=lines)
-            site.start()
-            open_ones.callback(site.stop)
-            sites.append(site)
+            site = running_site(own, kind(own), neighbours=before, lines=lines)
+            sites.append(open_ones.enter_context(site))
         settled(*sites)
         yield sites

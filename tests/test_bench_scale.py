@@ -78,6 +78,21 @@ def test_the_page_has_the_figures_of_the_results_and_no_others() -> None:
             filled(small, wrong)
 
 
+def test_a_planner_gets_a_row_for_each_number_of_hosts_and_none_for_no_fleet(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["scale_plan", "600", "5000"])
+    scale_plan.main()
+    assert [row.split()[:3] for row in capsys.readouterr().out.splitlines()[2:]] == [
+        ["600", "451", "1,500"],
+        ["5,000", "3,751", "12,500"],
+    ]
+    monkeypatch.setattr("sys.argv", ["scale_plan", "600", "0"])
+    with pytest.raises(SystemExit):
+        scale_plan.main()
+    assert "0 hosts are no fleet" in capsys.readouterr().err
+
+
 def test_a_queue_serves_in_order_of_arrival() -> None:
     done = served(np.array([0.0, 100.0, 5.0, 10.0]), np.full(4, 10.0))
     assert done.tolist() == [10.0, 110.0, 20.0, 30.0]

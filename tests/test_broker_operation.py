@@ -60,7 +60,10 @@ class Program:
             command = ["bash", "-c", f'{far}export {said}; exec "$0" "$@"{near}', *command]
         with (self.folder / "broker.log").open("ab") as log:
             process = subprocess.Popen(
-                command, stderr=log, pass_fds=[one.fileno() for one in passed]
+                command,
+                stderr=log,
+                pass_fds=[one.fileno() for one in passed],
+                env={**os.environ, "JOURNAL_STREAM": "as systemd sets it"},
             )
         self.running.append(process)
         return process
@@ -128,6 +131,18 @@ def test_port_0_is_one_port_for_all_threads(program: Program) -> None:
     assert port != "0"
     for number in range(40):
         client(int(port), f"c{number}")
+
+
+def test_only_the_journal_is_told_how_grave_a_line_is(program: Program) -> None:
+    nowhere = program.command(f'[[listener]]\naddress = "192.0.2.1:1883"\n{ANYBODY}')
+    for marks in ("", "<3>"):
+        environment = {**os.environ, "JOURNAL_STREAM": "as systemd sets it"}
+        if not marks:
+            del environment["JOURNAL_STREAM"]
+        done = subprocess.run(
+            nowhere, stderr=subprocess.PIPE, text=True, env=environment, check=False
+        )
+        assert done.stderr.splitlines()[-1].startswith(f"{marks}192.0.2.1:1883: ")
 
 
 def test_a_second_broker_does_not_take_half_of_the_clients_of_the_first(program: Program) -> None:

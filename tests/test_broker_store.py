@@ -73,8 +73,7 @@ class Broker(MqtickBroker):
         command = [self.built(), "--config", str(self.config), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
         assert done.returncode == 1
-        (line,) = [line for line in done.stderr.splitlines() if line.startswith("<3>")]
-        return line
+        return done.stderr.splitlines()[-1]
 
     def log(self) -> str:
         """What it said."""

@@ -6,23 +6,18 @@ import contextlib
 import re
 import signal
 import socket
-import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, joined, settled, until, wanted
+from joined import JOIN, MARKS, Site, joined, running_site, settled, until, wanted
 
 from broker.conformance.client import PUBACK, PUBLISH, PUBREC, V3, V5, Client, Will
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import Mosquitto, running
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 ROLE = JOIN.parents[4] / "ansible/roles/monitoring"
 MONITORING = ROLE / "templates/rules.yml.j2", ROLE / "files/dashboard.json"
 
@@ -183,14 +178,9 @@ def test_what_the_broker_refuses_goes_nowhere_and_its_identifier_is_free_again(
             folder = tmp_path / name
             folder.mkdir()
             (folder / "rules").write_text("topic read #\ntopic readwrite good\n")
-            lines = f"acl_file {folder}/rules\n" if not sites else ""
-            broker = Mosquitto(folder, lines)
-            broker.start()
-            open_ones.callback(broker.stop)
-            site = Site(folder, broker, neighbours=[one.url for one in sites])
-            site.start()
-            open_ones.callback(site.stop)
-            sites.append(site)
+            broker = Mosquitto(folder, "" if sites else f"acl_file {folder}/rules\n")
+            site = running_site(folder, broker, neighbours=[one.url for one in sites])
+            sites.append(open_ones.enter_context(site))
         settled(*sites)
         reader = sites[1].client("reader")
         subscribed((reader, "#"), sites=sites)
@@ -227,6 +217,17 @@ def test_a_session_that_is_kept_gets_what_was_published_elsewhere_while_it_was_a
         missing = {b"while away", b"while the node was away", b"after"}
         while missing:  # what was not confirmed when the node died may come twice
             missing.discard(again.message().payload)
+
+
+def test_sessions_that_could_not_be_written_are_written_once_they_can_be(tmp_path: Path) -> None:
+    kept = tmp_path / "missing" / "kept"
+    with running_site(tmp_path / "site", lines=f'state = "{kept}"') as site:
+        until(lambda: site.status()["broker_connected"], "it has its broker")
+        site.client("reader", V3, clean=False).subscribe("t")
+        site.says(f"{kept}: No such file or directory (os error 2); until it can be written")
+        kept.parent.mkdir()
+        until(kept.exists, "it is written")
+        assert kept.read_text().endswith(" reader\n\tt\n")
 
 
 def test_a_broker_that_dies_and_returns_gets_what_was_published_elsewhere(
@@ -293,10 +294,7 @@ def test_nodes_that_name_each_other_in_a_ring_deliver_once(tmp_path: Path) -> No
         for name in ("site-a", "site-b", "site-c"):
             folder = tmp_path / name
             folder.mkdir()
-            broker = Mosquitto(folder)
-            broker.start()
-            open_ones.callback(broker.stop)
-            ring.append(Site(folder, broker))
+            ring.append(Site(folder, open_ones.enter_context(running(Mosquitto(folder)))))
         for site, next_one in zip(ring, [*ring[1:], ring[0]], strict=True):
             text = site.config.read_text()
             site.config.write_text(text.replace("urls = []", f'urls = ["{next_one.url}"]'))
@@ -371,16 +369,8 @@ def test_neighbours_come_and_go_while_nodes_run(tmp_path: Path) -> None:
 def test_metrics_are_served_and_a_line_is_printed_for_each_second_with_messages(
     tmp_path: Path,
 ) -> None:
-    broker = Mosquitto(tmp_path)
-    broker.start()
     tables = '[metrics]\naddress = "127.0.0.1:0"'
-    folder = tmp_path / "site"
-    folder.mkdir()
-    site = Site(folder, broker, tables=f"[neighbours]\n{tables}")
-    command = [str(JOIN), "--config", str(site.config), "--lines"]
-    with site.log.open("ab") as log:
-        site.process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
+    with running_site(tmp_path, tables=tables, options=["--lines"]) as site:
         site.says("metrics are at ")
         settled(site)
         where = site.log.read_text().partition("metrics are at ")[2].split()[0]
@@ -409,9 +399,6 @@ def test_metrics_are_served_and_a_line_is_printed_for_each_second_with_messages(
         assert {"mqtick_join_nodes", "mqtick_join_neighbours_away"} <= set(watched)
         for name in watched:
             assert f"\n{name} " in page
-    finally:
-        site.stop()
-        broker.stop()
 
 
 @pytest.mark.slow

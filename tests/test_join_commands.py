@@ -1,4 +1,4 @@
-"""`mqtick-join status|topology|add|remove`: what who asks is told, rightly asked or not."""
+"""`mqtick-join status|topology|add|remove`: what they answer, used rightly or wrongly."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, joined, settled, until
+from joined import JOIN, MARKS, Site, joined, running_site, settled, until
 
 from broker.conformance.client import V5, Client
-from demo.local_broker import Mosquitto, program, running
+from demo.local_broker import Mosquitto
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 
 
 def run(*words: str) -> tuple[int, str]:
-    """The exit code, and what was said; nothing is asked of a node that runs."""
+    """The exit code, and what was printed on stderr; nothing may be printed on stdout."""
     done = subprocess.run([str(JOIN), *words], capture_output=True, text=True, check=False)
     assert done.stdout == ""
     return done.returncode, done.stderr
@@ -30,16 +26,16 @@ def run(*words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "say where the broker is (--broker)"),
-        ("stat", '"stat" is not understood; see --help'),
-        ("status site-a", '"status site-a" is not understood'),
-        ("add", "say which neighbour"),
-        ("remove", "say which neighbour"),
-        ("add a b", '"add a b" is not understood'),
+        ("", "set it to the address of the broker (--broker)"),
+        ("stat", '"stat" is no command; see --help'),
+        ("status site-a", '"status site-a" is no command'),
+        ("add", "name the neighbour"),
+        ("remove", "name the neighbour"),
+        ("add a b", '"add a b" is no command'),
         ("add http://site-b", '"http://site-b" is no address'),
         ("add site-b:99999", '"site-b:99999" is no address'),
-        ("add site-b --json", "--json belongs to status and topology"),
-        ("--json", "--json belongs to status and topology"),
+        ("add site-b --json", "--json can only be used with status and topology"),
+        ("--json", "--json can only be used with status and topology"),
         ("status --broker b", "asks a node that runs"),
         ("topology --lines", "asks a node that runs"),
         ("status --check-config", "asks a node that runs"),
@@ -47,8 +43,8 @@ def run(*words: str) -> tuple[int, str]:
         ("status --jsn", "invalid option '--jsn'"),
         ("--broker b --listen here", '--listen "here" is no address with a port'),
         ("--broker b --name two\nlines", 'name: is "two\\nlines"'),
-        ("--broker b --algorithm best", "--algorithm is subscriptions or publications"),
-        ("--broker b --reliability some", "--reliability is broker or all"),
+        ("--broker b --algorithm best", "--algorithm can be subscriptions or publications"),
+        ("--broker b --reliability some", "--reliability can be broker or all"),
         ("--control", "missing argument"),
     ],
 )
@@ -70,7 +66,19 @@ def test_a_configuration_whose_certificate_is_not_there_is_not_good(tmp_path: Pa
     assert f"{tmp_path}/none.pem" in said
 
 
-def test_where_no_node_runs_who_asks_is_told_where_was_looked(tmp_path: Path) -> None:
+def test_a_port_alone_stands_for_all_addresses(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = [str(JOIN), "--broker", "127.0.0.1:1", "--listen", ":0", "--control"]
+    with log.open("wb") as stderr:
+        node = subprocess.Popen([*command, str(tmp_path / "control")], stderr=stderr)
+    try:
+        until(lambda: "listens on 0.0.0.0:" in log.read_text(), "it listens")
+    finally:
+        node.terminate()
+        assert node.wait() == 0
+
+
+def test_without_a_node_the_error_names_the_socket_that_was_tried(tmp_path: Path) -> None:
     code, said = run("status", "--control", str(tmp_path / "nobody"))
     assert code == 1
     assert f"{tmp_path}/nobody" in said
@@ -79,15 +87,11 @@ def test_where_no_node_runs_who_asks_is_told_where_was_looked(tmp_path: Path) ->
 
 @pytest.fixture
 def star(tmp_path: Path) -> Iterator[list[Site]]:
-    """The first of four sites has the second, that has the others."""
-    with contextlib.ExitStack() as open_ones:
-        sites = open_ones.enter_context(joined(tmp_path, [Mosquitto] * 3))
-        folder = tmp_path / "site-d"
-        folder.mkdir()
-        broker = open_ones.enter_context(running(Mosquitto(folder)))
-        last = Site(folder, broker, neighbours=[sites[1].url])
-        last.start()
-        open_ones.callback(last.stop)
+    """Four sites: the second one has a link to each of the others."""
+    with (
+        joined(tmp_path, [Mosquitto] * 3) as sites,
+        running_site(tmp_path / "site-d", neighbours=[sites[1].url]) as last,
+    ):
         settled(*sites, last)
         yield [*sites, last]
 
@@ -109,9 +113,10 @@ def test_a_neighbour_that_was_removed_is_named_and_stays_away_until_the_next_add
     _, middle, _, last = star
     assert middle.ask("remove", "site-d").returncode == 0
     assert middle.ask("topology").stdout == "site-b (this node)\n|-- site-a\n`-- site-c\n"
-    last.says("it refuses us, and says: site-d was removed here, and not added again")
-    assert "removed site-d: turned away until the next `add`\n" in middle.ask("status").stdout
-    until(lambda: last.now("neighbours_away") == 1, "it counts whom it does not reach")
+    last.says("it refuses this node: site-d was removed at this node and not added again")
+    assert "removed site-d: refused until the next `add`\n" in middle.ask("status").stdout
+    until(lambda: last.now("neighbours_away") == 1, "it counts the neighbour")
+    assert last.now("refused_packets") == 0, "a refusal is not malformed"
     assert middle.ask("add", last.url).stdout == "connecting; see status\n"
     settled(*star)
     assert "removed" not in middle.ask("status").stdout
@@ -131,9 +136,9 @@ def test_status_says_what_each_number_means_and_leaves_out_what_never_happened(
     assert line.split(maxsplit=2)[1:] == ["1", "Messages that clients published."]
     assert not any(line.startswith("expired") for line in said)
     assert "expired" in first.status()["counts"]  # programs get them all
-    # Who was given as a node, and is none.
+    # The address of a broker was given instead of a node's.
     assert middle.ask("add", first.broker.url).returncode == 0
-    no_node = "it is no mqtick-join, but a broker: give its node's address instead"
+    no_node = "it is a broker, not mqtick-join: use the address of the node before it"
     until(lambda: no_node in middle.ask("status").stdout, "it says so")
 
 
@@ -144,19 +149,16 @@ def test_a_configuration_says_where_to_ask(star: list[Site]) -> None:
 
 
 def test_of_a_name_with_several_addresses_the_one_that_answers_is_used(tmp_path: Path) -> None:
-    # Debian's localhost is ::1, too; these listen on 127.0.0.1 only.
+    # On Debian localhost is ::1, too; these listen only on 127.0.0.1.
     with contextlib.ExitStack() as open_ones:
         sites: list[Site] = []
         for name in ("site-a", "site-b"):
-            folder = tmp_path / name
-            folder.mkdir()
-            broker = open_ones.enter_context(running(Mosquitto(folder)))
+            (tmp_path / name).mkdir()
+            broker = Mosquitto(tmp_path / name)
             url = broker.url.replace("127.0.0.1", "localhost")
             others = [f"mqtt://localhost:{site.port}" for site in sites]
-            site = Site(folder, broker, neighbours=others, url=url)
-            site.start()
-            open_ones.callback(site.stop)
-            sites.append(site)
+            site = running_site(tmp_path / name, broker, neighbours=others, url=url)
+            sites.append(open_ones.enter_context(site))
         settled(*sites)
         for number in range(8):
             client = Client(("127.0.0.1", sites[0].port), V5, f"client-{number}")

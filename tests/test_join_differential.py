@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from joined import JOIN, idle, joined
+from joined import JOIN, OurBroker, idle, joined
 from random_sessions import (
     PATIENCE_S,
     Copy,
@@ -24,19 +24,12 @@ from random_sessions import (
 
 from bench.brokers import Rumqttd
 from broker.conformance.client import V3, V5
-from demo.local_broker import Amqtt, Mosquitto, MqtickBroker, Nats, program, running
-
-
-class DebugBroker(MqtickBroker):
-    """Whichever build is there."""
-
-    builds = ("release", "debug")
-
+from demo.local_broker import Amqtt, Mosquitto, Nats, program, running
 
 HABITS: dict[type[Mosquitto], Habits] = {
     Mosquitto: Habits(),
     # A copy for each filter is lawful: see Habits.
-    DebugBroker: Habits(each=True),
+    OurBroker: Habits(each=True),
     # nats-server speaks MQTT 3.1.1 only, and before 2.10 ends a connection at QoS 2.
     # A fault of 2.9: who has unsubscribed from `a/#` goes on to get messages of QoS 0 on `a`.
     Nats: Habits(versions=(V3,), most_qos=1, each=True, stays="/#"),
@@ -52,7 +45,7 @@ HABITS: dict[type[Mosquitto], Habits] = {
     # former one.
     Amqtt: Habits(versions=(V3,), each=True, qos=False, retained=False, kept=False),
 }
-"""What each kind of broker does otherwise than Mosquitto, and why. All else is to be equal."""
+"""In what each kind of broker differs from Mosquitto, and why. Everything else has to be equal."""
 MISSING_RUMQTTD = "rumqttd is not installed: cargo install rumqttd --version 0.20.0"
 needs_join = pytest.mark.skipif(
     not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"
@@ -72,9 +65,9 @@ def is_there(kind: type[Mosquitto], folder: Path) -> bool:
 def compare(
     folder: Path, kinds: Sequence[type[Mosquitto]], algorithm: str, seeds: range, steps: int
 ) -> list[Got]:
-    """Play sessions at one Mosquitto and at joined brokers; what came at the one.
+    """Play sessions at one Mosquitto and at joined brokers. Returns what came at Mosquitto.
 
-    Of the first one that differs, the smallest session that does is said.
+    If a session differs, the failure shows the smallest session that does.
     """
     habits = [HABITS[kind] for kind in kinds]
     clients, taken = 2 * len(kinds), 0
@@ -131,7 +124,7 @@ def test_five_joined_brokers_of_all_kinds_deliver_what_one_mosquitto_does(
     probe = tmp_path / "probe"
     probe.mkdir()
     kinds = [kind for kind in HABITS if is_there(kind, probe)]
-    kinds += [Mosquitto, DebugBroker, Mosquitto][: 5 - len(kinds)]
+    kinds += [Mosquitto, OurBroker, Mosquitto][: 5 - len(kinds)]
     first = 0 if algorithm == "subscriptions" else 100
     every = compare(tmp_path, kinds, algorithm, range(first, first + 2), 50)
     assert sum(len(copies) for got in every for copies in got.values()) > 60
@@ -145,7 +138,7 @@ def test_five_joined_brokers_of_all_kinds_deliver_what_one_mosquitto_does(
 def test_joined_brokers_of_mqtt_5_deliver_all_of_it_as_one_mosquitto_does(
     tmp_path: Path, algorithm: str
 ) -> None:
-    kinds: list[type[Mosquitto]] = [Mosquitto, DebugBroker, Mosquitto]
+    kinds: list[type[Mosquitto]] = [Mosquitto, OurBroker, Mosquitto]
     every = compare(tmp_path, kinds, algorithm, range(12), 60)
     copies = [copy for got in every for copies in got.values() for copy in copies]
     count = Counter((copy.qos, copy.retain, bool(copy.properties)) for copy in copies)
@@ -164,7 +157,7 @@ FIRST, SECOND, OTHER = (Copy("a", b"%d" % number, 1, False) for number in range(
 
 
 def wrong(found: list[Copy], wanted: list[Copy], own: Habits | None = None) -> str:
-    """What is said of what one client got, after the last step."""
+    """Describes what one client got, after the last step."""
     both = {(2, 0): wanted}, {(2, 0): found}
     return "\n".join(differences(STEPS, *both, [own or Habits()]))
 

@@ -1,4 +1,4 @@
-"""`mqtick-join` and whoever means it no good: clients, brokers, neighbours, crowds."""
+"""`mqtick-join` and hostile clients, brokers, neighbours and crowds."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, hello, joined, settled, until, wanted
+from joined import MARKS, Site, hello, joined, running_site, settled, until, wanted
 from rig import Authority, needs_openssl
 
 from broker.conformance.client import PUBACK, PUBLISH, V3, V5, Client, Encoder, Will
-from demo.local_broker import Mosquitto, free_port, program
+from demo.local_broker import Mosquitto, free_port, running
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture
@@ -123,17 +119,10 @@ def test_a_message_longer_than_the_other_node_takes_is_dropped_and_the_link_stay
 ) -> None:
     with contextlib.ExitStack() as open_ones:
         sites: list[Site] = []
-        for name, limits in (("wide", ""), ("narrow", "[limits]\npacket = 1024\n")):
-            folder = tmp_path / name
-            folder.mkdir()
-            broker = Mosquitto(folder)
-            broker.start()
-            open_ones.callback(broker.stop)
-            tables = f"[neighbours]\n{limits}"
-            urls = [sites[0].url] if sites else []
-            sites.append(Site(folder, broker, neighbours=urls, tables=tables))
-            sites[-1].start()
-            open_ones.callback(sites[-1].stop)
+        for name, tables in (("wide", ""), ("narrow", "[limits]\npacket = 1024\n")):
+            urls = [one.url for one in sites]
+            site = running_site(tmp_path / name, neighbours=urls, tables=tables)
+            sites.append(open_ones.enter_context(site))
         settled(*sites)
         wide, narrow = sites
         reader = narrow.client("reader")
@@ -147,7 +136,7 @@ def test_a_message_longer_than_the_other_node_takes_is_dropped_and_the_link_stay
         assert reader.message().payload == b"short"
         assert wide.now("dropped_too_long") == 8
         until(lambda: wide.now("unconfirmed") == 0, "nobody waits for them")
-        assert 'a message on "t" is dropped: with 300' in wide.log.read_text()
+        assert 'a message on "t" is dropped: it has 300' in wide.log.read_text()
         for site in sites:
             assert "away" not in site.log.read_text()
         assert narrow.client("writer").publish("t", b"back", qos=1) is not None
@@ -196,16 +185,10 @@ def test_who_does_not_know_the_secret_is_no_neighbour(tmp_path: Path) -> None:
     with contextlib.ExitStack() as open_ones:
         sites: list[Site] = []
         for name, secret in (("a", "secret"), ("b", "secret"), ("c", "other")):
-            folder = tmp_path / name
-            folder.mkdir()
-            broker = Mosquitto(folder)
-            broker.start()
-            open_ones.callback(broker.stop)
             tables = f'[neighbours]\nsecret_file = "{tmp_path / secret}"'
-            urls = [sites[0].url] if sites else []
-            sites.append(Site(folder, broker, neighbours=urls, tables=tables))
-            sites[-1].start()
-            open_ones.callback(sites[-1].stop)
+            urls = [one.url for one in sites[:1]]
+            site = running_site(tmp_path / name, neighbours=urls, tables=tables)
+            sites.append(open_ones.enter_context(site))
         settled(*sites[:2])
         sites[2].says("it shows neither the certificate nor the secret")
         assert sites[2].now("nodes") == 1
@@ -221,11 +204,6 @@ def test_nodes_with_certificates_take_each_other_and_nobody_else_for_neighbours(
     with contextlib.ExitStack() as open_ones:
         sites: list[Site] = []
         for name in ("node-a", "node-b", "stranger"):
-            folder = tmp_path / name
-            folder.mkdir()
-            broker = Mosquitto(folder)
-            broker.start()
-            open_ones.callback(broker.stop)
             certificate, key = authority.issue(name)
             own = f'certificate = "{certificate}"\nkey = "{key}"\n'
             listener = (
@@ -237,10 +215,8 @@ def test_nodes_with_certificates_take_each_other_and_nobody_else_for_neighbours(
                 'certificate_names = ["node-a", "node-b"]\n'
             )
             urls = [f"mqtts://127.0.0.1:{port}"] if sites else []
-            site = Site(folder, broker, neighbours=urls, tables=tables, listener=listener)
-            site.start()
-            open_ones.callback(site.stop)
-            sites.append(site)
+            options = {"neighbours": urls, "tables": tables, "listener": listener}
+            sites.append(open_ones.enter_context(running_site(tmp_path / name, **options)))
         settled(*sites[:2])
         works(*sites[:2])
         sites[2].says("it shows neither the certificate nor the secret")
@@ -255,41 +231,25 @@ def test_a_broker_with_tls_is_spoken_to_in_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     port = free_port()
     broker = Mosquitto(tmp_path, authority.listener(port))
-    broker.start()
-    folder = tmp_path / "site"
-    folder.mkdir()
-    site = Site(folder, broker, url=f"mqtts://127.0.0.1:{port}")
-    text = site.config.read_text()
-    ca = f'[broker]\nca_file = "{authority.certificate}"'
-    site.config.write_text(text.replace("[broker]", ca, 1))
-    site.start()
-    try:
+    url, ca_file = f"mqtts://127.0.0.1:{port}", f'ca_file = "{authority.certificate}"'
+    tables = f"{ca_file}\n[neighbours]"
+    with running_site(tmp_path / "site", broker, url=url, tables=tables) as site:
         settled(site)
         client = site.client("both")
         client.subscribe("t")
         client.publish("t", b"x" * 100_000, qos=2)
         assert client.message().payload == b"x" * 100_000
-    finally:
-        site.stop()
-        broker.stop()
 
 
 def test_a_node_checks_what_comes_from_elsewhere_by_who_published_it(tmp_path: Path) -> None:
     with contextlib.ExitStack() as open_ones:
         sites: list[Site] = []
-        for name in ("open", "closed"):
-            folder = tmp_path / name
-            folder.mkdir()
-            broker = Mosquitto(folder)
-            broker.start()
-            open_ones.callback(broker.stop)
-            rules = folder / "rules"
-            rules.write_text("user alice\ntopic readwrite #\n")
-            tables = f'[access]\nacl_file = "{rules}"\n' if name == "closed" else ""
-            urls = [sites[0].url] if sites else []
-            sites.append(Site(folder, broker, neighbours=urls, tables="[neighbours]\n" + tables))
-            sites[-1].start()
-            open_ones.callback(sites[-1].stop)
+        rules = tmp_path / "rules"
+        rules.write_text("user alice\ntopic readwrite #\n")
+        for name, tables in (("open", ""), ("closed", f'[access]\nacl_file = "{rules}"\n')):
+            urls = [one.url for one in sites]
+            site = running_site(tmp_path / name, neighbours=urls, tables=tables)
+            sites.append(open_ones.enter_context(site))
         settled(*sites)
         reader = sites[1].client("reader")
         reader.subscribe("t")
@@ -308,53 +268,38 @@ def test_a_node_checks_what_comes_from_elsewhere_by_who_published_it(tmp_path: P
 
 
 def test_a_node_that_is_told_to_join_itself_or_nobody_says_so_and_works(tmp_path: Path) -> None:
-    broker = Mosquitto(tmp_path)
-    broker.start()
-    folder = tmp_path / "site"
-    folder.mkdir()
-    nobody = free_port()
-    site = Site(folder, broker)
-    text = site.config.read_text()
-    urls = [site.url, f"mqtt://127.0.0.1:{nobody}", "mqtt://no.such.invalid", broker.url]
-    site.config.write_text(text.replace("urls = []", f"urls = {urls}"))
-    site.start()
-    try:
+    broker, nobody = Mosquitto(tmp_path), free_port()
+    urls = [f"mqtt://127.0.0.1:{nobody}", "mqtt://no.such.invalid", broker.url]
+    with running_site(tmp_path, broker, neighbours=urls) as site:
+        assert site.ask("add", site.url).returncode == 0
         site.says("that is this node itself")
         site.says(f"mqtt://127.0.0.1:{nobody}: away")
         unknown = "mqtt://no.such.invalid:1883: "
         site.says(unknown)
         until(lambda: f"{unknown}away: " in site.ask("status").stdout, "it says why")
-        site.says("it is no mqtick-join, but a broker")
+        site.says("it is a broker, not mqtick-join")
         client = site.client("both")
         client.subscribe("t")
         client.publish("t", b"", qos=1)
         assert client.message().topic == b"t"
         assert site.now("nodes") == 1
         assert site.log.read_text().count(unknown) == 1, "it is said once"
-    finally:
-        site.stop()
-        broker.stop()
 
 
 def test_two_nodes_with_one_name_are_told_so_and_work(tmp_path: Path) -> None:
     with contextlib.ExitStack() as open_ones:
         sites: list[Site] = []
-        for number in (0, 1):
-            folder = tmp_path / str(number) / "same"
-            folder.mkdir(parents=True)
-            broker = Mosquitto(folder)
-            broker.start()
-            open_ones.callback(broker.stop)
-            sites.append(Site(folder, broker, neighbours=[sites[0].url] if sites else []))
-            sites[-1].start()
-            open_ones.callback(sites[-1].stop)
+        for number in ("0", "1"):
+            urls = [one.url for one in sites]
+            site = running_site(tmp_path / number / "same", neighbours=urls)
+            sites.append(open_ones.enter_context(site))
         settled(*sites)
-        sites[1].says('is called "same", too')
+        sites[1].says('is also called "same"')
         works(*sites)
 
 
 class Fake(Mosquitto):
-    """A broker that takes connections and answers each of them with the same octets."""
+    """A broker that accepts connections and answers each of them with the same octets."""
 
     answer = b""
 
@@ -396,12 +341,7 @@ def test_a_broker_that_talks_nonsense_ends_its_clients_connections_only(
 ) -> None:
     broker = Fake(tmp_path)
     broker.answer = answer
-    broker.start()
-    folder = tmp_path / "site"
-    folder.mkdir()
-    site = Site(folder, broker)
-    site.start()
-    try:
+    with running_site(tmp_path, broker) as site:
         for version in (V3, V5):
             client = Client(("127.0.0.1", site.port), version, "client")
             client.send(client.encode.connect("client"))
@@ -409,9 +349,36 @@ def test_a_broker_that_talks_nonsense_ends_its_clients_connections_only(
             while client.socket.recv(4096):
                 pass
         until(lambda: site.now("clients") == 0, "they are gone")
-    finally:
-        site.stop()
-        broker.stop()
+
+
+def test_what_a_stranger_answers_writes_no_line_of_its_own_into_the_log(tmp_path: Path) -> None:
+    why = b"no\n<3>forged\x1b[2J"
+    properties = b"\x1f" + len(why).to_bytes(2, "big") + why
+    body = b"\0\x87" + bytes([len(properties)]) + properties
+    stranger = Fake(tmp_path)
+    stranger.answer = bytes([0x20, len(body)]) + body
+    with running(stranger), running_site(tmp_path / "site", neighbours=[stranger.url]) as site:
+        site.says("it refuses this node: no <3>forged [2J")
+        until(lambda: "no <3>forged [2J\n" in site.ask("status").stdout, "in one line")
+
+
+@pytest.mark.slow
+def test_a_node_without_free_files_says_so_once_in_a_while_and_goes_on_once_it_has_some(
+    tmp_path: Path,
+) -> None:
+    with running_site(tmp_path / "site") as site, contextlib.ExitStack() as open_ones:
+        until(lambda: site.status()["broker_connected"], "it has its broker")
+        assert site.process is not None
+        usual = resource.prlimit(site.process.pid, resource.RLIMIT_NOFILE)
+        few = held(site)[0] + 2
+        resource.prlimit(site.process.pid, resource.RLIMIT_NOFILE, (few, usual[1]))
+        for _ in range(10):
+            open_ones.enter_context(socket.create_connection(("127.0.0.1", site.port)))
+        site.says("no connection can be accepted: Too many open files")
+        time.sleep(1)
+        resource.prlimit(site.process.pid, resource.RLIMIT_NOFILE, usual)
+        until(lambda: site.status()["counts"]["connections_accepted"] >= 10, "it goes on")
+        assert site.log.read_text().count("no connection can be accepted") < 5
 
 
 @pytest.mark.slow
@@ -440,7 +407,7 @@ def test_a_hundred_thousand_subscriptions_are_told_and_withdrawn(pair: list[Site
 
 
 def held(site: Site) -> tuple[int, int]:
-    """File descriptors of the node, and octets of memory in use."""
+    """How many file descriptors and octets of memory the node uses."""
     assert site.process is not None
     own = Path(f"/proc/{site.process.pid}")
     pages = int((own / "statm").read_text().split()[1])
@@ -448,9 +415,9 @@ def held(site: Site) -> tuple[int, int]:
 
 
 def crowd(site: Site, clients: int, turns: int, per_second: int) -> int:
-    """Clients that connect again and again, at most so often in all; how often they were taken.
+    """Clients that connect again and again. Returns how often they were accepted.
 
-    Each subscribes to something new. Half of them leave without a word.
+    Each time they subscribe to a new topic. Half the times they leave without a DISCONNECT.
     """
     taken = [0] * clients
     begin = time.monotonic()

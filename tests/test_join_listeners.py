@@ -1,4 +1,4 @@
-"""Clients of a node over TLS, WebSocket and a Unix socket; and more of them than it takes."""
+"""Clients of a node over TLS, WebSocket and a Unix socket; and too many of them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from joined import JOIN, PATIENCE_S, Site, joined, settled, until
+from joined import MARKS, PATIENCE_S, Site, joined, settled, until
 from rig import Authority, needs_openssl
 
 from broker.conformance.client import V3, V5, Carrier, Client
 from broker.conformance.websocket import WebSocket
-from demo.local_broker import Mosquitto, free_port, program
+from demo.local_broker import Mosquitto, free_port
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 Way = tuple[str, Callable[[], Carrier]]
-"""A listener's lines, and how to connect to it."""
+"""The configuration of a listener, and how to connect to it."""
 
 
 def over_unix(folder: Path) -> Way:
@@ -45,7 +41,7 @@ def over_websocket(_: Path) -> Way:
 
 
 def over_tls(folder: Path) -> Way:
-    """TLS, as browsers and clients of TCP have it."""
+    """TLS over TCP."""
     authority, port = Authority(folder), free_port()
     certificate, key = authority.issue("node")
     tls = f'[listener.tls]\ncertificate = "{certificate}"\nkey = "{key}"'
@@ -134,7 +130,7 @@ def test_more_connections_than_the_limit_are_refused_counted_and_told_once(tmp_p
 
 
 def reached(site: Site) -> Client:
-    """A client of a node that had no room a moment ago."""
+    """A client of a node that had no room for it a moment ago."""
     made: list[Client] = []
 
     def connects() -> bool:

@@ -1,7 +1,7 @@
-"""`mqtick-join` amid a conversation that goes wrong: with a client, its broker, a neighbour.
+"""`mqtick-join` and malformed packets: from a client, its broker, or a neighbour.
 
-Whoever means no harm is served beside it all the while: the same connections from the beginning to
-the end, and no message of theirs is lost or comes twice.
+Meanwhile all others are served: they keep their connections from the beginning to the end, and none
+of their messages is lost or comes twice.
 """
 
 from __future__ import annotations
@@ -14,21 +14,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, hello, joined, settled, until
+from joined import MARKS, Site, hello, joined, settled, until
 
 from broker.conformance.client import PUBREL, V3, V5, Client, Encoder, one_property, packet, text
-from demo.local_broker import Mosquitto, free_port, program
+from demo.local_broker import Mosquitto, free_port
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 SEEDS = Path(__file__).resolve().parent.parent / "broker/server/fuzz/seeds/words"
 
 
 class Steady:
-    """A publisher at one site, a subscriber at each: connected once."""
+    """A publisher at one site and a subscriber at each, which connect only once."""
 
     def __init__(self, writes: Site, *sites: Site) -> None:
         self.readers = [site.client(f"steady-{site.name}") for site in sites]
@@ -39,7 +35,7 @@ class Steady:
         self.count = 0
 
     def is_served(self) -> None:
-        """One message more goes from there to everybody, and nothing else has come."""
+        """Check that one more message reaches all subscribers, and nothing else."""
         self.count += 1
         payload = b"%d" % self.count
         self.writer.publish("steady", payload, qos=2)
@@ -55,7 +51,7 @@ def pair(tmp_path: Path) -> Iterator[list[Site]]:
 
 
 def damaged(octets: bytes, chance: random.Random) -> bytes:
-    """One to three changes: octets are others, are left out, are put in, or the rest is cut off."""
+    """Change it one to three times: replace, remove or insert octets, or cut off the rest."""
     some = bytearray(octets)
     for _ in range(chance.randrange(1, 4)):
         at = chance.randrange(len(some)) if some else 0
@@ -74,7 +70,7 @@ def damaged(octets: bytes, chance: random.Random) -> bytes:
 
 
 def to_the_end(one: socket.socket, octets: bytes) -> None:
-    """Say that, and no more; hear whatever comes until the other end has closed."""
+    """Send octets, and read until the other end has closed the connection."""
     one.settimeout(60)
     with contextlib.suppress(ConnectionError):
         one.sendall(octets)
@@ -88,7 +84,7 @@ def to_the_end(one: socket.socket, octets: bytes) -> None:
 
 
 def conversation(version: int, name: str, chance: random.Random) -> list[bytes]:
-    """What a client says: a CONNECT, and then all kinds of packets in any order."""
+    """The packets of a client: a CONNECT, then packets of all kinds in any order."""
     encode = Encoder(version)
     alias = [("topic_alias", 1)] if version == V5 else []
     rest = [
@@ -165,11 +161,11 @@ def test_a_packet_that_is_wrong_amid_a_conversation_is_counted_and_ends_it(
 
 
 class Middle(Mosquitto):
-    """Between a node and Mosquitto: what that says goes on, until it is told to change something.
+    """Relays between a node and Mosquitto, and can change what Mosquitto says.
 
     Attributes:
-        change: Given the client identifier of a connection and what the broker says there, what
-            goes on instead.
+        change: Gets the client identifier of a connection and octets of the broker, and returns
+            the octets to relay instead.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -221,7 +217,7 @@ def _hand_on(source: socket.socket, to: socket.socket, change: Callable[[bytes],
 
 @pytest.fixture
 def behind(tmp_path: Path) -> Iterator[tuple[Middle, list[Site]]]:
-    """Two sites; the second one's broker can be made to say anything."""
+    """Two sites; the second broker can be made to say anything."""
     with joined(tmp_path, [Mosquitto, Middle]) as sites:
         broker = sites[1].broker
         assert isinstance(broker, Middle)
@@ -317,7 +313,7 @@ def test_a_broker_that_talks_nonsense_to_the_node_is_named_and_loses_nothing(
 
 
 def stranger(site: Site, number: int = 0) -> Client:
-    """A neighbour with one connection, which the node has greeted."""
+    """A neighbour with one connection, which the node has accepted."""
     name = hello(f"{number + 0xABC:x}", key=number + 5, rest=f"subscriptions/bad{number}")
     one = Client(("127.0.0.1", site.port), V5, name)
     assert one.connect().reason == 0

@@ -1,4 +1,4 @@
-"""What comes before what at `mqtick-join`: messages, subscriptions, acknowledgements."""
+"""The order of messages, subscriptions and acknowledgements at `mqtick-join`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, joined, settled, until
+from joined import MARKS, Site, joined, settled, until
 
 from broker.conformance.client import PUBACK, PUBREC, SUBACK, UNSUBACK, V3
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import Mosquitto
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(params=["subscriptions", "publications"])

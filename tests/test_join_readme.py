@@ -1,4 +1,4 @@
-"""The README of `mqtick-join`: its commands run as they stand there, and say what it shows."""
+"""The README of `mqtick-join`: its commands work as they stand, and print what it shows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, until
+from joined import JOIN, MARKS, until
 
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import program
 
 pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
+    *MARKS,
     pytest.mark.skipif(program("mosquitto_sub") is None, reason="mosquitto-clients is missing"),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: networks of its own"),
     pytest.mark.skipif(shutil.which("ip") is None, reason="iproute2 is not installed"),
 ]
@@ -39,7 +37,7 @@ def ip(*words: str) -> None:
 
 
 class Shell:
-    """A shell in a network of its own, in which the programs are found."""
+    """A shell in a network of its own, which finds the programs."""
 
     def __init__(self, name: str, folder: Path) -> None:
         folder.mkdir()
@@ -59,21 +57,21 @@ class Shell:
             )
 
     def enter(self, text: str) -> None:
-        """Type this."""
+        """Type a command."""
         assert self.process.stdin is not None
         self.process.stdin.write(text.encode())
         self.process.stdin.flush()
 
     def said(self) -> str:
-        """All that was printed."""
+        """Everything that was printed."""
         return self.log.read_text()
 
     def says(self, what: str, times: int = 1) -> None:
-        """Wait until that was printed so often."""
+        """Wait until a text was printed a number of times."""
         until(lambda: self.said().count(what) >= times, f"no {what!r} in {self.said()}")
 
     def end(self) -> None:
-        """End the shell and what runs in it."""
+        """End the shell and everything that runs in it."""
         done = subprocess.run(
             ["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True
         )
@@ -118,7 +116,7 @@ def test_two_sites_on_one_machine_are_one_by_the_commands_of_the_readme(
     start, use = blocks(TRIED, "sh")
     (shown,) = blocks(TRIED, "text")
     shell.enter(start)
-    said = re.search("When both have said `(.*?)` of their broker, and `(.*?)`", TRIED)
+    said = re.search("that their broker is `(.*?)`, and `(.*?)`", TRIED)
     assert said is not None
     for broker in re.findall("--broker (.*?) ", start):
         shell.says(f"broker mqtt://{broker}: {said[1]}")

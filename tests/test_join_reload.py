@@ -1,4 +1,4 @@
-"""`mqtick-join` and SIGHUP: who is a neighbour, and by which files, while the node runs."""
+"""`mqtick-join` and SIGHUP: neighbours and certificates change while the node runs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, settled, until
+from joined import MARKS, Site, running_site, settled, until
 from rig import Authority, needs_openssl
 
 from broker.conformance.client import Client
-from demo.local_broker import Mosquitto, free_port, program, running
+from demo.local_broker import free_port
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 READ = "the configuration and the files that it names were read again"
 STAYS = "; what was read before stays"
 STRANGER = "it shows neither the certificate nor the secret of a neighbour"
@@ -28,7 +24,7 @@ BOTH = 'certificate_names = ["node-a", "node-b"]'
 
 
 def reload(site: Site, *changes: tuple[str, str], says: str = READ) -> None:
-    """Change its configuration, and have it read again; `says`: and this comes of it."""
+    """Change a configuration, have it read again, and wait until the log `says` this."""
     text = site.config.read_text()
     for old, new in changes:
         assert old in text
@@ -42,26 +38,19 @@ def reload(site: Site, *changes: tuple[str, str], says: str = READ) -> None:
 
 @contextlib.contextmanager
 def sites(folder: Path, *tables: str, port: int = 0) -> Iterator[list[Site]]:
-    """Two of them; at this port, if any, the first has one for nodes. The second one dials it."""
+    """Two sites. The second node connects to the first one; `port`: to its listener for nodes."""
     with contextlib.ExitStack() as open_ones:
         found: list[Site] = []
         for name, more in zip(("node-a", "node-b"), tables, strict=True):
-            own = folder / name
-            own.mkdir()
-            broker = open_ones.enter_context(running(Mosquitto(own)))
-            urls = []
-            if found:
-                urls = [f"mqtts://127.0.0.1:{port}" if port else found[0].url]
-            site = Site(own, broker, neighbours=urls, tables=more)
-            site.start()
-            open_ones.callback(site.stop)
-            found.append(site)
+            urls = [f"mqtts://127.0.0.1:{port}" if port else one.url for one in found]
+            site = running_site(folder / name, neighbours=urls, tables=more)
+            found.append(open_ones.enter_context(site))
         settled(*found)
         yield found
 
 
 def signed(folder: Path, *names: str) -> None:
-    """Give nodes certificates of a new authority, where they read them."""
+    """Give nodes certificates of a new authority, in the files that they read."""
     made = folder / f"authority-{len(list(folder.iterdir()))}"
     made.mkdir()
     authority = Authority(made)
@@ -73,7 +62,7 @@ def signed(folder: Path, *names: str) -> None:
 
 @pytest.fixture
 def certified(tmp_path: Path) -> Iterator[list[Site]]:
-    """Two sites whose nodes know each other by certificates; the second one dials the first."""
+    """Two sites whose nodes show certificates; the second one connects to the first."""
     signed(tmp_path, "node-a", "node-b")
     tables, port = [], free_port()
     for name, at in (("node-a", port), ("node-b", free_port())):
@@ -89,7 +78,7 @@ def certified(tmp_path: Path) -> Iterator[list[Site]]:
 
 
 def works(here: Site, there: Site, client: Client) -> None:
-    """Sites are joined, and a client that was there before has lost nothing."""
+    """Check that sites are joined, and that a client from before still works."""
     settled(here, there)
     reader = there.client("reader")
     reader.subscribe("t")
@@ -175,7 +164,7 @@ def test_where_one_file_is_wrong_nothing_changes_and_a_sentence_says_which(
         reload(here, nobody if change[0] != BOTH else (BOTH, BOTH), change, says=STAYS)
         assert said in here.log.read_text()
         assert said in here.status()["reload_error"]
-        assert "configuration: not read again: " in here.ask("status").stdout
+        assert "configuration: the reload failed: " in here.ask("status").stdout
         here.config.write_text(text)
     for name, octets in (("key", b"x"), ("ca", b""), ("pem", b"-----BEGIN CERTIFICATE-----\nx")):
         file = tmp_path / f"node-a.{name}"
@@ -203,8 +192,9 @@ def test_what_needs_a_new_start_is_named_and_the_rest_holds(tmp_path: Path) -> N
         )
         names = ["listener", "broker.url", "neighbours.keep_alive_s"]
         listed = ", ".join(names)
-        here.says(f"{listed}: changed in the configuration; that holds from the next start on")
-        assert f"configuration: from the next start on: {listed}" in here.ask("status").stdout
+        here.says(f"{listed}: changed in the configuration; restart the node to use it")
+        status = here.ask("status").stdout
+        assert f"configuration: changed, used after a restart: {listed}" in status
         assert here.status()["after_restart"] == names
         here.client("still").publish("t", b"", qos=1)
         there.says(STRANGER)  # the secret holds

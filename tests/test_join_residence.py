@@ -1,4 +1,4 @@
-"""Each copy says how long it was in nodes and brokers of any kind; links are left out."""
+"""Each copy states how long it was in nodes and brokers of any kind, without the links."""
 
 from __future__ import annotations
 
@@ -12,35 +12,30 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, settled, wanted
+from joined import MARKS, Site, running_site, settled, wanted
 from stepped_clock import slew, stepped_clock
 from test_broker_residence import APART_S, OTHER, TIMED, Rounds
 from test_join_time import LINK_S, LongWire
 from test_residence_end_to_end import NOT_STATED, UNKNOWN, Node, OurBroker, trailer_of
 
 from broker.conformance.client import V3, V5, Client
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import Mosquitto
 from mqtick.mqtt import Broker
 from mqtick.protocol.precise import Loop
 from mqtick.protocol.residence import Copies, Residence
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = [*MARKS, pytest.mark.slow]
 TOPIC = "mqtick/c/a"
 LINK_NS = round(LINK_S * 1e9)
 MS = 1_000_000
 CHRONYDS_PPM = 83_333
-"""How fast chronyd slews at most, unless it is told otherwise (maxslewrate)."""
+"""How fast chronyd slews at most by default (maxslewrate)."""
 UNNOTICED_PPM = 500
 QUIET_S = 3.0
 
 
 class Ground:
-    """Sites, and long wires between what they are made of."""
+    """Sites, and long wires between their parts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +43,7 @@ class Ground:
         self.sites: list[Site] = []
 
     def wire(self, port: int) -> str:
-        """A long wire to a port: where it begins."""
+        """A long wire to a port. Returns the URL of its near end."""
         wire = LongWire(port)
         self.stack.callback(wire.close)
         return wire.url
@@ -65,19 +60,14 @@ class Ground:
         own = self.folder / f"site-{len(self.sites)}"
         own.mkdir()
         broker = kind(own)
-        broker.start()
-        self.stack.callback(broker.stop)
         url = self.wire(broker.port) if slow else None
-        site = Site(
-            own, broker, neighbours=neighbours, url=url, lines=lines, environment=environment
-        )
-        site.start()
-        self.stack.callback(site.stop)
-        self.sites.append(site)
-        return site
+        options = {"neighbours": neighbours, "url": url, "lines": lines}
+        site = running_site(own, broker, **options, environment=environment)
+        self.sites.append(self.stack.enter_context(site))
+        return self.sites[-1]
 
     def row(self, *lines: str) -> tuple[Node, Node]:
-        """Sites in a row with these settings: somebody who hears at the last, and who speaks at the
+        """Sites in a row with these settings: a subscriber at the last one, a publisher at the
         first one."""
         for setting in lines:
             before = [self.sites[-1].url] if self.sites else []
@@ -85,7 +75,7 @@ class Ground:
         return self.ends()
 
     def ends(self) -> tuple[Node, Node]:
-        """Somebody who hears at the last site, and somebody who speaks at the first one."""
+        """A subscriber at the last site, and a publisher at the first one."""
         settled(*self.sites)
         hearer = Node(self.sites[-1].port, "mqtick/#")
         for site in self.sites:
@@ -101,13 +91,13 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
 
 
 def payload(number: int = 0) -> bytes:
-    """A message like no other one."""
+    """A payload that differs from all others."""
     return Loop(3, struct.pack(">Q", number)).payload()
 
 
 def until_stated(say: Callable[[bytes], bytes]) -> tuple[bytes, int]:
-    """Say one after the other until a copy states its residence, as a machine that is busy may lose
-    a stamp; that copy, and how long it took from before it was said to after it was heard."""
+    """Publish until a copy states its residence (a busy machine may lose stamps). Returns that
+    copy, and how long it took from before it was published to after it was received."""
     for number in range(20):
         begin_ns = time.monotonic_ns()
         copy = say(payload(number))
@@ -165,7 +155,7 @@ def test_what_comes_while_the_clock_is_slewed_is_not_stated(ground: Ground, tmp_
 def test_a_slew_that_begins_while_the_node_is_suspended_makes_no_residence_longer(
     ground: Ground, tmp_path: Path
 ) -> None:
-    """It is less than the clock may gain unnoticed in the seconds since the last message."""
+    """Residence is less than the clock may gain unnoticed since the last message."""
     clock, environment = stepped_clock(tmp_path)
     site = ground.site(environment=environment)
     hearer, writer = Node(site.port, "mqtick/#"), Node(site.port)
@@ -242,7 +232,7 @@ def test_over_three_sites_the_sum_grows(ground: Ground) -> None:
 
 @pytest.mark.parametrize("silent", range(3))
 def test_where_one_node_states_nothing_nothing_is_stated(ground: Ground, silent: int) -> None:
-    """A node that leaves payloads on this topic alone must not let the others' sum look whole."""
+    """If one node does not touch payloads on this topic, the others must not state a sum."""
     settings = ["", "", ""]
     settings[silent] = "residence = false"
     hearer, writer = ground.row(*settings)
@@ -266,7 +256,7 @@ def test_of_what_came_twice_or_is_retained_nothing_is_stated(ground: Ground) -> 
 
 @pytest.mark.parametrize("sites", [1, 2])
 def test_what_a_publisher_says_is_not_believed(sites: int, ground: Ground) -> None:
-    """Whoever hears a message can publish it again, with a trailer of his own."""
+    """Any client can publish a message again, with a trailer of its own."""
     hearer, writer = ground.row(*[""] * sites)
     first = 1000 * MS << 16
     said = [(first, 7 << 8 | 3), (first, 1), (first, 0), (first, 4), (2**64 - 1, 1), (0, 1)]
@@ -276,7 +266,7 @@ def test_what_a_publisher_says_is_not_believed(sites: int, ground: Ground) -> No
 
 
 def test_nobody_tells_a_node_how_long_anothers_message_was_here(ground: Ground) -> None:
-    """On a topic of his own, with a lie, before the message itself comes past the node."""
+    """A client publishes it elsewhere, with a lie, before the message comes past the node."""
     site = ground.site()
     hearer, liar = Node(site.port, "mqtick/#"), Node(site.port)
     lie = payload()[:-16] + struct.pack(">QiI", 1000 * MS << 16, UNKNOWN, 1)
@@ -317,7 +307,7 @@ def test_nobody_elses_payload_is_written_into(ground: Ground) -> None:
 
 
 class Witness:
-    """Somebody who holds against each copy when its message was sent for the first time."""
+    """A subscriber that compares each copy with the time at which its message was first sent."""
 
     def __init__(self, client: Client, sent_ns: dict[bytes, int], last: bytes) -> None:
         self.client, self.sent_ns, self.last = client, sent_ns, last

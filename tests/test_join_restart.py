@@ -1,4 +1,4 @@
-"""A restart of a publisher's node loses nothing above QoS 0 that was said to be sure."""
+"""A restart of a publisher's node loses no acknowledged message above QoS 0."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import pytest
-from joined import JOIN, PATIENCE_S, Site, joined, settled, until
+from joined import MARKS, PATIENCE_S, Site, joined, settled, until
 
 from broker.conformance.client import PUBACK, Client, ClosedError
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import Mosquitto
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = MARKS
 COUNT = 1000  # more than links and sockets hold
 
 
@@ -40,14 +35,14 @@ def pair_with_reader(
 
 
 def is_open(site: Site) -> bool:
-    """Whether somebody listens there."""
+    """Whether the node accepts connections."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", site.port)):
         return True
     return False
 
 
 def paused(site: Site, with_signal: signal.Signals) -> None:
-    """Let a site's broker stand still, or go on."""
+    """Stop a site's broker with SIGSTOP, or let it go on."""
     assert site.broker.process is not None
     site.broker.process.send_signal(with_signal)
 
@@ -59,7 +54,7 @@ def send(writer: Client, what: Iterable[int]) -> None:
 
 
 def publish_all(site: Site) -> None:
-    """Publish what the site's own broker confirms and the other one does not yet."""
+    """Publish messages that the site's own broker confirms, and the other one does not yet."""
     writer = site.client("writer")
     send(writer, numbers())
     for _ in numbers():
@@ -67,7 +62,7 @@ def publish_all(site: Site) -> None:
 
 
 def numbers() -> range:
-    """What is published."""
+    """The numbers that are published."""
     return range(COUNT)
 
 
@@ -91,12 +86,12 @@ def test_a_node_that_cannot_pass_it_on_says_so_and_ends(tmp_path: Path) -> None:
         paused(there, signal.SIGSTOP)
         publish_all(here)
         here.stop()
-        assert f"{COUNT} messages above QoS 0 did not get to all other" in here.log.read_text()
+        assert f"{COUNT} messages above QoS 0 did not reach all other" in here.log.read_text()
         paused(there, signal.SIGCONT)
 
 
 def test_with_reliability_all_nothing_is_lost_with_a_node_that_is_killed(tmp_path: Path) -> None:
-    """The publisher sends again what it has no acknowledgement of, as publishers do."""
+    """The publisher sends unacknowledged messages again, as usual."""
     with pair_with_reader(tmp_path, 'reliability = "all"') as (here, there, reader):
         missing = set(numbers())
         for turn in range(3):

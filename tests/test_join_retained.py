@@ -1,4 +1,4 @@
-"""`mqtick-join`: what was retained before sites were joined is there afterwards, everywhere."""
+"""`mqtick-join`: messages retained before sites were joined are at all sites afterwards."""
 
 from __future__ import annotations
 
@@ -12,53 +12,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from joined import JOIN, Site, settled, until
+from joined import MARKS, OurBroker, Site, running_site, settled, until
 
 from broker.conformance.client import PUBLISH, V3, V5, Client, Packet
-from demo.local_broker import Mosquitto, MqtickBroker, Nats, program
+from demo.local_broker import Mosquitto, Nats, program, running
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
-
-
-class OurBroker(MqtickBroker):
-    """Whichever build is there."""
-
-    builds = ("release", "debug")
+pytestmark = MARKS
 
 
 @contextlib.contextmanager
 def site(folder: Path, broker: Mosquitto, **options: Any) -> Iterator[Site]:
-    """A site of its own, whose node begins now."""
+    """A site without neighbours, whose node starts now."""
     one = Site(folder, broker, **options)
     one.start()
     try:
         settled(one)
-        until(lambda: _can_compare(one), "the node knows what its broker has")
+        until(lambda: one.status()["retained_known"], "the node knows what its broker has")
         yield one
     finally:
         one.stop()
 
 
-def _can_compare(one: Site) -> bool:
-    return "retained" in one.status()["now"] and one.status()["retained_known"]
-
-
 @contextlib.contextmanager
 def brokers(folder: Path, *kinds: type[Mosquitto]) -> Iterator[list[Mosquitto]]:
-    """One of each kind, in a folder of its own."""
+    """Brokers of these kinds, each in a folder of its own."""
     with contextlib.ExitStack() as open_ones:
         found = []
         for number, kind in enumerate(kinds):
             own = folder / f"site-{number}"
             own.mkdir()
-            broker = kind(own)
-            broker.start()
-            open_ones.callback(broker.stop)
-            found.append(broker)
+            found.append(open_ones.enter_context(running(kind(own))))
         yield found
 
 
@@ -77,7 +60,7 @@ number = itertools.count()
 
 
 def version(where: Site | Mosquitto) -> int:
-    """Which MQTT a broker speaks."""
+    """The MQTT version that a broker speaks."""
     broker = where.broker if isinstance(where, Site) else where
     return V5 if broker.mqtt_version == "5" else V3
 
@@ -88,7 +71,7 @@ def keep(
     payload: bytes,
     properties: Sequence[tuple[str, Any]] = (),
 ) -> None:
-    """Have a message retained, at a node or at a broker behind its back."""
+    """Publish a retained message at a node, or at a broker past its node."""
     client = Client(("127.0.0.1", where.port), version(where), f"w-{topic}")
     assert client.connect().reason == 0
     client.publish(topic, payload, qos=1, retain=True, properties=properties)
@@ -96,7 +79,7 @@ def keep(
 
 
 def kept(where: Site, *filters: str) -> dict[str, Packet]:
-    """What a new subscriber of a site gets at once, by topic."""
+    """The retained messages that a new subscriber of a site gets, by topic."""
     # Of a name that comes and goes too fast nats-server wants to know nothing.
     reader = where.client(f"looker-{next(number)}", version(where))
     reader.subscribe(*((one, 1) for one in filters or ("#",)))
@@ -106,7 +89,7 @@ def kept(where: Site, *filters: str) -> dict[str, Packet]:
 
 
 def has(where: Site, **wanted: bytes) -> None:
-    """Wait until a site has exactly these."""
+    """Wait until a site has exactly these retained messages."""
 
     # When a session with `#` ends, nats-server 2.9 answers nobody for 4 s and then refuses some.
     filters = list(wanted) if isinstance(where.broker, Nats) else ["#"]
@@ -315,7 +298,7 @@ def test_echo_messages_of_a_time_server_stay_on_their_site_also_retained(two: li
 
 
 class Secretive(Mosquitto):
-    """A broker that lets nobody subscribe."""
+    """A broker that refuses every subscription."""
 
     def start(self) -> None:
         """Listen."""
@@ -343,16 +326,7 @@ class Secretive(Mosquitto):
 
 
 def test_a_broker_that_does_not_say_what_it_has_is_named_with_the_reason(tmp_path: Path) -> None:
-    broker = Secretive(tmp_path)
-    broker.start()
-    folder = tmp_path / "site"
-    folder.mkdir()
-    one = Site(folder, broker)
-    one.start()
-    try:
-        one.says('what it has retained cannot be read: its user may not subscribe to "#"')
+    with running_site(tmp_path, Secretive(tmp_path)) as one:
+        one.says("its retained messages cannot be read: the node's account may not subscribe to")
         assert not one.status()["retained_known"]
         assert one.status()["broker_connected"]
-    finally:
-        one.stop()
-        broker.stop()

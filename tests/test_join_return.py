@@ -1,4 +1,4 @@
-"""What comes to the broker behind `mqtick-join`, and when, as a broker sees it that the test holds.
+"""What `mqtick-join` sends to its broker, and when, seen by a broker that is part of the test.
 
 A client that comes back at once finds its session as it left it.
 """
@@ -28,7 +28,7 @@ CONNACK = bytes.fromhex("20020000")
 
 
 class Broker:
-    """Takes everybody, and reads no further: the test does."""
+    """Accepts all connections, and leaves reading to the test."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -58,14 +58,14 @@ class Broker:
             one.sendall(CONNACK)
 
     def close(self) -> None:
-        """Take nobody any more."""
+        """Accept no more connections."""
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    """One that listens."""
+    """A broker that listens."""
     made = Broker()
     yield made
     made.close()
@@ -196,14 +196,14 @@ def test_a_neighbour_that_does_not_wait_for_answers_is_parted_with(
         until(lambda: site.now("unconfirmed") == 512, "so many may be under way")
         assert site.now("neighbours") == 1
         send(513)
-        site.says("more messages under way than a neighbour sends at once")
+        site.says("more unconfirmed messages than a neighbour may send")
         until(lambda: site.now("neighbours") == 0, "it is parted with")
     finally:
         site.stop()
 
 
 class Breaking(Broker):
-    """Takes QoS 2 on one connection of the node, and breaks the other off at it twice, then."""
+    """Takes QoS 2 on one connection of the node, and then closes the other one at it twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ class Breaking(Broker):
         self.sent: set[int] = set()
 
     def serve(self) -> None:
-        """Talk with each client apart."""
+        """Answer each client in a thread of its own."""
         with contextlib.suppress(OSError):
             while True:
                 one, _ = self.listener.accept()
@@ -238,7 +238,7 @@ class Breaking(Broker):
                     self.has_taken_2.set()
 
     def _packet(self, one: socket.socket) -> bytes:
-        """A whole one, none of which is long."""
+        """Read a whole packet, which has to be short."""
         head = one.recv(2, socket.MSG_WAITALL)
         return head + one.recv(head[1], socket.MSG_WAITALL) if len(head) == 2 else b""
 

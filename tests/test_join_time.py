@@ -1,4 +1,4 @@
-"""Time through nodes: whatever is left out, lost or late, the interval holds the truth."""
+"""Time through nodes: whatever is lost or late, the interval contains the true time."""
 
 from __future__ import annotations
 
@@ -11,26 +11,20 @@ import time
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site, joined
+from joined import MARKS, Site, joined
 from rig import FLEET, Client, Rig, Wire, client_lines, fleet_lines
 from test_residence_end_to_end import OurBroker, logged, uses
 
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import Mosquitto
 from mqtick.protocol.clocks import VirtualClock, read_kernel_time
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(400)]
 LINK_S = 0.02
 TRUSTING = "trust_broker = true", "trust_broker_residence = true"
 
 
 class LongWire(Wire):
-    """One on which everything is under way for a while."""
+    """A wire on which everything takes a while."""
 
     delay_s = LINK_S
 
@@ -53,7 +47,8 @@ class ElsewhereBroker(OurBroker):
 def programs(
     rig: Rig, server_url: str, client_url: str, *settings: str, prefix: str = "mqtick"
 ) -> tuple[Client, Path]:
-    """A server and a client with keys; `settings` of the client's estimator; and its sample log."""
+    """A server and a client with keys. `settings`: of its estimator. Returns the client and
+    its sample log."""
     keys = rig.keys(*fleet_lines(FLEET)), rig.keys(*client_lines("c1", FLEET))
     folder = rig.new_folder("settings")
     common, config, log = folder / "server.toml", folder / "client.toml", folder / "samples"
@@ -66,7 +61,7 @@ def programs(
 
 
 def is_true_in_all(client: Client, log: Path, *kinds: str) -> None:
-    """Whether each interval of these kinds of samples holds the truth."""
+    """Check that each interval of these kinds of samples contains the true time."""
     kernel, clock = read_kernel_time(10), VirtualClock(client.clock)
     for samples in logged(log, *kinds):
         for row in samples.values():
@@ -76,7 +71,7 @@ def is_true_in_all(client: Client, log: Path, *kinds: str) -> None:
 
 
 def says_when_replies_left(log: Path) -> bool:
-    """Whether the newest exchanges know by the server's kernel when their replies left it."""
+    """Whether the newest exchanges have kernel stamps of when the server's replies left."""
     samples = list(logged(log, "two-way")[0].values())[-3:]
     sources = [row["stamps"]["t3"]["source"] for row in samples]
     return sources == ["kernel"] * 3
@@ -126,7 +121,7 @@ def test_across_sites_the_way_between_them_is_in_the_interval(
 
 
 def troubled(sites: list[Site], wires: list[LongWire], is_over: threading.Event) -> None:
-    """Cut links, suspend nodes, and kill the one between the others."""
+    """Cut links, suspend nodes, and kill the middle node."""
     chance = random.Random(15)
     while not is_over.wait(chance.random()):
         match chance.randrange(6):

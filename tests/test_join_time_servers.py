@@ -10,19 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from joined import JOIN, Site, joined
+from joined import MARKS, Site, joined
 from rig import FLEET, Rig, Server, Wire, client_lines, fleet_lines
 from test_join_time import LongWire
 
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import Mosquitto
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
-    pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does"),
-]
+pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(400)]
 FAR, NEAR = 0, 1
 # What holds the time alone grows fast, so that the other server is better soon.
 POOR_CRYSTAL = "frequency_bound_ppm = 100.0"
@@ -30,7 +24,7 @@ UNKNOWN_CRYSTAL = "frequency_bound_ppm = 1000.0\nfrequency_limit_ppm = 1000.0"
 
 
 class BreakableWire(Wire):
-    """One that can break: nothing comes through, and nobody is told."""
+    """A wire that can break: then nothing comes through, but connections stay open."""
 
     is_broken = False
 
@@ -41,13 +35,13 @@ class BreakableWire(Wire):
                     sink.sendall(octets)
 
     def mend(self) -> None:
-        """Let connections through that are made from now on."""
+        """Let new connections through from now on."""
         self.is_broken = False
         self.cut()
 
 
 class FarWire(LongWire):
-    """One over which nothing comes as soon as `assumed_path_delay_us`."""
+    """A wire on which everything takes longer than `assumed_path_delay_us`."""
 
     delay_s = 0.05
 
@@ -56,9 +50,10 @@ class FarWire(LongWire):
 def two_servers(
     tmp_path: Path, rig: Rig, worse: int
 ) -> Iterator[tuple[BreakableWire, dict[int, Server], Callable[[int], None]]]:
-    """Two sites with a time server each, of which one is worse by its root distance, and a client.
+    """Two sites with a time server each, one with a worse root distance, and a client.
 
-    The third: wait until the client goes by that server; at each look its interval holds the truth.
+    The third value: a function that waits until the client uses a server, and checks at each look
+    that its interval contains the true time.
     """
     with joined(tmp_path, [Mosquitto]) as (there,):
         wire = BreakableWire(there.port)
@@ -116,7 +111,7 @@ def test_the_other_sites_time_server_takes_over_inside_the_bound_and_gives_way_a
 def test_a_server_whose_broadcasts_alone_are_heard_takes_over_from_none_that_was_asked(
     tmp_path: Path, rig: Rig
 ) -> None:
-    """Without keys, with an access list that lets no request out, over a link of 50 ms."""
+    """There are no keys, the access list lets no request out, and the link takes 50 ms."""
     with joined(tmp_path, [Mosquitto]) as (there,):
         wire = FarWire(there.port)
         rig.on_close(wire.close)

@@ -267,6 +267,8 @@ def test_the_dashboard_has_the_shape_of_grafanas_schema() -> None:
         assert panel["fieldConfig"].keys() == {"defaults", "overrides"}
         steps = panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", [])
         assert [step["value"] for step in steps][:1] in ([], [None])
+        # Without steps of its own a coloured panel is red from 80 on, however many hosts there are.
+        assert steps or panel.get("options", {}).get("colorMode") != "background", panel["title"]
         letters = [target["refId"] for target in panel["targets"]]
         assert letters == list("ABCDEFG"[: len(letters)])
         assert all(target["datasource"] == source for target in panel["targets"])

@@ -39,8 +39,15 @@ OFFSET_NS = -3 * MS
 class Client:
     """An agent with a wrong clock and what it measured."""
 
-    def __init__(self, world: World, settings: ClientSettings, keyring: Keyring, name: str) -> None:
-        self.clock = VirtualClock(
+    def __init__(
+        self,
+        world: World,
+        settings: ClientSettings,
+        keyring: Keyring,
+        name: str,
+        clock: Clock | None = None,
+    ) -> None:
+        self.clock = clock or VirtualClock(
             VirtualClockSettings.starting_now(offset_ns=-OFFSET_NS, frequency_ppb=20_000)
         )
         self.samples: list[WallSample] = []
@@ -149,12 +156,17 @@ class World:
         self.servers.remove(server)
 
     def follow(
-        self, *, keyring: Keyring | None = None, name: str = "pi7", **settings: Any
+        self,
+        *,
+        keyring: Keyring | None = None,
+        name: str = "pi7",
+        clock: Clock | None = None,
+        **settings: Any,
     ) -> Client:
         """Start a client."""
         known = {"fast": True, **settings}
         keys = self.keyring if keyring is None else keyring
-        client = Client(self, ClientSettings(**known), keys, name)
+        client = Client(self, ClientSettings(**known), keys, name, clock)
         client.agent.start()
         self.clients.append(client)
         return client

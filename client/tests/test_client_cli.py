@@ -110,6 +110,7 @@ def server_row(state: str, half_ns: int) -> dict[str, Any]:
         "kind": "echo",
         "stratum": 1,
         "authenticated": False,
+        "in_doubt": False,
         "trouble": None,
         "verdicts": [
             {"kind": "echo", "verdict": "used", "reason": "selected", "count": 40},
@@ -485,6 +486,12 @@ def test_an_interval_that_nothing_bounds_but_an_assumption_says_so_wherever_it_i
     assert json.loads(cli.ask("now", "--json"))["bound_is_assumed"]
     assert cli.wait("10ms").endswith(f" us {said}\n")
     assert f"200.0 us {said}" in cli.ask("status")
+
+
+def test_status_says_why_a_time_that_exchanges_contradict_is_not_known(cli: Cli) -> None:
+    values = values_of(state="unsynchronised")
+    cli.write({**values, "servers": [{**server_row("unsynchronised", MS), "in_doubt": True}]})
+    assert "\n  in doubt        the newest exchanges contradict" in cli.ask("status", code=3)
 
 
 def test_the_guaranteed_bound_decides_what_is_waited_for(cli: Cli) -> None:

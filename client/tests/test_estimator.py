@@ -438,10 +438,35 @@ def test_a_new_time_is_accepted_only_once_exchanges_over_ten_seconds_agree(name)
         assert estimate.samples == 4
 
 
+@pytest.mark.parametrize("policy", ["confirm", "refuse"])
+@pytest.mark.parametrize("off", [(HOUR, HOUR), (HOUR, -SECOND)], ids=["alike", "each otherwise"])
+def test_two_exchanges_in_a_row_that_contradict_it_end_its_being_known_until_one_agrees(
+    policy, off
+):
+    estimator = settled(settings=EstimatorSettings(jump_policy=policy, trust_broker=True))
+    estimator.exchange(200, EPOCH + off[0])
+    assert estimator.after(200).state is State.SYNCHRONISED
+    estimator.exchange(200.1, EPOCH + off[1])
+    assert estimator.after(200.1).state is State.UNSYNCHRONISED
+    assert estimator.in_doubt
+    estimator.exchange(208)
+    assert holds(estimator.after(208))
+    assert estimator.after(208).state is State.SYNCHRONISED
+    assert not estimator.in_doubt
+
+
+def test_a_time_that_is_confirmed_is_known_again():
+    estimator = settled()
+    for at_s, off in FOUR:
+        estimator.exchange(at_s, EPOCH + off)
+    assert estimator.after(212).state is State.SYNCHRONISED
+
+
 def test_the_two_samples_of_one_exchange_count_as_one(steady):
     for at_s in (200, 206):
         for kind in (Kind.TWO_WAY, Kind.ECHO):
             steady.exchange(at_s, EPOCH + HOUR, kind=kind)
+        assert steady.in_doubt is (at_s == 206)
     assert steady.exchange(212, EPOCH + HOUR).reason is Reason.CONTRADICTS
     assert steady.exchange(218, EPOCH + HOUR).reason is Reason.JUMP_CONFIRMED
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +22,9 @@ from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Reason, Sample, SampleVerdict
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol.steps import StepDetector
+
+sys.path.insert(0, str(Path(__file__).parent))
+from samples import exchange
 
 MS, US, SECOND = 1_000_000, 1_000, 1_000_000_000
 BURST_NS = 50 * MS
@@ -72,16 +76,16 @@ class Rig:
             self.loop,
             burst_ns=BURST_NS,
             broadcasts_ns=BROADCASTS_NS,
-            step_detector=lambda: StepDetector(read=self.read),
+            step_detector=lambda: StepDetector(was_set=self.was_set),
         )
-        self.stepped_ns = 0
+        self.is_set = False
         self.sockets: dict[int, socket.socket] = {}
         self._sequence = itertools.count()
 
-    def read(self, clock: int) -> int:
-        """Read a clock of the host, of which CLOCK_REALTIME may have been stepped."""
-        step_ns = self.stepped_ns if clock == time.CLOCK_REALTIME else 0
-        return time.clock_gettime_ns(clock) + step_ns
+    def was_set(self) -> bool:
+        """Whether a test has set CLOCK_REALTIME since this was asked."""
+        was_set, self.is_set = self.is_set, False
+        return was_set
 
     def listen(self, number: int = 0) -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -240,6 +244,15 @@ def test_what_the_client_has_forgotten_since_is_not_sent(rig: Rig) -> None:
     assert rig.sent() == []
 
 
+def test_what_exchanges_contradict_since_is_not_sent(rig: Rig) -> None:
+    track = FakeTrack()
+    track.estimator.add(exchange(0, MS, kind=Kind.TWO_WAY))
+    rig.take(1 * MS, track=track)
+    for at_s in (1, 2):
+        track.estimator.add(exchange(at_s, SECOND, kind=Kind.TWO_WAY))
+    assert rig.sent() == []
+
+
 def test_each_server_has_a_reference_clock_of_its_own(rig: Rig) -> None:
     rig.listen(7)
     rig.take(1 * MS, track=FakeTrack(None))  # one without a number takes the first
@@ -260,7 +273,7 @@ def test_a_sample_that_is_not_newer_than_the_last_is_not_sent(rig: Rig) -> None:
 
 def test_a_burst_that_was_measured_before_a_step_of_the_clock_is_not_sent(rig: Rig) -> None:
     rig.take(1 * MS)
-    rig.stepped_ns = -2 * MS
+    rig.is_set = True
     assert rig.sent() == []
     assert rig.status()["stepped"] == 1
     rig.take(1 * MS)
@@ -339,10 +352,7 @@ def test_a_new_chronyd_is_fed_more_often_until_it_knows_the_time(
 
 def test_beside_exchanges_broadcasts_do_not_steer(rig: Rig) -> None:
     track = FakeTrack()
-    exchange = Sample(
-        Kind.TWO_WAY, local_ns=0, offset_ns=MS, lower_ns=MS - US, upper_ns=MS + US, delay_ns=2 * US
-    )
-    track.estimator.add(exchange)
+    track.estimator.add(exchange(0, MS, US, Kind.TWO_WAY))
     for second in range(1, 4):
         broadcast(rig, track, second * SECOND, 1 * MS - 200 * US)
     rig.run(BROADCASTS_NS + 30 * MS)

@@ -90,8 +90,6 @@ class StillConnection:
         self.placing: list[Callable[[bool], None]] = []
         """What waits for the broker's answer to a subscription."""
         self.connected = True
-        self.stepped_ns = 0
-        """How far the clock is stepped while something is sent."""
         self.loop_ns: int | None = 150 * US
         self.filled = False
 
@@ -101,7 +99,6 @@ class StillConnection:
         self.sent.append((topic, payload, properties))
         transmit = Transmit(self.clock.time_ns())
         transmit.kernel_ns = self.clock.time_ns()
-        self.clock.slewed_ns += self.stepped_ns
         return transmit
 
     def collect_stamps(self) -> None:

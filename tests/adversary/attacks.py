@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hostile_broker import UNKNOWN_NS, Delivery, Message, Trailer
 from play import FLEET, NAME, Conditions, Play
-from virtual_time import MS, SECOND
+from virtual_time import MS, SECOND, HostClock
 
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol import text1451
@@ -226,6 +226,41 @@ class Adversary:
         role = self._chance.choice(("client", "server", delivery.role))
         return [delivery._replace(topic=f"mqtick/{letter}/{number}{name}", role=role)]
 
+    # -- clocks ------------------------------------------------------------------------------------
+
+    def _set(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """Step a clock of those who receive it, at any moment about its arrival."""
+        self._host(delivery).set(self._signed(move.amount_ns), self._about(delivery))
+        return [delivery]
+
+    def _set_and_back(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """Step that clock and, as soon or a little later, step it back."""
+        host, by_ns, at_ns = (
+            self._host(delivery),
+            self._signed(move.amount_ns),
+            self._about(delivery),
+        )
+        host.set(by_ns, at_ns)
+        host.set(-by_ns, at_ns + self._chance.choice((0, 1, self._chance.randrange(2 * MS))))
+        return [delivery]
+
+    def _sleep(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """Nobody's attack: somebody closes the lid of the client."""
+        self._play.client_clock.sleep(move.amount_ns, self._about(delivery))
+        return [delivery]
+
+    def _host(self, delivery: Delivery) -> HostClock:
+        return self._play.broker.lines[delivery.role].host
+
+    def _about(self, delivery: Delivery) -> int:
+        """An instant between now and some time after it is read."""
+        chance, link_ns = self._chance, self._play.broker.least_link_ns
+        until_ns = delivery.due_ns - self._world.now_ns + chance.choice((2 * link_ns, 10 * MS))
+        return self._world.now_ns + 1 + chance.randrange(until_ns + 1)
+
+    def _signed(self, amount_ns: int) -> int:
+        return self._chance.choice((-1, 1)) * amount_ns
+
     # -- what is done without a message ------------------------------------------------------------
 
     def _later(self, after_ns: float, move: Move) -> None:
@@ -270,6 +305,7 @@ class Adversary:
         """Nobody's attack: the server starts anew, at the worst moment."""
         server = self._play.server
         server.generation = self._chance.randrange(256)
+        self._play.begins(server.generation)
         server.broadcast.forget_previous()
         server.broadcast.sequence = 0
 
@@ -363,6 +399,9 @@ _CHANGES: dict[str, _Change] = {
     "unfill": Adversary._unfill,
     "unstated": Adversary._unstated,
     "restated": Adversary._restated,
+    "set": Adversary._set,
+    "set-and-back": Adversary._set_and_back,
+    "sleep": Adversary._sleep,
 }
 _ACTS: dict[str, Callable[[Adversary, Move], None]] = {
     "replay": Adversary._replay,

@@ -114,7 +114,8 @@ class Line:
         self.connected, self._closed = False, False
         self.kernel_stamps = hub.kernel_stamps
         self.attempts = self.connects = self.dropped = 0
-        self.last_error, self.address = "", "mqtt://hostile"
+        self.last_error = self.error_5 = ""
+        self.address = "mqtt://hostile"
         self.window_ns = 0
         """Nothing leaves before this instant of the true time: the broker takes no octets."""
         self._leaves_ns = self._arrives_ns = self._reads_ns = 0

@@ -21,9 +21,11 @@ from mqtick.client.config import Settings as ClientSettings
 from mqtick.client.discipline import Discipline
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.pending import WallSample
+from mqtick.client.precise import PreciseTrack
 from mqtick.client.track import Track
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.protocol.auth import Keyring, derive_broadcast_key, derive_client_key
+from mqtick.protocol.steps import StepDetector
 from mqtick.timeserver.config import Settings as ServerSettings
 from mqtick.timeserver.server import Server
 
@@ -124,6 +126,8 @@ class Play:
         """How many answers were compared with the truth."""
         self._arrived: dict[int, list[tuple[Track, WallSample]]] = {}
         self._forecasts: list[tuple[int, int, int]] = []
+        self._set_ns: dict[int | None, int] = {}
+        """How far the server's clock was stepped when each of its generations began."""
         self.server: Server
         self.agent: Agent
 
@@ -135,6 +139,8 @@ class Play:
             (server_server, "Connection", self.broker.connection),
             (server_echo, "Connection", self.broker.connection),
             (client_discipline, "ChronySock", lambda path, _layout: _Socket(self, path)),
+            (client_agent, "StepDetector", self.client_clock.detector),
+            (server_server, "StepDetector", self._server_detector),
         ):
             self._start(self.conditions)
             yield self
@@ -176,7 +182,9 @@ class Play:
             self.world,  # type: ignore[arg-type]
             burst_ns=int(settings.exchange_burst * settings.exchange_spacing_ms * MS) + 100 * MS,
             broadcasts_ns=int(settings.estimator.lucky_broadcasts_s * SECOND),
+            step_detector=self.client_clock.detector,
         )
+        self.begins(self.server.generation)
         self.server.start()
         self.agent.start()
         self.world.call_later(SECOND, self._tick_server)
@@ -201,10 +209,23 @@ class Play:
 
     # -- what holds ------------------------------------------------------------------------------
 
-    def truth_ns(self, true_ns: int | None = None) -> int:
-        """The server's clock minus the client's timeline."""
+    def truth_ns(self, true_ns: int | None = None, generation: int | None = None) -> int:
+        """The server's clock minus the client's timeline.
+
+        `generation`: the clock is the one that this generation of the server began with. Once it
+        was set, a client that cannot have heard of that yet may say what it would read otherwise.
+        """
         true_ns = self.world.now_ns if true_ns is None else true_ns
-        return self.server_clock.realtime_at(true_ns) - self.client_clock.at(true_ns)
+        truth_ns = self.server_clock.realtime_at(true_ns) - self.client_clock.at(true_ns)
+        set_ns = self.server_clock.set_ns(true_ns)
+        return truth_ns - set_ns + self._set_ns.get(generation, set_ns)
+
+    def _server_detector(self) -> StepDetector:
+        return self.server_clock.detector(lambda: self.begins((self.server.generation + 1) % 256))
+
+    def begins(self, generation: int) -> None:
+        """Note what the server's clock is when it begins this generation."""
+        self._set_ns[generation] = self.server_clock.set_ns(self.world.now_ns)
 
     @property
     def line(self) -> Line:
@@ -216,8 +237,9 @@ class Play:
 
     def judge(self, when: str) -> None:
         """Compare what the client says now with the truth."""
-        raw_ns, truth_ns = self.client_clock.raw_ns(), self.truth_ns()
+        raw_ns = self.client_clock.raw_ns()
         for track in self.agent.tracks:
+            truth_ns = self.truth_ns(generation=_generation(track))
             told = track.estimator.at(raw_ns)
             if not told.state.is_known:
                 continue
@@ -249,12 +271,15 @@ class Play:
         if not told.state.is_known or told.lower_ns is None or told.upper_ns is None:
             return
         forecast = (self.world.elapsed_ns, told.lower_ns, told.upper_ns)
+        generation, slept_ns = _generation(best[0]), self.client_clock.slept_ns()
         self._forecasts.append(forecast)
 
         def due() -> None:
             self._forecasts.remove(forecast)
             made_ns, lower_ns, upper_ns = forecast
-            truth_ns = self.truth_ns()
+            truth_ns = self.truth_ns(generation=generation)
+            if self.client_clock.slept_ns() != slept_ns:
+                return  # whoever reads it then is told that the host has slept
             if not lower_ns <= truth_ns <= upper_ns:
                 self.fault(
                     f"what was told at {made_ns / SECOND:.3f} s of this moment, "
@@ -283,7 +308,9 @@ class Play:
             handed_ns = offset_ns + wall.time_minus_raw_ns
             if told.lower_ns <= handed_ns <= told.upper_ns:
                 true_ns = self.world.now_ns - (self.client_clock.raw_ns() - raw_ns)
-                self.handed_ns.append(handed_ns - self.truth_ns(true_ns))
+                if self.client_clock.set_ns(self.world.now_ns) != self.client_clock.set_ns(true_ns):
+                    self.fault("chronyd is handed what was measured before the clock was set")
+                self.handed_ns.append(handed_ns - self.truth_ns(true_ns, _generation(track)))
                 return
             outside = (
                 f"chronyd is handed {handed_ns} ns ({wall.sample.kind}), outside "
@@ -305,7 +332,11 @@ class Play:
         best = self.agent.best()
         if best is None or best[1].offset_ns is None:
             return None
-        return best[1].offset_ns - self.truth_ns()
+        return best[1].offset_ns - self.truth_ns(generation=_generation(best[0]))
+
+
+def _generation(track: Track) -> int | None:
+    return track.generation if isinstance(track, PreciseTrack) else None
 
 
 def utc_s(play: Play) -> float:

@@ -19,8 +19,6 @@ from typing import Any
 
 import mqtick.client.discipline as client_discipline
 import mqtick.timeserver.echo as server_echo
-import mqtick.timeserver.server as server_server
-from mqtick.client import agent as client_agent
 from mqtick.mqtt.loop import Timer
 from mqtick.protocol.steps import StepDetector
 from mqtick.service import ChronyVersion
@@ -99,11 +97,8 @@ class World:
             _secrets: _virtual_secrets(self.random),
         }
         changes = [*more, *((module, name, virtual[what]) for module, name, what in _uses())]
-        steps = lambda: StepDetector(read=lambda _clock: self.now_ns)  # noqa: E731
         no_thread = SimpleNamespace(start=lambda: None, join=lambda _s: None, is_alive=lambda: True)
         changes += [
-            (client_agent, "StepDetector", steps),
-            (server_server, "StepDetector", steps),
             (server_echo, "Loop", lambda: self),
             (server_echo, "threading", SimpleNamespace(Thread=lambda **_: no_thread)),
             (client_discipline, "chronyd", SimpleNamespace(version=lambda: ChronyVersion(4, 7))),
@@ -163,11 +158,13 @@ def _virtual_secrets(chance: random.Random) -> SimpleNamespace:
 
 
 class HostClock:
-    """The clocks of one host: a crystal that errs and wanders, and a system clock that is slewed.
+    """The clocks of one host: a crystal that errs and wanders, and a system clock.
 
     `offset_ns`: what the crystal's timeline reads when the world begins, minus true Unix time.
     `ppm`: by how much it runs fast. `wander_ppb`: deviation of the step that its frequency takes
     each second, at most twice that. `slew_ppm`: how fast the system clock is moved against it.
+    `set` steps the system clock. `sleep` stops the crystal's timeline for so long, which here takes
+    no time; `pause` stops the system clock too, and nothing on the host tells: a virtual machine.
     """
 
     def __init__(
@@ -185,6 +182,9 @@ class HostClock:
         self._wander, self._slew = wander_ppb, slew_ppm * 1e-6
         self._random = random.Random(seed)
         self._rate, self._phase = [ppm * 1e3], [0.0]
+        self._sets: list[tuple[int, int]] = []
+        self._sleeps: list[tuple[int, int]] = []
+        self._pauses: list[tuple[int, int]] = []
 
     def at(self, true_ns: int) -> int:
         """Read the free-running timeline at an instant of the true time."""
@@ -198,14 +198,56 @@ class HostClock:
             self._start_ns
             + elapsed_ns
             + round(self._phase[second] + self._rate[second] * (rest / SECOND))
+            - _until(self._sleeps, true_ns)
+            - _until(self._pauses, true_ns)
         )
 
-    def _slewed_ns(self, true_ns: int) -> int:
-        return round(self._slew * (true_ns - _START_NS))
+    def _ahead_ns(self, true_ns: int) -> int:
+        """The system clock minus the free-running timeline."""
+        slewed_ns = round(self._slew * (true_ns - _START_NS))
+        return slewed_ns + self.set_ns(true_ns) + _until(self._sleeps, true_ns)
+
+    def set_ns(self, true_ns: int) -> int:
+        """How far the system clock was stepped up to an instant of the true time."""
+        return _until(self._sets, true_ns)
 
     def realtime_at(self, true_ns: int) -> int:
         """Read the system clock at an instant of the true time."""
-        return self.at(true_ns) + self._slewed_ns(true_ns)
+        return self.at(true_ns) + self._ahead_ns(true_ns)
+
+    def slept_ns(self) -> int:
+        """How long the host has slept by now."""
+        return _until(self._sleeps, self._world.now_ns)
+
+    def set(self, by_ns: int, true_ns: int) -> None:
+        """Step the system clock at an instant that has not come yet."""
+        self._sets.append((true_ns, by_ns))
+
+    def sleep(self, for_ns: int, true_ns: int) -> None:
+        """Have the host sleep at an instant that has not come yet."""
+        self._sleeps.append((true_ns, for_ns))
+
+    def pause(self, for_ns: int) -> None:
+        """Have the host stand still, now."""
+        self._pauses.append((self._world.now_ns, for_ns))
+
+    def detector(self, noticed: Callable[[], None] = lambda: None) -> StepDetector:
+        """Return what a program of this host notices that by; `noticed` is called when it does."""
+        seen = 0
+
+        def was_set() -> bool:
+            nonlocal seen
+            now_ns, before = self._world.now_ns, seen
+            seen = sum(at_ns <= now_ns for at_ns, _ in (*self._sets, *self._sleeps))
+            if seen > before:
+                noticed()
+            return seen > before
+
+        def read(clock: int) -> int:
+            slept_ns = self.slept_ns() if clock == time.CLOCK_BOOTTIME else 0
+            return self._world.now_ns + slept_ns
+
+        return StepDetector(read, was_set)
 
     # -- what a program reads --------------------------------------------------------------------
 
@@ -216,13 +258,17 @@ class HostClock:
         return self.realtime_at(self._world.now_ns)
 
     def time_minus_raw_ns(self) -> int:
-        return self._slewed_ns(self._world.now_ns)
+        return self._ahead_ns(self._world.now_ns)
 
     def raw_of_kernel_ns(self, realtime_ns: int) -> int:
-        return realtime_ns - self._slewed_ns(self._world.now_ns)
+        return realtime_ns - self._ahead_ns(self._world.now_ns)
 
     def time_of_kernel_ns(self, realtime_ns: int) -> int:
         return realtime_ns
 
     def monotonic_raw_ns(self, raw_ns: int) -> int:
         return raw_ns
+
+
+def _until(changes: list[tuple[int, int]], true_ns: int) -> int:
+    return sum(by_ns for at_ns, by_ns in changes if at_ns <= true_ns)

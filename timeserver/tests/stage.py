@@ -42,6 +42,7 @@ class Stage:
         self.transmits: list[Transmit] = []
         self.takes_data = True
         self.later: list[tuple[int, Callable[[], None]]] = []
+        self.clock_is_set = self.stamps_are_doubtful = False
         self.loop: Any = SimpleNamespace(call_later=self._call_later)
         self.connection: Any = SimpleNamespace(
             version_5=True,
@@ -54,6 +55,12 @@ class Stage:
     def _call_later(self, delay_ns: int, call: Callable[[], None]) -> Timer:
         self.later.append((delay_ns, call))
         return Timer(delay_ns, call, precise=False)
+
+    def clock_changed(self) -> bool:
+        """Whether a test has set the clock since it was asked."""
+        was_set, self.clock_is_set = self.clock_is_set, False
+        self.generation += was_set
+        return was_set
 
     def publish(self, topic: str, payload: bytes, properties: bytes = b"") -> Transmit | None:
         if not self.takes_data:

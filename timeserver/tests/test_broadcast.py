@@ -107,6 +107,14 @@ def test_after_a_step_the_one_before_is_forgotten(server: Server) -> None:
     assert server.send().previous_correction_ns is None
 
 
+def test_a_time_that_was_read_when_the_clock_was_set_is_not_published(server: Server) -> None:
+    """Its generation would be the one of before."""
+    server.clock_is_set = True
+    assert not server.broadcast.send()
+    assert server.published == []
+    assert server.send().generation == 4
+
+
 def test_of_a_message_that_could_not_be_sent_nothing_is_said(server: Server) -> None:
     server.takes_data = False
     assert not server.broadcast.send()

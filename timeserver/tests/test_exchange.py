@@ -52,6 +52,12 @@ class Server(Stage):
         self.responder = PreciseResponder(self, self.keys, limit or self.limit)
         self._sequences = itertools.count(41)
 
+    def clock_changed(self) -> bool:
+        changed = super().clock_changed()
+        if changed:
+            self.responder.forget_pending()
+        return changed
+
     def _poke(self) -> None:
         """The broker sends what was asked for, and says that it was 1350 ns off before."""
         self.pokes += 1
@@ -436,6 +442,27 @@ def test_a_request_that_arrived_in_the_future_or_long_ago_is_not_answered(
     server.ask(stamp=Stamp(time.time_ns() - age_s * 10**9, StampSource.KERNEL))
     assert server.published == []
     assert server.refused == {"residence": 1}
+
+
+@pytest.mark.parametrize("name", ["clock_is_set", "stamps_are_doubtful"])
+def test_a_request_that_may_have_been_stamped_before_the_clock_was_set_is_not_answered(
+    server: Server, name: str
+) -> None:
+    setattr(server, name, True)
+    server.ask()
+    assert server.published == []
+    assert server.refused == {"clock-changed": 1}
+
+
+@pytest.mark.parametrize("echo", [False, True])
+def test_nothing_follows_a_reply_once_the_clock_was_set(server: Server, echo: bool) -> None:
+    """When it really left, and when it came back, would be told on another clock."""
+    server.echo_ready = echo
+    server.ask(echo=echo)
+    server.clock_is_set = True
+    server.wait()
+    assert [type(decode(payload)) for _, payload, _ in server.published] == [Reply]
+    assert server.responder.pending == 0
 
 
 def test_while_the_broker_takes_nothing_nothing_is_promised(server: Server) -> None:

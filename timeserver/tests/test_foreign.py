@@ -248,6 +248,16 @@ def test_a_retained_request_is_not_answered(server: Server) -> None:
     assert server.refused == {"retained": 1}
 
 
+@pytest.mark.parametrize("name", ["clock_is_set", "stamps_are_doubtful"])
+def test_a_request_that_may_have_been_stamped_before_the_clock_was_set_is_not_answered(
+    server: Server, name: str
+) -> None:
+    setattr(server, name, True)
+    server.ask(REQUEST, b"PTTEST/app0,1")
+    assert server.published == []
+    assert server.refused == {"clock-changed": 1}
+
+
 def test_a_client_that_asks_too_often_is_counted(server: Server) -> None:
     for _ in range(45):
         server.ask(REQUEST, b"PTTEST/app0,1")

@@ -9,13 +9,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.clocks import StepDetector
 from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, Time, decode
+from mqtick.protocol.steps import StepDetector
 
 sys.path.insert(0, str(Path(__file__).parent))
 from server_rig import ALL_FORMATS, Mosquitto, PlainNode, Served, program, running
@@ -118,22 +119,19 @@ def test_without_chronyd_the_clock_is_unsynchronised_and_other_formats_are_silen
 
 def test_a_step_of_the_clock_begins_a_new_generation(broker: Mosquitto, served: Served) -> None:
     topic = served.server.tree.time(0)
-    moved = [0]
-    clock = time.clock_gettime_ns
-
-    def read(number: int) -> int:
-        return clock(number) + (moved[0] if number == time.CLOCK_REALTIME else 0)
-
-    served.server._steps = StepDetector(read=read)
+    sets: list[bool] = []
+    served.server._steps = StepDetector(was_set=lambda: bool(sets) and sets.pop())
     with PlainNode(broker.port, topic) as node:
         served.until(lambda: len(node.on(topic)) >= 3)
         before = times(node, topic)[-1]
-        moved[0] = 2 * S
+        served.server.responder._pending["kitchen", 1] = Mock()  # its follow-up was not sent yet
+        sets.append(True)
         served.until(lambda: times(node, topic)[-1].generation != before.generation)
         first = next(one for one in times(node, topic) if one.generation != before.generation)
         served.until(lambda: len(times(node, topic)) >= 8)
     assert first.generation == (before.generation + 1) % 256
     assert first.previous_correction_ns is None
+    assert served.server.responder.pending == 0
     assert times(node, topic)[-1].generation == first.generation
     assert served.done["clock-steps"] == 1
 

@@ -45,9 +45,9 @@ def page_of(table: Table, at: str = "") -> str:
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(table.summary)}</title>\n<style>\n{_file('page.css')}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n<footer>Offset: server minus clock of the host, so "
-        "positive means that the host is behind. Bound: the offset is certainly within this of "
-        "what is shown; of a time server, its root distance. Over the limit: what a clock may be "
-        f"off by, root distance included, exceeds {escape(duration(table.limit_us * 1000))}. Made "
+        "positive means that the host is behind. Bound: the most by which this offset can be "
+        "wrong; for a time server, its root distance. Over the limit: the clock may be off by "
+        f"more than {escape(duration(table.limit_us * 1000))}, root distance included. Made "
         f"by mqtick.fleet.status.</footer>\n<script>{script}</script>\n</body>\n</html>\n"
     )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from mqtick.client.certificate import CertificateDates
@@ -14,30 +15,30 @@ from mqtick.client.estimate import Estimate
 from mqtick.client.foreign import ForeignTrack
 from mqtick.client.pending import WallSample
 from mqtick.client.servers import Servers
+from mqtick.client.settings_check import UNSIGNED, check_settings, may_follow_unsigned
 from mqtick.client.track import ClientContext, Track
-from mqtick.mqtt.broker import Broker, parse_broker_url
+from mqtick.mqtt.broker import Broker
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.loopback import Loopback
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.clocks import Clock, StepDetector
-from mqtick.protocol.draft2021 import DraftTopics
+from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.precise import Loop as LoopMessage
 from mqtick.protocol.precise_fields import NONCE_OCTETS, TRAILER_OCTETS
 from mqtick.protocol.residence import Copies
+from mqtick.protocol.steps import Change, StepDetector
 from mqtick.protocol.time_types import NS_PER_S
-from mqtick.protocol.topics import TopicKind, TopicTree
+from mqtick.protocol.topics import TopicKind
 
-__all__ = ["Agent", "check_settings"]
+__all__ = ["Agent"]
 
 _LOOP_BURST = 12
 _LOOP_INTERVAL_NS = 16 * NS_PER_S
 _LISTEN_NS = 3 * NS_PER_S
 # The open implementation of 1451.1.6 publishes every 5 s.
 _LISTEN_FOREIGN_NS = 12 * NS_PER_S
-_UNSIGNED = ("1451.1.6", "draft-2021")
 
 
 class ExperimentHooks(Protocol):
@@ -55,54 +56,6 @@ class ExperimentHooks(Protocol):
         """Do what is due about once a second."""
 
 
-def check_settings(settings: Settings, keyring: Keyring, name: str) -> TopicTree:
-    """Return the topic tree; ValueError for what would fail later, when a server is met."""
-    tree = TopicTree(settings.prefix)
-    tree.request(255, name)
-    keyring.broadcast()
-    keyring.client(name)
-    DraftTopics(settings.draft_location)
-    if settings.format in _UNSIGNED and not _may_follow_unsigned(settings, keyring):
-        raise ValueError(
-            f"format is {settings.format}, whose messages carry no tags, but there are keys: "
-            "anybody could set this clock. Use format = precise, or set follow_unsigned = true."
-        )
-    if settings.format == "draft-2021" and settings.mqtt_version != "5":
-        raise ValueError(
-            "format is draft-2021, whose time is in user properties, but mqtt_version is "
-            f"{settings.mqtt_version}, which has none; set mqtt_version to 5."
-        )
-    _check_udp(settings)
-    if settings.virtual_clock and settings.discipline != "none" and _steers_host(settings):
-        raise ValueError(
-            "virtual_clock and discipline are both set: chronyd would make the host's clock as "
-            "wrong as the virtual one; leave one of them out, or name the socket of a chronyd "
-            "that runs with -x."
-        )
-    return tree
-
-
-def _check_udp(settings: Settings) -> None:
-    """Find what MQTT over UDP does not carry; ValueError."""
-    broker = parse_broker_url(settings.broker)
-    if broker.scheme == "mqtt+udp" and settings.format == "draft-2021":
-        raise ValueError(
-            "format is draft-2021, whose time is in user properties of MQTT 5, but MQTT over UDP "
-            "is MQTT 3.1.1: choose another format, or name a broker by mqtt://."
-        )
-    if broker.dialect and (settings.format != "precise" or settings.experiments):
-        raise ValueError(
-            f"format is {settings.format} and experiments is {str(settings.experiments).lower()}, "
-            "but the board of the published dialect carries 32 octets, which only precise has: set "
-            "format to precise and experiments to false."
-        )
-
-
-def _may_follow_unsigned(settings: Settings, keyring: Keyring) -> bool:
-    """With keys, formats without tags are followed only if the settings say so."""
-    return settings.follow_unsigned or not keyring.broadcast().keys
-
-
 def _checks_dates_later(broker: Broker, keyring: Keyring) -> bool:
     """Without keys nothing will ever vouch for the time, so dates are checked now."""
     return broker.scheme in ("mqtts", "wss") and bool(keyring.broadcast().keys)
@@ -110,10 +63,6 @@ def _checks_dates_later(broker: Broker, keyring: Keyring) -> bool:
 
 def _loop_message() -> bytes:
     return LoopMessage(0, secrets.token_bytes(NONCE_OCTETS)).payload()
-
-
-def _steers_host(settings: Settings) -> bool:
-    return settings.chrony.socket.startswith("/run/")
 
 
 class Agent:
@@ -148,9 +97,10 @@ class Agent:
         self.joined = True
         """Whether the time topic is subscribed to while connected."""
         self._steps = StepDetector()
+        self._slept = False
         self._listening_since_ns = 0
         self._hears_statuses = False
-        self._may_follow_unsigned = _may_follow_unsigned(settings, keyring)
+        self._may_follow_unsigned = may_follow_unsigned(settings, keyring)
         later = _checks_dates_later(broker, keyring)
         self.connection = Connection(
             loop,
@@ -184,6 +134,7 @@ class Agent:
             on_arrival=on_arrival,
             vouch=self.certificate.vouch,
             copies=self._copies,
+            clock_changed=self._clock_changed,
         )
         self._servers = Servers(self._context, keyring, before_arrival)
 
@@ -198,7 +149,7 @@ class Agent:
         """
         check_settings(self.settings, keyring, self.name)
         self._servers.use_keys(keyring)
-        self._may_follow_unsigned = _may_follow_unsigned(self.settings, keyring)
+        self._may_follow_unsigned = may_follow_unsigned(self.settings, keyring)
         if not self._may_follow_unsigned:
             self._leave_foreign()
 
@@ -252,7 +203,7 @@ class Agent:
             # Retained: the servers are known at once, without waiting for the next time message.
             self.connection.subscribe_retained(self.tree.all_statuses())
             self._hears_statuses = True
-        if format_ in _UNSIGNED:
+        if format_ in UNSIGNED:
             self._follow_foreign(format_)
         elif self.foreign is not None:
             self._follow_foreign(self.foreign.format)
@@ -299,8 +250,13 @@ class Agent:
         self.refused[reason] += 1
 
     def _on_publish(self, arrival: Arrival) -> None:
-        try:
+        with self._refusing():
             self._take(arrival)
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
         except DecodeError as error:
             self.refuse(error.reason)
 
@@ -310,10 +266,12 @@ class Agent:
             self._copies.note(arrival.payload)
         match kind:
             case TopicKind.TIME:
+                self._check_stamp()
                 self._servers.on_time(arrival)
                 if self.experiments is not None:
                     self.experiments.on_time(arrival)
             case TopicKind.CLIENT_LOOP:
+                self._clock_changed()  # then it forgets the message it waits for
                 self.loopback.on_arrival(arrival)
             case TopicKind.REPLY:
                 self._servers.on_reply(arrival)
@@ -326,34 +284,54 @@ class Agent:
             case _:
                 self._take_foreign(arrival)
 
+    def _check_stamp(self) -> None:
+        """Refuse a broadcast that may have been stamped before the clock was set.
+
+        A reply cannot: then the requests before are forgotten.
+        """
+        self._clock_changed()
+        if self._steps.is_recent:
+            raise DecodeError("clock-changed", "The clock was just set, or the host slept.")
+
     def _take_foreign(self, arrival: Arrival) -> None:
         if self.foreign is None:
             raise DecodeError("topic", "Nobody asked for this topic.")
         if arrival.topic == self.foreign.time_topic:
             self._servers.count_time(None)
+            self._check_stamp()
         self.foreign.on_publish(arrival)
 
     # -- every second ------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Notice steps and sleep, expire exchanges, look for other formats if no time is heard."""
-        step_ns, slept_ns = self._steps.look()
-        self.steps += bool(step_ns)
-        self.suspends += bool(slept_ns)
-        if step_ns or slept_ns:
-            self.loopback.forget_pending()
+        self._clock_changed()
         for track in self.tracks:
-            if slept_ns:
-                track.reset()
-            elif step_ns:
-                track.connection_lost()  # stamps of two clocks must not meet in one exchange
-            track.expire()
-        self._servers.see_to_asking(begin=slept_ns != 0)
+            with self._refusing():
+                track.expire()
+        self._servers.see_to_asking(begin=self._slept)
+        self._slept = False
         self._stop_hearing_statuses()
         if self.experiments is not None:
             self.experiments.tick()
         if self.settings.format == "auto" and self.joined and self._may_follow_unsigned:
             self._look_for_foreign()
+
+    def _clock_changed(self) -> bool:
+        """Look whether the clock was set or the host slept; forget what that makes worthless."""
+        change = self._steps.look()
+        if change is None:
+            return False
+        self.steps += change is Change.SET
+        self.suspends += change is Change.SLEPT
+        self._slept |= change is Change.SLEPT
+        self.loopback.forget_pending()
+        for track in self.tracks:
+            if change is Change.SLEPT:
+                track.reset()
+            else:
+                track.connection_lost()  # stamps of two clocks must not meet in one exchange
+        return True
 
     def _stop_hearing_statuses(self) -> None:
         """A later server is heard by its time; its status sent to every client is only noise."""

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from mqtick.client import chrony_lines
-from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings, check_together, client_name
 from mqtick.client.doctor import examine as doctor
 from mqtick.client.interval import PROGRAM, Now, NowError, now_from
 from mqtick.client.run import follow
+from mqtick.client.settings_check import check_settings
 from mqtick.client.status_text import (
     ASSUMPTION,
     MARKS,

@@ -17,7 +17,7 @@ from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Sample, SampleVerdict
 from mqtick.client.track import Track
 from mqtick.mqtt.loop import Loop
-from mqtick.protocol.clocks import StepDetector
+from mqtick.protocol.steps import StepDetector
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.service import ChronydError, ChronyVersion, chronyd
 
@@ -118,12 +118,12 @@ class Discipline:
         wall = min(burst, key=lambda wall: wall.sample.order_in_burst)
         if wall.realtime_ns <= feed.last_realtime_ns:
             return
-        if feed.steps.look()[0]:
+        if feed.steps.look():
             feed.stepped += 1  # chronyd would apply the old clock's offset to the new one
             return
         known = track.estimator.at(wall.sample.arrived_ns)
-        if known.lower_ns is None or known.upper_ns is None:
-            return  # what was measured is forgotten
+        if known.lower_ns is None or known.upper_ns is None or track.estimator.in_doubt:
+            return  # what was measured is forgotten, or contradicted by what came since
         feed.last_realtime_ns = wall.realtime_ns
         # An exchange delayed one way is wide, and its middle far off: the others know better.
         offset_ns = min(max(wall.sample.offset_ns, known.lower_ns), known.upper_ns)

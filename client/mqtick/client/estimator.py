@@ -24,6 +24,8 @@ __all__ = ["Estimator"]
 
 _REMEMBERED = 64
 """How many samples back a duplicate is recognised."""
+_DOUBTED = 2
+"""So many exchanges in a row that contradict the interval leave open which is wrong."""
 _UNLEARNED = 128
 """Broadcasts between two exchanges whose delays are learned; of more, the last ones."""
 
@@ -122,7 +124,7 @@ class Estimator:
 
     def _state(self, age_ns: int, width_ns: int) -> State:
         settings = self.settings
-        if age_ns > settings.maximum_age_s * 1e9:
+        if age_ns > settings.maximum_age_s * 1e9 or self.in_doubt:
             return State.UNSYNCHRONISED
         if width_ns > 2 * settings.unsynchronised_bound_us * 1e3:
             return State.UNSYNCHRONISED
@@ -134,6 +136,11 @@ class Estimator:
     def is_bounded(self) -> bool:
         """Whether an exchange has bounded the offset on both sides; broadcasts never do."""
         return len(self._bracket) > 0 and not self._assumed
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the newest exchanges contradict the interval: it or they may be wrong."""
+        return self._candidates.in_a_row >= _DOUBTED
 
     @property
     def _is_established(self) -> bool:
@@ -372,11 +379,10 @@ class Estimator:
 
     def _contradicted(self, sample: Sample, interval: Interval) -> Sample:
         settings = self.settings
-        if settings.jump_policy == "confirm":
-            # What contradicts the line contradicts its frequency too: that must not judge here.
-            self._candidates.add(sample, interval, self._history.worst_growth)
+        # What contradicts the line contradicts its frequency too: that must not judge here.
+        self._candidates.add(sample, interval, self._history.worst_growth)
         confirmed = self._candidates.confirmed(settings.confirm_samples, settings.confirm_s)
-        if not confirmed:
+        if not confirmed or settings.jump_policy == "refuse":
             return sample.refused(Reason.CONTRADICTS)
         self._restart()
         for one in confirmed:

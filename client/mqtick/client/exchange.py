@@ -20,20 +20,25 @@ from mqtick.mqtt.stamps import StampSource
 __all__ = ["echo", "link_difference", "one_way", "two_way", "without_broker"]
 
 
+_SLEWED_SHARE = 8
+"""chronyd slews by a tenth at most (adjtimex(2), ADJ_TICK): a ninth of what the clock then says."""
+
+
 def one_way(
     origin: Origin,
     transmit: Reading,
     arrival: Reading,
     settings: EstimatorSettings,
     *,
+    waited_ns: int = 0,
     correction_ns: int | None = None,
     in_broker: Reading | None = None,
 ) -> Sample:
     """Return the sample of a broadcast.
 
     `transmit`: the transmit time it states, in R. `correction_ns`: real minus stated transmit time,
-    as the next broadcast tells, None if it did not. `arrival` in L. `in_broker`: how much of its
-    delay is the broker's, as the broker says; None if it does not.
+    as the next broadcast tells, None if it did not. `arrival` in L, converted `waited_ns` later.
+    `in_broker`: how much of its delay is the broker's, as the broker says; None if it does not.
 
     Sent at T in R, the message arrives delay later, at R = T + delay. So offset = T + delay -
     arrival. As no delay is negative, offset >= T - arrival; nothing bounds it above.
@@ -47,6 +52,7 @@ def one_way(
         lower_ns,
         None,
         readings=(("transmit", Reading(sent_ns, transmit.source)), ("arrival", arrival)),
+        stamp_error_ns=abs(waited_ns) // _SLEWED_SHARE,
         **asdict(origin),
     )
     if in_broker is None:

@@ -91,7 +91,10 @@ class ForeignTrack(Track):
         self._last_stated_ns = stated_ns
         self.heard_raw_ns = heard_ns
         stated = Reading(stated_ns, StampSource.USER)
-        self._take(one_way(self._origin(), stated, arrived.reading, self._settings), arrived)
+        sample = one_way(
+            self._origin(), stated, arrived.reading, self._settings, waited_ns=arrived.waited_ns
+        )
+        self._take(sample, arrived)
         if self._settings.use_two_way and heard_ns >= self._next_ask_ns:
             first = self._next_ask_ns == 0
             interval_ns = int(settings.exchange_interval_s * NS_PER_S)

@@ -16,9 +16,12 @@ _MOST = 256
 class Candidates:
     """Consecutive contradicting samples that could all be true together."""
 
-    __slots__ = ("_intervals", "_samples")
+    __slots__ = ("_intervals", "_last", "_samples", "in_a_row")
 
     def __init__(self) -> None:
+        self.in_a_row = 0
+        """How many exchanges contradicted since the last that agreed, whatever each said."""
+        self._last: tuple[int, int, int] | None = None
         self._samples: deque[Sample] = deque(maxlen=_MOST)
         self._intervals: deque[Interval] = deque(maxlen=_MOST)
 
@@ -27,6 +30,10 @@ class Candidates:
 
     def clear(self) -> None:
         """Forget them: a sample agreed with the present time."""
+        self.in_a_row, self._last = 0, None
+        self._forget()
+
+    def _forget(self) -> None:
         self._samples.clear()
         self._intervals.clear()
 
@@ -34,19 +41,22 @@ class Candidates:
         """Remember one more; if it does not agree with those before, it becomes the first."""
         limits = [growth.carry(one, interval.local_ns) for one in (*self._intervals, interval)]
         if agree(limits).agreeing < len(limits):
-            self.clear()
+            self._forget()
+        self.in_a_row += _exchange(sample) != self._last
+        self._last = _exchange(sample)
         self._samples.append(sample)
         self._intervals.append(interval)
 
     def confirmed(self, samples: int, duration_s: float) -> list[Sample]:
         """Return the candidates if that many exchanges agree over that time, else nothing."""
-        exchanges = {(one.generation, one.sequence, _sent_ns(one)) for one in self._samples}
-        if len(exchanges) < samples:
+        if len({_exchange(one) for one in self._samples}) < samples:
             return []
         times = [one.local_ns for one in self._samples]
         return list(self._samples) if max(times) - min(times) >= duration_s * 1e9 else []
 
 
-def _sent_ns(sample: Sample) -> int:
-    """Tell exchanges without sequence numbers apart."""
-    return sample.readings[0][1].instant_ns if sample.readings and sample.sequence == 0 else 0
+def _exchange(sample: Sample) -> tuple[int, int, int]:
+    """Tell exchanges apart; those without sequence numbers by when they began."""
+    has_none = sample.readings and sample.sequence == 0
+    began_ns = sample.readings[0][1].instant_ns if has_none else 0
+    return sample.generation, sample.sequence, began_ns

@@ -65,7 +65,7 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
         found.append(Metric("mqtick_client_server_in_use", in_use, text, "gauge", labels))
         for name, value, text in (
             ("offset", row["offset_ns"], "Server minus this clock."),
-            ("bound", row["bound_ns"], "The offset is certainly within this of what is shown."),
+            ("bound", row["bound_ns"], "The most by which the offset can be wrong."),
             (
                 "narrow_bound",
                 row["narrow_bound_ns"],

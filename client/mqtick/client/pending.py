@@ -20,6 +20,8 @@ class ArrivalReading:
     reading: Reading
     time_minus_raw_ns: int
     realtime_ns: int
+    waited_ns: int
+    """How long ago that was when its stamp was converted."""
 
 
 @dataclass(slots=True)
@@ -28,16 +30,13 @@ class Pending:
 
     Attributes:
         transmit: When it went, as far as is known by now.
-        asked_raw_ns: When it was handed over, on the local timeline; a step of the clock meanwhile
-            is in it.
+        asked_raw_ns: When it was handed over, on the local timeline.
         time_minus_raw_ns: What turned the local timeline into the judged clock just before.
-        since_raw_ns: When waiting for it began: on the local timeline too, but free of steps.
     """
 
     transmit: Transmit
     asked_raw_ns: int
     time_minus_raw_ns: int
-    since_raw_ns: int
 
     @property
     def sent(self) -> Reading:

@@ -62,5 +62,5 @@ def guaranteed(sample: Sample, upper_ns: int, settings: EstimatorSettings) -> In
     """
     assert sample.lower_ns is not None
     drift = settings.frequency_limit_ppm * 1e-6 * sample.duration_ns
-    extra_ns = round(settings.stamp_error_us * 1e3 + drift)
+    extra_ns = round(settings.stamp_error_us * 1e3 + drift) + sample.stamp_error_ns
     return Interval(sample.local_ns, sample.lower_ns - extra_ns, upper_ns + extra_ns)

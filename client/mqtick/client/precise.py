@@ -184,6 +184,7 @@ class PreciseTrack(Track):
             stated,
             arrived.reading,
             self._settings,
+            waited_ns=arrived.waited_ns,
             correction_ns=correction_ns,
             in_broker=_in_broker(residence),
         )

@@ -133,6 +133,8 @@ class Sample(Origin):
         readings: Every timestamp by name: `transmit`, `arrival`; `t1` to `t4`; `first_echo`,
             `last_echo`. `in_broker`, `request_in_broker`, `reply_in_broker` are durations.
         took_residence: Of a broadcast: whether its time in the broker is in `offset_ns`.
+        stamp_error_ns: Of a broadcast: how wrong its arrival may be, for the clock may have been
+            slewed between the arrival and the conversion of its stamp.
     """
 
     kind: Kind
@@ -144,6 +146,7 @@ class Sample(Origin):
     duration_ns: int = 0
     readings: tuple[tuple[str, Reading], ...] = ()
     took_residence: bool = False
+    stamp_error_ns: int = 0
     verdict: SampleVerdict = SampleVerdict.PENDING
     reason: Reason = Reason.NONE
 

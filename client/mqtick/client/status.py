@@ -67,6 +67,7 @@ def _server(track: Track, raw_ns: int, time_minus_raw_ns: int) -> dict[str, Any]
         "stratum": track.stratum,
         "leap": track.leap,
         "authenticated": track.authenticated and track.secured,
+        "in_doubt": track.estimator.in_doubt,
         "trouble": asdict(track.first.trouble) if track.first.trouble is not None else None,
         "verdicts": [
             {"kind": str(kind), "verdict": str(verdict), "reason": str(reason), "count": count}

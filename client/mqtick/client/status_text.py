@@ -100,6 +100,8 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
         yield f"  state           {row['state']}, stratum {row['stratum']}"
         if row["trouble"] is not None:
             yield f"  not believed    {row['trouble']['says']}: {row['trouble']['remedy']}"
+        if row["in_doubt"]:
+            yield "  in doubt        the newest exchanges contradict what follows"
         if row["offset_ns"] is not None:
             assumed = f" {ONLY_HEARD}" if row["bound_is_assumed"] else ""
             root = _width(row["root_distance_ns"])

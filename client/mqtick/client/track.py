@@ -20,6 +20,7 @@ from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.loopback import Loopback
 from mqtick.mqtt.stamps import Stamp, Transmit
 from mqtick.protocol.clocks import Clock
+from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.residence import Copies
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicTree
@@ -48,6 +49,7 @@ class ClientContext:
         vouch: Asked before an exchange is believed: with the time that it gives (Unix ns),
             everything else about the connection may be checked; if it says no, the exchange counts
             for nothing.
+        clock_changed: Whether the host's clock was set, or the host slept, since this was asked.
     """
 
     settings: Settings
@@ -61,6 +63,7 @@ class ClientContext:
     on_arrival: Callable[[], None] | None = None
     vouch: Callable[[Track, int], bool] = lambda _track, _time_ns: True
     copies: Copies = field(default_factory=Copies)
+    clock_changed: Callable[[], bool] = lambda: False
 
     def subscribed(self, granted: bool) -> None:
         """Note the broker's answer to a subscription."""
@@ -117,13 +120,18 @@ class Track(ABC):
     def _arrival(self, stamp: Stamp) -> ArrivalReading:
         raw_ns = self._clock.raw_of_kernel_ns(stamp.realtime_ns)
         reading = Reading(raw_ns, stamp.source)
-        return ArrivalReading(reading, self._clock.time_minus_raw_ns(), stamp.realtime_ns)
+        waited_ns = self._clock.raw_ns() - raw_ns
+        return ArrivalReading(
+            reading, self._clock.time_minus_raw_ns(), stamp.realtime_ns, waited_ns
+        )
 
-    def _take(self, sample: Sample, arrival: ArrivalReading) -> Sample:
+    def _take(self, sample: Sample, arrival: ArrivalReading) -> None:
+        """Have a sample judged; DecodeError if its stamps may have been made by two clocks."""
+        if self._context.clock_changed():
+            raise DecodeError("clock-changed", "The clock was set, or the host slept, meanwhile.")
         judged = self.first.add(sample, arrival.time_minus_raw_ns)
         wall = WallSample(judged, arrival.time_minus_raw_ns, arrival.realtime_ns)
         self._context.on_sample(self, wall)
-        return judged
 
     @abstractmethod
     def ask(self) -> bool:
@@ -131,7 +139,7 @@ class Track(ABC):
 
     def _send(
         self, topic: str, payload: bytes, properties: bytes = b""
-    ) -> tuple[Transmit, int, int, int] | None:
+    ) -> tuple[Transmit, int, int] | None:
         """Send a request; returns what a `Pending` begins with, None if it could not go."""
         time_minus_raw_ns = self._clock.time_minus_raw_ns()
         transmit = self._context.connection.publish(topic, payload, properties)
@@ -142,14 +150,14 @@ class Track(ABC):
             self._pending.popitem(last=False)
             self._context.refuse("no-reply")
         asked_raw_ns = self._clock.raw_of_kernel_ns(transmit.user_ns)
-        return transmit, asked_raw_ns, time_minus_raw_ns, self._clock.raw_ns()
+        return transmit, asked_raw_ns, time_minus_raw_ns
 
     def expire(self) -> None:
         """Give up waiting for what is missing of old exchanges."""
         now_ns = self._clock.raw_ns()
         while self._pending:
             key, pending = next(iter(self._pending.items()))
-            if now_ns - pending.since_raw_ns < _MAXIMUM_AGE_NS:
+            if now_ns - pending.asked_raw_ns < _MAXIMUM_AGE_NS:
                 return
             del self._pending[key]
             self._give_up(pending)

@@ -7,16 +7,17 @@ Messages: `precise`, `text1451`, `draft2021` (modules; each decodes and encodes 
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
 from mqtick.protocol.clocks import (
     Clock,
-    StepDetector,
     SystemClock,
     VirtualClock,
     VirtualClockSettings,
     read_kernel_time,
 )
 from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.steps import Change, StepDetector
 from mqtick.protocol.topics import TopicTree
 
 __all__ = [
+    "Change",
     "Clock",
     "DecodeError",
     "KeyFileError",

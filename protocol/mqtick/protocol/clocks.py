@@ -6,8 +6,9 @@ Two timelines are kept apart everywhere in mqtick:
 - *time*: the clock that people read and that is judged or disciplined (CLOCK_REALTIME).
 
 Kernel timestamps come on CLOCK_REALTIME; each clock converts them to its own timelines by reading
-raw, realtime, raw and taking the middle (a *bracketed* read), so that the result is wrong by at
-most half the bracket plus what chrony slewed since the stamp.
+raw, realtime, raw and taking the middle (a *bracketed* read). The result is wrong by at most half
+the bracket plus what chrony has slewed since the stamp, and useless if the clock was set since: see
+`steps`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Protocol
 
-from mqtick.protocol.steps import StepDetector
 from mqtick.protocol.time_types import NS_PER_S
 
 __all__ = [
     "Clock",
     "KernelTime",
-    "StepDetector",
     "SystemClock",
     "VirtualClock",
     "VirtualClockSettings",

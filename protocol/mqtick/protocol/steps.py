@@ -1,59 +1,97 @@
-"""Whether the host's clock was stepped, or the host slept, since the last look."""
+"""Whether the host's clock was set, or the host slept, since the last look."""
 
 from __future__ import annotations
 
+import ctypes
+import enum
+import errno
+import os
 import time
+import weakref
 from collections.abc import Callable
 
-__all__ = ["StepDetector"]
+__all__ = ["Change", "StepDetector"]
+
+# sys/timerfd.h; before 3.13 Python has neither these nor the calls.
+_ABSTIME, _CANCEL_ON_SET = 1, 2
+_DOUBTFUL_NS = 1_000_000_000
+"""So long after a change was noticed, all that arrived before it has been read."""
+_UNARMED = bytes(32)  # struct itimerspec: all zero, whether its times have 32 or 64 bits
+
+
+class Change(enum.Enum):
+    """What became of CLOCK_REALTIME besides being slewed; the value is the name of a counter."""
+
+    SET = "clock-steps"
+    SLEPT = "suspends"
+
+
+class _Timer:
+    """A timer of the kernel whose reading fails once after CLOCK_REALTIME was set.
+
+    So it does after a step of any size, after a leap second, after the host slept, and although the
+    clock was set back meanwhile (timerfd_create(2), TFD_TIMER_CANCEL_ON_SET).
+    """
+
+    def __init__(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = libc.timerfd_create(time.CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd >= 0:
+            weakref.finalize(self, os.close, self._fd)
+        flags = _ABSTIME | _CANCEL_ON_SET
+        if self._fd < 0 or libc.timerfd_settime(self._fd, flags, _UNARMED, None) < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"no timer tells when the clock is set: {os.strerror(number)}")
+
+    def was_cancelled(self) -> bool:
+        """Whether the clock was set since this was asked last."""
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            return error.errno == errno.ECANCELED
+        return False
 
 
 class StepDetector:
-    """Notices that CLOCK_REALTIME was stepped or that the host slept, between two looks.
+    """Notices that CLOCK_REALTIME was set, however briefly, or that the host slept.
 
-    CLOCK_REALTIME minus CLOCK_BOOTTIME moves only when the clock is set: both are slewed alike, and
-    both count the time that the host sleeps. CLOCK_BOOTTIME minus CLOCK_MONOTONIC moves only while
-    the host is suspended. `read(clock)` reads a clock, in ns.
+    CLOCK_BOOTTIME gains on CLOCK_MONOTONIC only while the host sleeps. `read(clock)` reads a clock,
+    in ns; `was_set` says whether the clock was set since it was asked last.
     """
 
-    __slots__ = ("_read_ns", "_slept", "_stepped", "tolerance_ns")
+    __slots__ = ("_doubtful_until_ns", "_most_slept_ns", "_read_ns", "_was_set")
 
     def __init__(
-        self, tolerance_ns: int = 100_000, read: Callable[[int], int] = time.clock_gettime_ns
+        self,
+        read: Callable[[int], int] = time.clock_gettime_ns,
+        was_set: Callable[[], bool] | None = None,
     ) -> None:
-        self.tolerance_ns = tolerance_ns
+        self._was_set = _Timer().was_cancelled if was_set is None else was_set
         self._read_ns = read
-        self._stepped, self._slept = self._read()
+        self._most_slept_ns = self._slept_ns()[1]
+        self._doubtful_until_ns = 0
 
-    def _read(self) -> tuple[int, int]:
-        """Read both differences; if a read was interrupted for too long, read again."""
-        best: tuple[int, int, int] | None = None
-        for _ in range(5):
-            before = self._read_ns(time.CLOCK_MONOTONIC)
-            realtime = self._read_ns(time.CLOCK_REALTIME)
-            boottime = self._read_ns(time.CLOCK_BOOTTIME)
-            width = self._read_ns(time.CLOCK_MONOTONIC) - before
-            middle = before + width // 2
-            if best is None or width < best[0]:
-                best = width, realtime - boottime, boottime - middle
-            if width <= self.tolerance_ns // 4:
-                break
-        assert best is not None
-        return best[1:]
+    def _slept_ns(self) -> tuple[int, int]:
+        """How long the host has slept since it booted: at least, and at most."""
+        before_ns = self._read_ns(time.CLOCK_MONOTONIC)
+        boottime_ns = self._read_ns(time.CLOCK_BOOTTIME)
+        return boottime_ns - self._read_ns(time.CLOCK_MONOTONIC), boottime_ns - before_ns
 
-    def look(self) -> tuple[int, int]:
-        """Return (step_ns, suspended_ns) since the last look; zero where below the tolerance.
+    def look(self) -> Change | None:
+        """Return what happened since the last look."""
+        was_set = self._was_set()
+        least_ns, most_ns = self._slept_ns()
+        slept = least_ns > self._most_slept_ns
+        self._most_slept_ns = most_ns if slept else min(most_ns, self._most_slept_ns)
+        if slept or was_set:
+            self._doubtful_until_ns = self._read_ns(time.CLOCK_MONOTONIC) + _DOUBTFUL_NS
+        if slept:
+            return Change.SLEPT
+        return Change.SET if was_set else None
 
-        step_ns is positive when the clock was set forward. A read that was itself interrupted
-        for longer than the tolerance is repeated.
-        """
-        for _ in range(3):
-            stepped, slept = self._read()
-            step, sleep = stepped - self._stepped, slept - self._slept
-            if abs(step) <= self.tolerance_ns and abs(sleep) <= self.tolerance_ns:
-                return 0, 0
-        self._stepped, self._slept = stepped, slept
-        return (
-            step if abs(step) > self.tolerance_ns else 0,
-            sleep if abs(sleep) > self.tolerance_ns else 0,
-        )
+    @property
+    def is_recent(self) -> bool:
+        """Whether a message that is read now may have been stamped before the last change."""
+        return self._read_ns(time.CLOCK_MONOTONIC) < self._doubtful_until_ns

@@ -40,11 +40,13 @@ class Broadcast:
         return correction_ns, sent.source
 
     def send(self) -> bool:
-        """Publish one time message now; False when the broker cannot be reached."""
+        """Publish one time message now; False if that failed, or if the clock was just set."""
         context, reference = self._context, self._context.reference
         self.sequence = (self.sequence + 1) % 2**32
         self.last_correction_ns, self.last_source = self._correction()
         stated_ns = context.clock.time_ns()
+        if context.clock_changed():
+            return False
         message = Time(
             context.number,
             self.sequence,

@@ -58,3 +58,10 @@ class Context(Protocol):
     @property
     def reference(self) -> Reference:
         """What is known of the clock now."""
+
+    def clock_changed(self) -> bool:
+        """Look whether the clock was set since this was asked; then a new generation begins."""
+
+    @property
+    def stamps_are_doubtful(self) -> bool:
+        """Whether what is read now may have been stamped before the clock was set."""

@@ -110,6 +110,11 @@ class PreciseResponder:
         """Exchanges whose follow-up was not sent yet."""
         return len(self._pending)
 
+    def forget_pending(self) -> None:
+        """The clock was set: what becomes known of replies is of another clock than they state."""
+        self._pending.clear()
+        self._late.clear()
+
     def on_request(self, arrival: Arrival) -> None:
         """Answer one request, or count why not."""
         now_ns = time.monotonic_ns()
@@ -152,6 +157,9 @@ class PreciseResponder:
         ready = request.wants_echo and context.echo.ready(client) and context.order.trusted
         stated_ns = self._clock.time_ns()
         residence_ns = stated_ns - received_ns
+        if context.clock_changed() or context.stamps_are_doubtful:
+            self._counters.refuse("clock-changed")
+            return
         if not 0 <= residence_ns < _U32:
             self._counters.refuse("residence")
             return
@@ -239,7 +247,8 @@ class PreciseResponder:
             self._context.echo.hear(False)
 
     def _finish(self, key: tuple[str, int], exchange: Exchange) -> None:
-        """Send what became known after the reply, once."""
+        """Send what became known after the reply, once; not if the clock was set meanwhile."""
+        self._context.clock_changed()
         if self._pending.get(key) is not exchange:
             return
         del self._pending[key]

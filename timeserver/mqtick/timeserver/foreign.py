@@ -43,6 +43,7 @@ class ForeignFormats:
         self, context: Context, settings: Settings, limit: RateLimit, leads: Callable[[], bool]
     ) -> None:
         self._clock, self._connection = context.clock, context.connection
+        self._context = context
         self._counters, self._limit, self._leads = context.counters, limit, leads
         self.text = "1451.1.6" in settings.formats
         self._wants_draft = "draft-2021" in settings.formats
@@ -156,6 +157,8 @@ class ForeignFormats:
     def _send(
         self, topic: str, payload: bytes, correlation: bytes | None, user: list[tuple[str, str]]
     ) -> None:
+        if self._context.clock_changed() or self._context.stamps_are_doubtful:
+            raise DecodeError("clock-changed", "The clock was set while the reply was made.")
         properties = b""
         if self._connection.version_5 and (user or correlation is not None):
             properties = encode_properties(user, correlation_data=correlation)

@@ -14,10 +14,11 @@ from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop, Timer
 from mqtick.mqtt.loopback import Loopback
 from mqtick.protocol.auth import Keyring
-from mqtick.protocol.clocks import Clock, StepDetector
+from mqtick.protocol.clocks import Clock
 from mqtick.protocol.precise import Loop as LoopMessage
 from mqtick.protocol.precise_fields import NONCE_OCTETS, TRAILER_OCTETS, Leap
 from mqtick.protocol.residence import Copies
+from mqtick.protocol.steps import StepDetector
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicKind, TopicTree
 from mqtick.service.units import microseconds_to_ns, seconds_to_ns
@@ -236,7 +237,7 @@ class Server:
         )
 
     def _due(self, deadline_ns: int) -> None:
-        if self._look_for_step():
+        if self.clock_changed():
             return
         ahead_ns = deadline_ns - self.clock.time_ns()
         if ahead_ns > 100_000:  # slewed meanwhile
@@ -255,25 +256,34 @@ class Server:
 
         def due() -> None:
             sent = self.broadcast.sent
-            if not self._look_for_step() and self._may_publish():
+            if not self.clock_changed() and self._may_publish():
                 self.publish_time(deadline_ns)
             is_sent = self.broadcast.sent > sent
             done(self.broadcast.sequence if is_sent else None, deadline_ns)
 
         self.loop.call_at(time.monotonic_ns() + after_ns, due, precise=True)
 
-    def _look_for_step(self) -> bool:
-        """Notice that the clock was set or the host slept: the deadline means nothing any more."""
-        step_ns, slept_ns = self._steps.look()
-        if not step_ns and not slept_ns:
+    def clock_changed(self) -> bool:
+        """Look whether the clock was set or the host slept; begin a new generation if so.
+
+        Then neither the next deadline nor any stamp of before means anything any more.
+        """
+        change = self._steps.look()
+        if change is None:
             return False
         self.steps += 1
         self.generation = (self.generation + 1) % 256
         self.broadcast.forget_previous()
+        self.responder.forget_pending()
         self.loopback.forget_pending()
-        self.counters.count("clock-steps" if step_ns else "suspends")
+        self.counters.count(change.value)
         self._schedule()
         return True
+
+    @property
+    def stamps_are_doubtful(self) -> bool:
+        """Whether what is read now may have been stamped before the clock was set."""
+        return self._steps.is_recent
 
     def publish_time(self, deadline_ns: int) -> None:
         """Publish one round in every format."""
@@ -310,6 +320,7 @@ class Server:
         elif kind is TopicKind.REQUEST:
             self.responder.on_request(arrival)
         elif kind is TopicKind.LOOP:
+            self.clock_changed()  # then it forgets the message it waits for
             self.loopback.on_arrival(arrival)
         elif kind is TopicKind.ORDER:
             self.order.arrived("own", arrival)
@@ -328,7 +339,7 @@ class Server:
 
     def tick(self) -> None:
         """Do once a second what need not be done at once."""
-        self._look_for_step()
+        self.clock_changed()
         if self.connection.connected:
             self._since()
         if not self.election.settled(time.monotonic_ns()) or self.claims.standing_by:

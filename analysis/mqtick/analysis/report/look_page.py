@@ -47,7 +47,7 @@ def look_page(look: Look, picture: bytes) -> str:
     policy = f"default-src 'none'; {allowed}"
     title = escape(plain(look.title))
     simulated = '<span class="simulated">SIMULATED:</span> ' if look.simulated else ""
-    whose = " (whose each channel is was guessed)" if look.assumed else ""
+    whose = " (which channel is whose was guessed)" if look.assumed else ""
     words = "\n".join(escape(plain(line)) for line in look.text.split("\n"))
     shown = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     return (

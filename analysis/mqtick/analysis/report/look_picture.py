@@ -45,7 +45,7 @@ def draw_look(look: Look) -> Figure:
     with style.drawing():
         title = f"{plain(look.title)}: a report uses the filled marks"
         if look.assumed and used:
-            title += " (whose each channel is was guessed)"
+            title += " (which channel is whose was guessed)"
         lanes_high = _LANE * max(len(lanes), 1) + _AXIS
         high = _TITLE + lanes_high + (_CLOSE_UP + _AXIS if near else 0.0)
         # Laid out by hand, which takes half the time.
@@ -148,7 +148,7 @@ def _near(axes: Axes, each: Drawn, look: style.Look) -> None:
     axes.locator_params(axis="both", nbins=4)
     what = "used edge" if used.any() else "edge"
     axes.set_title(style.shortened(f"{each.lane.name}: first {what}", 2.2), color=ink)
-    axes.set_xlabel(f"{unit.name} from it")
+    axes.set_xlabel(f"{unit.name} from this edge")
 
 
 def _half_us(each: Drawn, at: float, *, rising: bool) -> float:

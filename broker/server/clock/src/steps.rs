@@ -8,8 +8,6 @@ use std::cell::OnceCell;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-const NEVER_S: nix::libc::time_t = nix::libc::time_t::MAX;
-
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -34,9 +32,8 @@ pub(crate) fn number() -> Option<u32> {
 fn watch() -> nix::Result<TimerFd> {
     let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
     let timer = TimerFd::new(ClockId::CLOCK_REALTIME, flags)?;
-    timer.set(
-        Expiration::OneShot(TimeSpec::new(NEVER_S, 0)),
-        TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET,
-    )?;
+    let never = Expiration::OneShot(TimeSpec::new(0, 0));
+    let flags = TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET;
+    timer.set(never, flags)?;
     Ok(timer)
 }

@@ -1,5 +1,5 @@
-//! The floor of what a node adds to a message: relays each connection to a port of this machine by
-//! `epoll_wait`, `read` and `write`, and looks at nothing.
+//! The least that a node can add to a message: relays each connection to a port of this machine by
+//! `epoll_wait`, `read` and `write`, and does not look at the octets.
 //!
 //!     bare_relay LISTEN_PORT BROKER_PORT
 
@@ -22,7 +22,7 @@ fn main() -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", own))?;
     let poller = Poller::new()?;
     poller.listen(&listener, LISTENER)?;
-    let mut all: Vec<TcpStream> = Vec::new(); // each beside its other end
+    let mut all: Vec<TcpStream> = Vec::new(); // in pairs: both ends of a relay
     let (mut events, mut room) = (Vec::new(), vec![0; 1 << 16]);
     loop {
         poller.wait(&mut events, 1000);

@@ -1,54 +1,24 @@
-//! One client and its paired connection to the broker: octets are relayed as they are, and what
-//! concerns other sites is read on the way.
+//! One client and its paired connection to the broker. Octets are relayed unchanged; packets that
+//! concern other sites are read on the way.
 
 mod publish;
+mod site;
 
 use crate::cooperation::Source;
-use crate::node::{Key, Message, Node};
-use crate::residence::{Came, Residence};
+use crate::node::Message;
+use crate::residence::Residence;
 use crate::retained::Entry;
-use crate::sessions::{FOR_EVER, Sessions};
-use mqtick_access::{Action, Rules};
+use crate::sessions::FOR_EVER;
 use mqtick_broker::residence::{Arrived, TRAILER, has_trailer};
 use mqtick_packet::{Ack, AckKind, Connack, Connect, Error, Frame, Packet, Version, decode};
 pub(crate) use publish::is_echo;
 use publish::plain_topic;
 pub use publish::publish_will;
+pub use site::Site;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What all clients of a site share.
-pub struct Site {
-    /// The node.
-    pub node: Node,
-    /// Clients' sessions.
-    pub sessions: Sessions,
-    /// Who may publish what to other sites, and from there.
-    pub rules: Rules,
-    /// Whether a client's acknowledgement waits until all sites have its message.
-    pub waits_for_all: bool,
-    /// Messages that clients wait for: whose, and with which identifier.
-    pub waiting: HashMap<Key, (u64, u16)>,
-    /// Messages that the access list kept from other sites, or from this one.
-    pub denied: u64,
-    /// Time messages in the broker.
-    pub residence: Residence,
-    /// When the message came that a client publishes, if it may be one of those.
-    pub came: Came,
-    /// Seconds since the start.
-    pub now_s: u64,
-}
-
-impl Site {
-    /// Whether a message may be published.
-    pub fn allows(&mut self, user: &str, client: &str, topic: &str) -> bool {
-        let user = Some(user).filter(|user| !user.is_empty());
-        let may = self.rules.may(user, client, Action::Write, topic);
-        self.denied += u64::from(!may);
-        may
-    }
-}
-
+/// A request that the broker has not answered.
 enum Asked {
     Subscribe(Vec<Arc<str>>),
     Unsubscribe(Vec<Arc<str>>),
@@ -61,15 +31,16 @@ struct Will {
 
 /// A message above QoS 0 that the broker has not answered.
 struct Unanswered {
-    /// Those that came before it have lower ones.
+    /// Later messages have higher numbers.
     number: u64,
     message: Message,
-    /// What was retained before it.
+    /// The retained message that it replaced.
     before: Option<Entry>,
 }
 
 /// What is known of a client.
 pub struct Paired {
+    /// Identifies its connection.
     token: u64,
     version: Version,
     client: Arc<str>,
@@ -77,32 +48,33 @@ pub struct Paired {
     will: Option<Will>,
     expiry_s: u32,
     aliases: HashMap<u16, String>,
-    /// The broker's aliases for topics of time messages.
+    /// The broker's topic aliases that stand for topics of time messages.
     timed: HashSet<u16>,
     most_aliases: u16,
     asked: HashMap<u16, Asked>,
-    /// Messages above QoS 0 for other sites, which the broker has not answered, and their octets.
+    /// Messages for other sites, by packet identifier, and their octets.
     unanswered: HashMap<u16, Unanswered>,
     unanswered_octets: usize,
     last_number: u64,
     /// Acknowledgements that wait for other sites.
     held: HashMap<u16, Vec<u8>>,
+    /// Whether the broker has accepted its CONNECT.
     is_up: bool,
 }
 
-/// What becomes of a packet of the client.
+/// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It goes on.
+    /// It is relayed.
     Relay,
-    /// It has to wait, as do those behind it.
+    /// It has to wait, and so do the packets behind it.
     Wait,
-    /// It is kept back; those behind it go on.
-    Keep,
+    /// It is held back; the packets behind it are relayed.
+    Hold,
 }
 
 impl Paired {
-    /// A client wants to connect.
+    /// A client has sent a CONNECT.
     #[must_use]
     pub fn new(token: u64, connect: &Connect<'_>) -> Self {
         let expiry_s = match (connect.version, connect.clean_start) {
@@ -110,7 +82,7 @@ impl Paired {
             (Version::V3, false) => FOR_EVER,
             (Version::V5, _) => connect.properties.session_expiry().unwrap_or(0),
         };
-        // Without an identifier of its own it has one that no client can have.
+        // A client without an identifier gets one that no client can send.
         let client: Arc<str> = match connect.client_id {
             "" => format!("\0{token}").into(),
             name => name.into(),
@@ -127,7 +99,7 @@ impl Paired {
                     qos: will.qos,
                     retain: will.retain,
                     expiry: will.properties.message_expiry(),
-                    came_s: 0, // it comes when it is published
+                    came_s: 0, // set when it is published
                     forwarded,
                     user: user.into(),
                     client: connect.client_id.into(),
@@ -154,19 +126,19 @@ impl Paired {
         }
     }
 
-    /// What it speaks.
+    /// The MQTT version that the client speaks.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Its identifier, or one that no client can have.
+    /// The client identifier, or one that no client can send.
     #[must_use]
     pub fn client(&self) -> Arc<str> {
         Arc::clone(&self.client)
     }
 
-    /// Whether the broker took it.
+    /// Whether the broker has accepted its CONNECT.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.is_up
@@ -175,11 +147,11 @@ impl Paired {
     /// A packet from the client.
     ///
     /// # Errors
-    /// Where it is none; the connection is to be closed.
+    /// It is malformed, and the connection has to be closed.
     pub fn client_says(&mut self, frame: &Frame<'_>, site: &mut Site) -> Result<Next, Error> {
         const AUTH: u8 = 15;
         if !self.is_up {
-            // Nobody speaks for a client that the broker has not taken.
+            // Nothing is published or subscribed for a client that the broker has not accepted.
             return Ok(match frame.first >> 4 {
                 AUTH => Next::Relay,
                 _ => Next::Wait,
@@ -189,7 +161,7 @@ impl Paired {
         if plain.is_some_and(|topic| {
             !site.residence.is_timed(topic) && !site.node.goes_on(topic, false)
         }) {
-            return Ok(Next::Relay); // nobody elsewhere wants it
+            return Ok(Next::Relay); // no other site wants it
         }
         match decode(frame, self.version)? {
             Packet::Publish(publish) => return self.publish(&publish, site),
@@ -225,7 +197,8 @@ impl Paired {
         Ok(Next::Relay)
     }
 
-    /// A PUBLISH from the broker: whether it is a time message, and when that came, if it is known.
+    /// A PUBLISH from the broker. Returns something if it is a time message: when that came to the node,
+    /// if this is known.
     pub fn broker_tells(
         &mut self,
         frame: &Frame<'_>,
@@ -236,7 +209,7 @@ impl Paired {
             return None;
         }
         let Ok(Packet::Publish(publish)) = decode(frame, self.version) else {
-            // The client is to judge, and may take it: so nobody's trailer goes on.
+            // It is malformed, but the client may take it all the same: its trailer must state nothing.
             return (concerns && frame.body.len() >= TRAILER).then_some(None);
         };
         let is_timed = match publish.properties.topic_alias() {
@@ -258,10 +231,10 @@ impl Paired {
         })
     }
 
-    /// A packet from the broker: what becomes of it.
+    /// A packet from the broker. `raw`: its octets.
     ///
     /// # Errors
-    /// Where it is none; both connections are to be closed.
+    /// It is malformed, and both connections have to be closed.
     pub fn broker_says(
         &mut self,
         frame: &Frame<'_>,
@@ -285,14 +258,14 @@ impl Paired {
                     return Ok(Next::Wait);
                 }
                 if !is_taken {
-                    // No PUBREL follows: the identifier is free for another message.
+                    // No PUBREL follows, so the identifier is free for another message.
                     site.sessions.release(&self.client, ack.id);
                 }
                 let key = self.answered(ack.id, is_taken, site);
                 if let Some(key) = key.filter(|_| site.waits_for_all) {
                     site.waiting.insert(key, (self.token, ack.id));
                     self.held.insert(ack.id, raw.into());
-                    return Ok(Next::Keep);
+                    return Ok(Next::Hold);
                 }
             }
             Packet::Suback(suback) => {
@@ -306,7 +279,11 @@ impl Paired {
             }
             Packet::Unsuback(unsuback) => {
                 if let Some(Asked::Unsubscribe(filters)) = self.asked.remove(&unsuback.id) {
-                    let gone = site.sessions.unsubscribe(&self.client, &filters);
+                    let is_refused = |at: usize| unsuback.codes.get(at).is_some_and(|c| *c >= 0x80);
+                    let ended = filters.into_iter().enumerate();
+                    let ended = ended.filter(|(at, _)| !is_refused(*at));
+                    let ended: Vec<_> = ended.map(|(_, filter)| filter).collect();
+                    let gone = site.sessions.unsubscribe(&self.client, &ended);
                     site.node.unsubscribed(Source::Local, &gone);
                 }
             }
@@ -337,18 +314,21 @@ impl Paired {
         site.node.unsubscribed(Source::Local, &gone);
     }
 
-    /// All sites have the message with this identifier: what the client is told now.
+    /// All sites have the message with this identifier. Returns the acknowledgement for the client.
     pub fn release(&mut self, id: u16) -> Option<Vec<u8>> {
         self.held.remove(&id)
     }
 
-    /// One of both connections ended: the client's, or the broker's.
+    /// One of the two connections has ended: the client's (`has_left`), or the broker's.
     pub fn end(mut self, has_left: bool, site: &mut Site) {
         if !self.is_up {
             return;
         }
-        // What a client sent before it left, its broker gets. Where that has gone without an answer,
-        // the client sends it again, if it wants to be sure.
+        if has_left && self.expiry_s > 0 {
+            self.expect_subscriptions(site);
+        }
+        // The broker still gets what a client sent before it left. If it was the broker that went
+        // without an answer, the client has to send the message again.
         let unanswered = self.unanswered.iter();
         let mut unanswered: Vec<(u64, u16)> =
             unanswered.map(|(id, one)| (one.number, *id)).collect();
@@ -368,7 +348,7 @@ impl Paired {
             } else {
                 match (delay_s, site.sessions.successor(&self.client, self.token)) {
                     (0, _) | (_, Some(false)) => publish_will(site, message),
-                    (_, Some(true)) => {} // it is back in time
+                    (_, Some(true)) => {} // the client was back in time
                     (_, None) => {
                         let at_s = site.now_s + u64::from(delay_s);
                         site.sessions.keep_will(&self.client, at_s, message);
@@ -380,6 +360,17 @@ impl Paired {
             .sessions
             .ended(&self.client, self.token, self.expiry_s, site.now_s);
         site.node.unsubscribed(Source::Local, &gone);
+    }
+
+    /// The client left without the broker's answers to its SUBSCRIBE packets. The broker still
+    /// processes them, and keeps the subscriptions if it keeps the session.
+    fn expect_subscriptions(&mut self, site: &mut Site) {
+        for (_, asked) in self.asked.drain() {
+            if let Asked::Subscribe(filters) = asked {
+                let new = site.sessions.subscribe(&self.client, &filters);
+                site.node.subscribed(Source::Local, &new);
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! One connection, whoever is at its other end.
+//! One connection, to a client, the broker or a neighbour.
 
 use crate::residence::Came;
 use mqtick_broker::residence::{Account, Arrivals, Arrived, Clock, TRAILER};
@@ -6,26 +6,73 @@ use mqtick_broker::socket::{self, Socket};
 use mqtick_broker::transport::Transport;
 use mqtick_broker::transport::tls::common_name;
 use mqtick_broker::upstream::wire::Wire;
+use mqtick_packet::{Frame, frame};
 use nix::sys::socket::{Shutdown, shutdown};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+/// Why a connection is closed.
+#[derive(Debug)]
+pub struct Fault {
+    /// A sentence for the log.
+    pub why: String,
+    /// Whether the other end broke the protocol. If not, it only ends or refuses the connection.
+    pub is_malformed: bool,
+}
+
+impl Fault {
+    /// The other end ends or refuses the connection, or is not the right one.
+    pub fn ended(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            is_malformed: false,
+        }
+    }
+}
+
+impl<T: ToString> From<T> for Fault {
+    /// The other end broke the protocol.
+    fn from(why: T) -> Self {
+        Self {
+            why: why.to_string(),
+            is_malformed: true,
+        }
+    }
+}
+
+/// The packet at this place of the input, if it is there as a whole. `most`: octets that it may have.
+///
+/// # Errors
+/// What is malformed.
+pub fn next_packet(
+    input: &[u8],
+    at: usize,
+    most: usize,
+) -> Result<Option<Frame<'_>>, mqtick_packet::Error> {
+    match input.get(at..) {
+        None | Some([]) => Ok(None),
+        Some(rest) => frame(rest, most),
+    }
+}
+
 enum Carrier {
-    /// Somebody connected to us.
+    /// The other end connected to this node.
     Taken(Socket, Transport),
-    /// We connected.
+    /// This node connected to the other end.
     Made(Wire),
 }
 
-/// A connection that never waits.
+/// A connection that never blocks.
 pub struct Connection {
     carrier: Carrier,
-    /// What came and is not looked at yet.
+    /// Octets of MQTT that have come, and are not processed yet.
     pub input: Vec<u8>,
-    /// What is to be written: of one that was taken, as it goes on the wire.
+    /// Octets to be written. If the other end connected, they are encoded for its transport already.
     out: Vec<u8>,
+    /// The last [`Self::wants`].
     wants: (bool, bool),
-    is_stamped: bool, // what comes
+    /// Whether the kernel stamps what comes.
+    is_stamped: bool,
     arrivals: Arrivals,
     stamp: Option<i64>,
     came: Came,
@@ -34,13 +81,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Somebody connected to us.
+    /// A connection that the other end made.
     #[must_use]
     pub fn taken(socket: Socket, transport: Transport) -> Self {
         Self::new(Carrier::Taken(socket, transport))
     }
 
-    /// We connect.
+    /// A connection that this node makes.
     #[must_use]
     pub fn made(wire: Wire) -> Self {
         Self::new(Carrier::Made(wire))
@@ -61,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// Know from now on when something came. Nothing may have been written yet.
+    /// Note when octets come, from now on. Nothing may have been written before.
     pub fn stamp_arrivals(&mut self) {
         self.is_stamped = true;
         match &self.carrier {
@@ -70,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// When the last of what was read came, if that is known.
+    /// When the last octets that were read came, if that is known.
     pub fn came(&mut self) -> Came {
         if let Some(stamp_ns) = self.stamp.take() {
             self.came = self.arrivals.take(Some(stamp_ns), self.out_of_order());
@@ -78,7 +125,7 @@ impl Connection {
         self.came
     }
 
-    /// How many segments came out of order.
+    /// How many segments have come out of order.
     fn out_of_order(&self) -> Option<u32> {
         let troubles = match &self.carrier {
             Carrier::Taken(socket, _) => socket.troubles(),
@@ -87,8 +134,8 @@ impl Connection {
         troubles.map(|(_, count)| count)
     }
 
-    /// Something was read: how much, and the kernel's stamp. A Unix socket has none, nor has TLS that
-    /// we asked for: there it came at the latest now.
+    /// Octets were read, with this stamp of the kernel. A Unix socket has no stamps, nor has TLS to a
+    /// place that this node connected to: there the octets came no later than now.
     fn note_arrival(&mut self, stamp_ns: Option<i64>) {
         let has_stamps = match &self.carrier {
             Carrier::Taken(socket, _) => matches!(socket, Socket::Tcp(_)),
@@ -108,15 +155,15 @@ impl Connection {
         self.out.len()
     }
 
-    /// Whether nothing is to be written, and nothing to be looked at; TLS that we asked for may have
-    /// something to say of its own.
+    /// Whether nothing is left to be written or processed. Never so for TLS that this node asked for,
+    /// which may have messages of its own to write.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let is_ours = matches!(self.carrier, Carrier::Made(Wire::Tls(_)));
         self.input.is_empty() && self.out.is_empty() && !is_ours
     }
 
-    /// Whether the other end was there, so that what we said first could be written.
+    /// Whether there is something at the other end: the first octets could be written to it.
     #[must_use]
     pub fn has_met(&self) -> bool {
         match &self.carrier {
@@ -125,7 +172,7 @@ impl Connection {
         }
     }
 
-    /// The name in the certificate that the other end showed, if any.
+    /// The common name in the certificate of the other end, if it showed one.
     #[must_use]
     pub fn common_name(&self) -> Option<String> {
         match &self.carrier {
@@ -135,7 +182,7 @@ impl Connection {
         }
     }
 
-    /// Who is at the other end, for the log.
+    /// The address of the other end, for the log.
     #[must_use]
     pub fn peer(&self) -> String {
         match &self.carrier {
@@ -147,10 +194,10 @@ impl Connection {
         }
     }
 
-    /// Read once: whether there may be more.
+    /// Read once. Returns whether there may be more to read.
     ///
     /// # Errors
-    /// That it ended, or why it cannot go on.
+    /// Why the connection has ended.
     pub fn read(&mut self, room: &mut [u8]) -> Result<bool, String> {
         let read = match &mut self.carrier {
             Carrier::Taken(socket, _) if self.is_stamped => socket.read_stamped(room),
@@ -183,10 +230,10 @@ impl Connection {
         Ok(count == room.len())
     }
 
-    /// Have these octets of MQTT written.
+    /// Append octets of MQTT to what is to be written.
     pub fn push(&mut self, octets: &[u8]) {
         match &mut self.carrier {
-            // Before its handshake nobody is written to, and afterwards it cannot fail but by memory.
+            // Nothing is sent before the handshake, and after it only a lack of memory can fail.
             Carrier::Taken(_, transport) => {
                 let _ = transport.send(octets, &mut self.out);
             }
@@ -194,8 +241,8 @@ impl Connection {
         }
     }
 
-    /// The same of a copy with a trailer, if nothing waits before it: it says then how long it was
-    /// here. It is to be written at once.
+    /// Append a copy of a time message that arrived at the node then. If nothing waits before it, its
+    /// trailer states how long the message was here; so it has to be written at once.
     pub fn push_stated(&mut self, copy: &mut [u8], arrived: &Arrived) {
         if self.waiting() > 0 || !self.is_stamped {
             return self.push(copy);
@@ -229,7 +276,7 @@ impl Connection {
         self.account = Some(account);
     }
 
-    /// Take the kernel's stamps of what left; whether there were any.
+    /// Read the kernel's stamps of octets that have left. Returns whether there were any.
     pub fn note_departures(&mut self) -> bool {
         let Carrier::Taken(socket, _) = &self.carrier else {
             return false;
@@ -244,10 +291,10 @@ impl Connection {
         any
     }
 
-    /// Write what the kernel takes; whether there is more.
+    /// Write as much as the kernel takes. Returns whether there is more to write.
     ///
     /// # Errors
-    /// Why it cannot go on.
+    /// Why the connection has ended.
     pub fn flush(&mut self) -> Result<bool, String> {
         match &mut self.carrier {
             Carrier::Made(wire) => match wire.write(&mut self.out) {
@@ -275,23 +322,20 @@ impl Connection {
         }
     }
 
-    /// Say that no more will come.
+    /// Append the transport's own closing message.
     pub fn close(&mut self) {
         if let Carrier::Taken(_, transport) = &mut self.carrier {
             transport.close(&mut self.out);
         }
     }
 
-    /// All is written: end our direction. What still comes is read, so that the other end loses
-    /// nothing of what it has not read yet.
+    /// Everything is written: end this direction. Octets that still come are read, or the other end
+    /// could lose the last ones that were sent to it.
     pub fn finish(&self) {
-        let _ = match &self.carrier {
-            Carrier::Taken(socket, _) => shutdown(socket.as_fd().as_raw_fd(), Shutdown::Write),
-            Carrier::Made(wire) => shutdown(wire.socket().as_raw_fd(), Shutdown::Write),
-        }; // who is gone needs nothing
+        let _ = shutdown(self.as_fd().as_raw_fd(), Shutdown::Write); // it may have ended already
     }
 
-    /// What is to be waited for, if that has changed.
+    /// Wait until it can be read or written. Returns both if that is a change.
     pub fn wants(&mut self, read: bool, write: bool) -> Option<(bool, bool)> {
         let wants = (read, write);
         (wants != self.wants).then(|| {

@@ -1,68 +1,74 @@
-//! One session at this site's broker, over which messages from other sites are published.
+//! Delivery of messages from other sites: one session at this site's broker, which publishes them.
 
+use crate::connection::Fault;
 use crate::node::{Key, Message};
 use crate::retained::Retained;
 use mqtick_packet::{
-    AckKind, ConnectOut, Error, Frame, Outgoing, Packet, Property, Qos, Version, ack, connect,
-    decode, pingreq, publish,
+    AckKind, ConnectOut, Frame, Outgoing, Packet, Property, Qos, Version, ack, connect, decode,
+    pingreq, publish,
 };
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 const KEEP_ALIVE_S: u16 = 60;
-const MOST_TRIES: u8 = 3; // of a message with which the connection ends each time
-const TRIES_OF_2: u8 = 2; // of one with QoS 2, where MQTT 3.1.1 has no way to say that it is not taken
+const MOST_TRIES: u8 = 3; // for a message at which the connection ends each time
+const TRIES_OF_2: u8 = 2; // for one of QoS 2, which a broker of MQTT 3.1.1 cannot refuse otherwise
 const EXPIRY_S: u32 = 3600; // of the session, so that QoS 2 outlives a connection
 
+/// A message above QoS 0 that the broker has not acknowledged.
 struct Flying {
     id: u16,
     key: Key,
     message: Rc<Message>,
+    /// PUBREC came, and PUBREL was sent.
     is_released: bool,
+    /// On how many connections it was the first one to be sent.
     tries: u8,
 }
 
-/// What the broker takes.
+/// What the broker takes, as its CONNACK says.
 struct Limits {
-    /// Messages above QoS 0 at once.
+    /// Unacknowledged messages above QoS 0.
     room: usize,
+    /// The highest QoS.
     qos: Qos,
+    /// Whether it takes retained messages.
     retains: bool,
     /// Octets of a packet.
     packet: usize,
 }
 
-/// What all lanes to one broker know of it.
+/// Whether the broker takes QoS 2, if that is known. All sessions at the broker share it.
 pub type Takes2 = Rc<Cell<Option<bool>>>;
 
 /// The session. It does no input or output: what is to be sent is appended to `out`.
-pub struct Lane {
+pub struct Delivery {
     name: String,
     version: Version,
     is_up: bool,
     limits: Limits,
-    /// Whether the broker takes QoS 2, as far as it is known: MQTT 3.1.1 has no way to say so.
+    /// MQTT 3.1.1 has no way to say that QoS 2 is not taken, so it is found out.
     takes_2: Takes2,
     last_id: u16,
     queue: VecDeque<(Key, Rc<Message>)>,
     flying: VecDeque<Flying>,
-    /// What is to be sent.
+    /// Octets to be sent.
     pub out: Vec<u8>,
-    /// Messages above QoS 0 that the broker has now, or never will.
+    /// Messages above QoS 0 that the broker now has, or will never get.
     pub done: Vec<Key>,
     /// Seconds since the start of the node.
     pub now_s: u64,
-    /// Messages whose time was over before the broker could have them.
+    /// Messages that expired before the broker could have them.
     pub expired: u64,
     /// Messages of QoS 0 for which there was no connection, or no room.
     pub dropped: u64,
-    /// Messages above it that the broker refused.
+    /// Messages that the broker refused, or that are too long for it.
     pub refused: u64,
 }
 
-impl Lane {
-    /// One with this client identifier.
+impl Delivery {
+    /// A session with this client identifier.
     #[must_use]
     pub fn new(name: String, takes_2: Takes2) -> Self {
         Self {
@@ -88,7 +94,7 @@ impl Lane {
         }
     }
 
-    /// The version that the broker speaks, once it has taken it.
+    /// The MQTT version of the connection.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
@@ -100,13 +106,13 @@ impl Lane {
         &self.name
     }
 
-    /// Whether the broker has taken it.
+    /// Whether it is connected: the broker has accepted its CONNECT.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.is_up
     }
 
-    /// Messages that wait for the broker.
+    /// How many messages wait for the broker.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.len() + self.flying.len()
@@ -118,7 +124,7 @@ impl Lane {
         flying.chain(self.queue.iter().map(|(_, message)| message))
     }
 
-    /// A connection begins.
+    /// A connection begins: send CONNECT.
     pub fn open(&mut self, user: Option<&str>, password: Option<&[u8]>) {
         self.out.clear();
         let with = ConnectOut {
@@ -133,12 +139,13 @@ impl Lane {
         connect(&mut self.out, self.version, &with);
     }
 
-    /// It ended: whether the broker had taken it. `has_met`: the broker was there.
+    /// The connection ended. `has_met`: there was something at the other end. Returns whether the
+    /// broker had accepted it.
     pub fn closed(&mut self, has_met: bool) -> bool {
         self.out.clear();
         let was_up = std::mem::take(&mut self.is_up);
         if !was_up {
-            // It may not speak this version; one that is not there says nothing about that.
+            // A broker that was there may not speak this version. If none was there, nothing is known.
             self.version = match self.version {
                 Version::V5 if has_met => Version::V3,
                 _ => Version::V5,
@@ -147,25 +154,28 @@ impl Lane {
         was_up
     }
 
-    /// Say that we are alive.
+    /// Keep the connection alive.
     pub fn ping(&mut self) {
         if self.is_up {
             pingreq(&mut self.out);
         }
     }
 
-    /// Publish a message; `is_full`: only what cannot be dropped. `retained`: so that what had to wait
-    /// does not replace what is newer.
+    /// Publish a message. `is_full`: drop it if it has QoS 0. `retained` tells whether a message that
+    /// had to wait is still the last one on its topic.
     pub fn publish(&mut self, key: Key, message: Rc<Message>, is_full: bool, retained: &Retained) {
         if message.qos != Qos::AtMostOnce {
             self.queue.push_back((key, message));
             return self.fill(retained);
         }
-        if !self.is_up || is_full || !self.put(&self.as_taken(message, retained), 0, false) {
+        if !self.is_up || is_full {
             self.dropped += 1;
+        } else if !self.put(&self.as_taken(message, retained), 0, false) {
+            self.refused += 1;
         }
     }
 
+    /// Send messages that wait, as many as the broker takes.
     fn fill(&mut self, retained: &Retained) {
         while self.is_up && self.flying.len() < self.limits.room {
             let Some((key, message)) = self.queue.pop_front() else {
@@ -183,7 +193,7 @@ impl Lane {
                 self.refused += 1;
                 self.done.push(key);
             } else if message.qos == Qos::AtMostOnce {
-                self.done.push(key); // this broker takes nothing surer
+                self.done.push(key); // the broker takes only QoS 0, and does not acknowledge it
             } else {
                 self.flying.push_back(Flying {
                     id,
@@ -196,7 +206,7 @@ impl Lane {
         }
     }
 
-    /// A message with the QoS and the retain flag that the broker takes.
+    /// The message, with a QoS and a retain flag that the broker takes.
     fn as_taken(&self, message: Rc<Message>, retained: &Retained) -> Rc<Message> {
         let is_lowered = self.version == Version::V3 && self.takes_2.get() == Some(false);
         let most = match is_lowered {
@@ -215,7 +225,7 @@ impl Lane {
         })
     }
 
-    /// Write a message, unless it is longer than the broker takes.
+    /// Write a message. Returns false, and writes nothing, if it is too long for the broker.
     fn put(&mut self, message: &Message, id: u16, dup: bool) -> bool {
         let before = self.out.len();
         write(&mut self.out, self.version, message, self.now_s, id, dup);
@@ -226,19 +236,16 @@ impl Lane {
         fits
     }
 
-    /// A packet came.
+    /// A packet has come from the broker.
     ///
     /// # Errors
-    /// Where the connection is to be closed.
-    pub fn take(&mut self, frame: &Frame<'_>, retained: &Retained) -> Result<(), String> {
-        let said = |error: Error| format!("the broker's answer is no MQTT: {error}");
-        match decode(frame, self.version).map_err(said)? {
+    /// Why the connection has to be closed.
+    pub fn take(&mut self, frame: &Frame<'_>, retained: &Retained) -> Result<(), Fault> {
+        match decode(frame, self.version)? {
             Packet::Connack(connack) if connack.reason != 0 => {
-                let reason = connack.reason;
-                return Err(format!(
-                    "the broker refuses {:?}: 0x{reason:02x}",
-                    self.name
-                ));
+                let (name, reason) = (&self.name, connack.reason);
+                let why = format!("the broker refuses client {name:?}: reason 0x{reason:02x}");
+                return Err(Fault::ended(why));
             }
             Packet::Connack(connack) if !self.is_up => {
                 self.is_up = true;
@@ -259,7 +266,7 @@ impl Lane {
                 AckKind::Puback => self.answered(one.id, one.reason),
                 AckKind::Pubcomp => self.flying.retain(|flying| flying.id != one.id),
                 AckKind::Pubrec => {
-                    // In MQTT 5 it says so itself; what comes after it may be another broker.
+                    // In MQTT 5 the CONNACK says it, each time anew.
                     if self.version == Version::V3 {
                         self.takes_2.set(Some(true));
                     }
@@ -272,7 +279,8 @@ impl Lane {
             },
             Packet::Disconnect(disconnect) => {
                 let reason = disconnect.reason;
-                return Err(format!("the broker ends it: 0x{reason:02x}"));
+                let why = format!("the broker disconnects: reason 0x{reason:02x}");
+                return Err(Fault::ended(why));
             }
             _ => {}
         }
@@ -299,7 +307,7 @@ impl Lane {
         }
     }
 
-    /// Go on with what was under way.
+    /// The broker has accepted the connection: send again what it has not acknowledged.
     fn resume(&mut self, is_present: bool, retained: &Retained) {
         if !is_present {
             self.flying.retain(|one| !one.is_released);
@@ -318,14 +326,7 @@ impl Lane {
             first.tries = 0;
             self.takes_2.set(Some(false));
         }
-        for at in 0..self.flying.len() {
-            let waits = self.flying.get(at).filter(|one| !one.is_released);
-            let lowered = waits.map(|one| self.as_taken(Rc::clone(&one.message), retained));
-            if let (Some(one), Some(message)) = (self.flying.get_mut(at), lowered) {
-                one.message = message;
-            }
-        }
-        // Too long for this broker, perhaps: those behind it are not to wait for ever.
+        // The broker seems to break off at this message. Those behind it must not wait for ever.
         if let Some(first) = self.flying.pop_front_if(|one| one.tries >= MOST_TRIES) {
             self.refused += 1;
             if !first.is_released {
@@ -335,18 +336,21 @@ impl Lane {
         if let Some(first) = self.flying.front_mut() {
             first.tries += 1;
         }
-        for one in &self.flying {
-            match one.is_released {
-                true => ack(&mut self.out, self.version, AckKind::Pubrel, one.id, 0),
-                false => write(
-                    &mut self.out,
-                    self.version,
-                    &one.message,
-                    self.now_s,
-                    one.id,
-                    is_present,
-                ),
+        for mut one in std::mem::take(&mut self.flying) {
+            if one.is_released {
+                ack(&mut self.out, self.version, AckKind::Pubrel, one.id, 0);
+            } else {
+                one.message = self.as_taken(one.message, retained);
+                let (message, out) = (&one.message, &mut self.out);
+                let is_sure = message.qos != Qos::AtMostOnce;
+                let dup = is_present && is_sure;
+                write(out, self.version, message, self.now_s, one.id, dup);
+                if !is_sure {
+                    self.done.push(one.key); // a broker that takes only QoS 0 now
+                    continue;
+                }
             }
+            self.flying.push_back(one);
         }
     }
 }

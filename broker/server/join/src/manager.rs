@@ -1,10 +1,11 @@
-//! The session manager: all connections, and the loop that serves them.
+//! The session manager: all connections, and the loop that serves them, in one thread.
 //!
-//! One thread. What is read from a client or for one is relayed at once, before anything else is
-//! done; what the node says then is done before the next connection has its turn; and at the end of a
-//! round each other connection that has something to write is written to once.
+//! What is read from a client, or for one, is relayed at once. Then the node's actions are done,
+//! before the next connection has its turn. At the end of a round all other octets are written, each
+//! connection once.
 
 mod ending;
+mod first;
 mod names;
 mod reader;
 mod sockets;
@@ -13,7 +14,7 @@ mod token;
 use crate::client::{Paired, Site};
 use crate::connection::Connection;
 use crate::cooperation::Source;
-use crate::delivery::{Lane, Takes2};
+use crate::delivery::{Delivery, Takes2};
 use crate::neighbours::{Dial, Wires};
 use crate::node::{Link, Node};
 use crate::rarely::Rarely;
@@ -38,58 +39,62 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 use token::ByNumber;
 
-/// Octets that wait for one side of a pair until the other is not read from.
+/// When so many octets wait for one side of a pair, the other side is not read from.
 pub(crate) const HIGH: usize = 1 << 20;
-const EARLY: usize = 1 << 16; // octets before the broker has answered
+const EARLY: usize = 1 << 16; // octets that a client may send before the broker has answered
 const READ: usize = 1 << 16;
-const TURNS: usize = 8; // reads until others have their turn
-const DRAIN_S: u64 = 5;
-const LISTENERS: u64 = 1 << 62; // their tokens
-const BESIDE: u64 = u64::MAX - 2; // of what is none of a node's business
+const TURNS: usize = 8; // reads until other connections have their turn
+const DRAIN_S: u64 = 5; // in which the last octets have to be written
+const LISTENERS: u64 = 1 << 62; // the first token of a listener
+const BESIDE: u64 = u64::MAX - 2; // the token of files that the caller watches
 
-/// Whose a connection is.
+/// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Nobody's yet.
+    /// Not known yet: no CONNECT has come.
     New,
-    /// A client's.
+    /// A client.
     Client,
     /// To the broker, for the client with this token.
     Paired(u64),
-    /// To the broker, for messages from other sites.
-    Lane(usize),
-    /// To the broker, for what it has retained.
+    /// To the broker, for messages from other sites: the session with this number.
+    Delivery(usize),
+    /// To the broker, to read its retained messages.
     Reader,
-    /// One of a link.
+    /// The connection of a link with this number.
     Link(Link, u8),
-    /// Over, but for what is left to be written.
+    /// Ended, except for octets that are left to be written.
     Over,
 }
 
+/// A connection and its state.
 pub(crate) struct Slot {
     pub connection: Connection,
     pub role: Role,
-    /// When it began, and when something came last.
+    /// When it began.
     pub since_s: u64,
+    /// When something came last.
     pub heard_s: u64,
+    /// Whether anything has come.
     pub was_answered: bool,
-    /// A client that left before all that it sent could be looked at.
+    /// The client has left, but some of what it sent is not processed yet.
     pub has_left: bool,
-    /// To the broker, for this client that has left.
+    /// This connection to the broker was for the client of this name, which has left.
     pub leaves: Option<Arc<str>>,
 }
 
+/// A client and the token of its paired connection to the broker.
 pub(crate) struct Pair {
     pub paired: Paired,
     pub broker: u64,
 }
 
-/// What a program needs beside its settings.
+/// The contents of the files that the settings name.
 #[derive(Default)]
 pub struct Secrets {
-    /// Of the user at the broker.
+    /// The password of the node's account at the broker.
     pub password: Option<Vec<u8>>,
-    /// What nodes know.
+    /// The secret that all nodes share.
     pub secret: Option<Vec<u8>>,
     /// For a broker with TLS.
     pub broker_tls: Option<Arc<ClientConfig>>,
@@ -97,22 +102,22 @@ pub struct Secrets {
     pub neighbour_tls: Option<Arc<ClientConfig>>,
 }
 
-/// What is counted beside what the node counts.
+/// What is counted here, beside [`crate::node::Counters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// PUBLISH packets of clients.
+    /// PUBLISH packets from clients.
     pub published: u64,
     /// PUBLISH packets to clients.
     pub received: u64,
-    /// Connections that were taken.
+    /// Connections that were accepted.
     pub accepted: u64,
-    /// Connections for which there was no room.
+    /// Connections refused because limits.connections was reached.
     pub full: u64,
-    /// Packets that were malformed, or said what they may not.
+    /// Connections that ended because the other end broke the protocol.
     pub refused: u64,
-    /// Messages of QoS 0 for which a neighbour had no room.
+    /// Messages of QoS 0 that were dropped because a neighbour was slow.
     pub dropped: u64,
-    /// Messages that are longer than a neighbour takes.
+    /// Messages that were too long for a neighbour.
     pub too_long: u64,
     /// Neighbours that were turned away.
     pub strangers: u64,
@@ -136,7 +141,7 @@ pub struct Manager {
     pub(crate) removed: BTreeSet<String>,
     pub(crate) stranger_said: Rarely,
     pub(crate) length_said: Rarely,
-    pub(crate) lanes: Vec<(Lane, Option<u64>)>,
+    pub(crate) deliveries: Vec<(Delivery, Option<u64>)>,
     pub(crate) takes_2: Takes2,
     pub(crate) reader: reader::Reader,
     pub(crate) broker: Address,
@@ -144,30 +149,31 @@ pub struct Manager {
     pub(crate) broker_said: String,
     resolver: (Sender<Found>, Receiver<Found>),
     events: Vec<(u64, EpollFlags)>,
+    /// Connections that may have octets to write, or have to be waited for in another way.
     pub(crate) dirty: Vec<u64>,
-    flushed: Vec<u64>, // of no use but for its room
-    /// Clients whose next packet has to wait.
+    flushed: Vec<u64>, // kept only for its allocation
+    /// Connections whose next packet has to wait.
     pub(crate) blocked: HashSet<u64>,
-    /// Clients that have left, while the broker still reads what they sent: on which connection, and
-    /// who has come under the same name, and waits until the broker has it.
+    /// Clients that have left, while the broker still reads what they sent. For each name: the
+    /// connection to the broker, and new connections of that name, which wait until the broker is done.
     pub(crate) leaving: HashMap<Arc<str>, (u64, Vec<u64>)>,
     /// What is counted.
     pub counts: Counts,
-    /// What of the configuration, read again, holds from the next start on; or why it was not read.
+    /// The last reload: the changed settings that need a restart, or why it failed.
     pub(crate) reloaded: Result<Vec<&'static str>, String>,
-    /// The program ends: nothing more is taken from clients.
+    /// The program ends: clients are no longer read from.
     pub(crate) is_ending: bool,
-    others_kept: String,
     full_said: Rarely,
+    accept_said: Rarely,
     start: Instant,
     room: Vec<u8>,
 }
 
 impl Manager {
-    /// A node that has no connections yet.
+    /// A node without connections.
     ///
     /// # Errors
-    /// What the system has no room for.
+    /// The system has no room for a poller.
     pub fn new(
         settings: Settings,
         secrets: Secrets,
@@ -186,11 +192,11 @@ impl Manager {
             .clone()
             .ok_or("there is no broker.url")?;
         let takes_2 = Takes2::default();
-        let lanes = (0..settings.broker.connections).map(|number| {
+        let deliveries = (0..settings.broker.connections).map(|number| {
             let name = format!("mqtick-join-{}-{number}", settings.name);
-            (Lane::new(name, Rc::clone(&takes_2)), None)
+            (Delivery::new(name, Rc::clone(&takes_2)), None)
         });
-        let lanes = lanes.collect();
+        let deliveries = deliveries.collect();
         let reader = reader::Reader::new(format!("mqtick-join-{}-retained", settings.name));
         let mut node = Node::new(id, &settings.name, settings.algorithm, settings.absence_s);
         node.retained.most_octets = settings.limits.retained;
@@ -228,7 +234,7 @@ impl Manager {
             removed: BTreeSet::new(),
             stranger_said: Rarely::default(),
             length_said: Rarely::default(),
-            lanes,
+            deliveries,
             takes_2,
             reader,
             broker,
@@ -243,44 +249,34 @@ impl Manager {
             counts: Counts::default(),
             reloaded: Ok(Vec::new()),
             is_ending: false,
-            others_kept: String::new(),
             full_said: Rarely::default(),
+            accept_said: Rarely::default(),
             start: Instant::now(),
             room: vec![0; READ],
         })
     }
 
-    /// Take over what clients of kept sessions were subscribed to.
+    /// Restore the kept sessions of clients.
     ///
     /// # Errors
-    /// The line that is none of ours.
+    /// The number of the first malformed line.
     pub fn restore(&mut self, text: &str) -> Result<(), usize> {
         let filters = self.site.sessions.restore(text, self.site.now_s)?;
         self.site.node.subscribed(Source::Local, &filters);
         Ok(())
     }
 
-    /// What the other nodes are called, a line each, where that has changed.
-    pub(crate) fn others(&mut self) -> Option<String> {
-        let names = self.site.node.others().into_iter();
-        let text: String = names.map(|name| format!("{name}\n")).collect();
-        (self.others_kept != text).then(|| {
-            self.others_kept.clone_from(&text);
-            text
-        })
-    }
-
-    /// Have a turn end where there is something to read here, too.
+    /// Watch a file, too: a turn ends when there is something to read in it.
     ///
     /// # Errors
-    /// What the system has no room for.
+    /// The system has no room for it.
     pub fn watch(&self, file: impl AsFd) -> Result<(), String> {
         let watched = self.poller.add(file, BESIDE);
         watched.map_err(|error| error.to_string())
     }
 
-    /// Serve whatever is ready, or comes within so many milliseconds and this second. Whether there is
-    /// something to read where [`Self::watch`] looks.
+    /// Serve all connections that are ready. If none is, wait for so many milliseconds, but not beyond
+    /// this second. Returns whether there is something to read in a watched file.
     pub fn turn(&mut self, milliseconds: u16) -> bool {
         let mut events = std::mem::take(&mut self.events);
         let has_work = self.site.sessions.is_leaving();
@@ -319,7 +315,7 @@ impl Manager {
         }
         self.site.node.tick(now_s);
         self.act();
-        self.tick_lanes(now_s);
+        self.tick_deliveries(now_s);
         self.tick_reader(now_s);
         self.tick_links(now_s);
         let limit_s = self.settings.limits.connect_timeout_s;
@@ -331,18 +327,20 @@ impl Manager {
         let late = self.slots.iter().filter(|(_, slot)| late(slot));
         let late: Vec<u64> = late.map(|(token, _)| *token).collect();
         late.into_iter().for_each(|token| self.drop(token));
-        let late = self.pairs.iter().filter(|(token, pair)| {
+        let unanswered = self.pairs.iter().filter(|(token, pair)| {
             let since_s = self.slots.get(token).map_or(0, |slot| slot.since_s);
             !pair.paired.is_up() && since_s + limit_s < now_s
         });
-        let late: Vec<(u64, u64)> = late.map(|(token, pair)| (*token, pair.broker)).collect();
-        for (token, broker) in late {
-            self.end_pair(token, broker); // the broker does not answer
+        let unanswered: Vec<_> = unanswered
+            .map(|(token, pair)| (*token, pair.broker))
+            .collect();
+        for (token, broker) in unanswered {
+            self.end_pair(token, broker);
         }
         self.unblock();
     }
 
-    /// Let clients go on whose packets had to wait.
+    /// Process packets that had to wait, if there is room now.
     pub(crate) fn unblock(&mut self) {
         if self.site.node.has_room() {
             for token in std::mem::take(&mut self.blocked) {
@@ -353,12 +351,12 @@ impl Manager {
     }
 }
 
-/// A client is told that it cannot connect.
+/// The CONNACK that refuses a client.
 pub(crate) fn refusal(version: Version, reason: u8) -> Vec<u8> {
     let mut out = Vec::new();
     mqtick_packet::connack(&mut out, version, false, reason, &Default::default());
     out
 }
 
-/// The reason where there is no broker.
+/// The reason code if there is no broker.
 pub(crate) const UNAVAILABLE: u8 = 0x88;

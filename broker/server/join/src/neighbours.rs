@@ -1,5 +1,5 @@
-//! Connections to other nodes. Both ends of a link have the same number of them; it is there once
-//! all are, and gone once one is.
+//! Links to other nodes. A link has several connections. It is up once all of them are, and down once
+//! one of them is.
 
 mod greeting;
 mod talk;
@@ -19,22 +19,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const WINDOW: usize = 512; // messages above QoS 0 under way on one connection
-const GREETING_S: u64 = 10;
-const MOST_REST_S: u64 = 15; // from one try to the next
-const ONE_WORD: usize = 1000; // filters in one SUBSCRIBE
-const ITSELF: u8 = 0x9C; // "use another server"
+const WINDOW: usize = 512; // unacknowledged messages above QoS 0 on one connection
+const GREETING_S: u64 = 10; // in which all connections of a link have to be there
+const MOST_REST_S: u64 = 15; // the longest time from one try to the next
+const MOST_FILTERS: usize = 1000; // in one SUBSCRIBE
+const ITSELF: u8 = 0x9C; // the reason code "use another server"
 const NOT_DONE: u8 = 0x80;
-pub(crate) const CALM_S: u64 = 5; // without a retained message being dropped, until what is retained goes there
+/// After a retained message was dropped for a slow neighbour or broker: seconds without another one,
+/// until it gets all retained messages again.
+pub(crate) const CALM_S: u64 = 5;
 
-/// A node that this one connects to.
+/// A neighbour that this node connects to.
 pub(crate) struct Dial {
     pub address: Address,
     pub place: Place,
     pub link: Option<Link>,
+    /// When to try again, and how long to wait after that try.
     again_s: u64,
     rest_s: u64,
+    /// Why the last try failed.
     pub said: String,
+    /// The address leads to this node itself, so it is not tried again.
     pub is_self: bool,
 }
 
@@ -51,7 +56,7 @@ impl Dial {
         }
     }
 
-    /// Nobody knows where it is; whether that is news.
+    /// Its name could not be looked up. Returns whether this is news.
     pub fn is_unknown(&mut self, why: &str, now_s: u64) -> bool {
         self.again_s = now_s + self.rest_s;
         let is_new = self.said != why;
@@ -60,42 +65,49 @@ impl Dial {
     }
 }
 
+/// A message for a neighbour, with its attempt.
 type Waiting = (Key, u32, Rc<Message>);
 
 /// One connection of a link.
 #[derive(Default)]
-struct Wire1 {
+struct LinkConnection {
     token: Option<u64>,
     is_greeted: bool,
-    /// The other end asked for what is retained, and not on all connections yet.
+    /// The neighbour has asked for retained messages here, but not on all connections yet.
     has_asked: bool,
     last_id: u16,
+    /// Messages that the neighbour has not acknowledged, by packet identifier.
     flying: HashMap<u16, (Key, u32)>,
+    /// Messages that wait until fewer are unacknowledged.
     queue: VecDeque<Waiting>,
 }
 
 /// All connections of a link.
 pub(crate) struct Wires {
     key: LinkKey,
+    /// The neighbour and its name, once known.
     pub peer: Option<(NodeId, String)>,
+    /// The neighbour's address.
     pub place: String,
+    /// Whether this node made the connections, and if so, whether with TLS.
     dials: bool,
-    is_tls: bool, // where we dial
-    /// What the neighbour showed, where it does.
+    is_tls: bool,
+    /// The secret that the neighbour showed, if it made the connections.
     secret: Option<Vec<u8>>,
-    all: Vec<Wire1>,
+    all: Vec<LinkConnection>,
     pub is_up: bool,
     since_s: u64,
-    /// Octets of the longest packet that it takes.
+    /// Octets of the longest packet that the neighbour takes.
     most: usize,
-    /// What came, with which attempt, and is not confirmed: on which connection, with which
-    /// identifier.
+    /// Messages from the neighbour that are not confirmed to it: for each attempt, the connections and
+    /// packet identifiers to acknowledge.
     owed: HashMap<(Key, u32), Vec<(u8, u16)>>,
     owed_count: usize,
     pub sent: u64,
     pub came: u64,
     pub dropped: u64,
-    /// When the last of those was dropped that are to be retained, since it got all that is.
+    /// When a retained message was last dropped for this neighbour, unless it has got all retained
+    /// messages since.
     missed_s: Option<u64>,
 }
 
@@ -108,7 +120,7 @@ impl Wires {
             dials,
             is_tls: false,
             secret: None,
-            all: (0..count).map(|_| Wire1::default()).collect(),
+            all: (0..count).map(|_| LinkConnection::default()).collect(),
             is_up: false,
             since_s,
             most: usize::MAX,
@@ -121,24 +133,27 @@ impl Wires {
         }
     }
 
-    /// The neighbour takes no longer packets.
+    /// The neighbour has said how long a packet may be.
     fn takes(&mut self, most: Option<u32>) {
         self.most = most.map_or(self.most, |most| most as usize);
     }
 
-    /// Messages that wait for the neighbour.
+    /// The tokens of the connections that are there.
+    fn tokens(&self) -> impl Iterator<Item = u64> {
+        self.all.iter().filter_map(|one| one.token)
+    }
+
+    /// How many messages wait for the neighbour.
     pub fn waiting(&self) -> usize {
-        self.all
-            .iter()
-            .map(|one| one.queue.len() + one.flying.len())
-            .sum()
+        let waiting = |one: &LinkConnection| one.queue.len() + one.flying.len();
+        self.all.iter().map(waiting).sum()
     }
 }
 
-/// Random octets, as a number.
+/// A random number.
 pub(crate) fn random() -> u64 {
     let mut octets = [0; 8];
-    // Where the kernel has none the time has to do: it need not be secret.
+    // If the kernel has no random octets, the time will do: the number need not be secret.
     if default_provider().secure_random.fill(&mut octets).is_err() {
         return unix_ms().wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
@@ -150,7 +165,7 @@ fn unix_ms() -> u64 {
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Whom to believe that he is a node, and what to show him.
+/// Which certificates of neighbours are trusted, and the one that this node shows.
 ///
 /// # Errors
 /// What is wrong with a file.
@@ -163,8 +178,8 @@ pub(crate) fn trust_nodes(settings: &Settings) -> Result<Arc<ClientConfig>, Stri
 }
 
 impl Manager {
-    /// Octets of the longest packet that this node takes from neighbours: the tag comes on top of
-    /// the packet that a client sent.
+    /// Octets of the longest packet that this node takes from neighbours: that of a client, and what
+    /// nodes add to it.
     fn longest(&self) -> usize {
         const TAG: usize = 1 << 18;
         (self.settings.limits.packet + TAG).min(mqtick_packet::MAXIMUM_LENGTH)
@@ -179,10 +194,7 @@ impl Manager {
             if !wires.is_up && wires.since_s + GREETING_S < now_s {
                 late.push((*link, "no answer"));
             }
-            let mut slots = wires
-                .all
-                .iter()
-                .filter_map(|one| self.slots.get(&one.token?));
+            let mut slots = wires.tokens().filter_map(|token| self.slots.get(&token));
             if wires.is_up && slots.any(|slot| slot.heard_s + 3 * keep_alive_s < now_s) {
                 late.push((*link, "it is silent"));
             }
@@ -194,17 +206,14 @@ impl Manager {
             let mut ping = Vec::new();
             pingreq(&mut ping);
             let up = self.wires.values().filter(|wires| wires.is_up);
-            let tokens = up.flat_map(|wires| wires.all.iter().filter_map(|one| one.token));
-            let tokens: Vec<u64> = tokens.collect();
+            let tokens: Vec<u64> = up.flat_map(Wires::tokens).collect();
             tokens.into_iter().for_each(|token| self.send(token, &ping));
         }
         for (link, wires) in &mut self.wires {
-            let slot = |one: &Wire1| one.token.and_then(|token| self.slots.get(&token));
-            let waits = |one: &Wire1| slot(one).is_some_and(|slot| slot.connection.waiting() > 0);
-            let is_slow = wires
-                .all
-                .iter()
-                .any(|one| waits(one) || !one.queue.is_empty());
+            let slot = |token| self.slots.get(&token);
+            let waits = |token| slot(token).is_some_and(|slot| slot.connection.waiting() > 0);
+            let is_slow =
+                wires.tokens().any(waits) || wires.all.iter().any(|one| !one.queue.is_empty());
             let is_calm = |missed_s: &mut u64| *missed_s + CALM_S <= now_s && !is_slow;
             if wires.missed_s.take_if(is_calm).is_some() {
                 self.reader.ask(*link);
@@ -218,7 +227,7 @@ impl Manager {
         }
     }
 
-    /// A link is gone; `for_good`: nobody waits for it.
+    /// A link is gone. `for_good`: no message waits for the neighbour.
     pub(crate) fn link_ended(&mut self, link: Link, why: &str, for_good: bool) {
         let Some(wires) = self.wires.remove(&link) else {
             return;
@@ -240,17 +249,16 @@ impl Manager {
         if is_new {
             log::warning(&format!("{who}: away: {why}"));
         }
-        let tokens = wires.all.iter().filter_map(|one| one.token);
-        tokens.for_each(|token| self.over(token));
+        wires.tokens().for_each(|token| self.over(token));
         if wires.is_up {
             self.site.node.link_down(link, for_good);
         }
     }
 
-    /// Connect to one more node.
+    /// Connect to one more neighbour.
     ///
     /// # Errors
-    /// Where it is there already.
+    /// It is a neighbour already, or a file for TLS is wrong.
     pub fn add_neighbour(&mut self, address: Address) -> Result<(), String> {
         let same = |dial: &Dial| dial.address.to_string() == address.to_string();
         if self.dials.iter().any(same) {
@@ -260,35 +268,33 @@ impl Manager {
             self.secrets.neighbour_tls = Some(trust_nodes(&self.settings)?);
         }
         self.dials.push(Dial::new(address));
-        // Whoever was removed may be meant.
+        // The address may lead to a node that was removed by name.
         self.removed.clear();
         self.tick_links(self.site.now_s);
         Ok(())
     }
 
-    /// Part with a neighbour, by its address or its name.
+    /// Part with a neighbour, given by its address or its name.
     ///
     /// # Errors
-    /// Where there is none.
+    /// There is no such neighbour.
     pub fn remove_neighbour(&mut self, who: &str) -> Result<(), String> {
         let place = url(who).map_or_else(|_| who.to_owned(), |address| address.to_string());
         let is_it = |wires: &Wires| {
             let is_called = wires.peer.as_ref().is_some_and(|(_, name)| name == who);
             is_called || wires.place == place
         };
-        let links: Vec<Link> = self
-            .wires
-            .iter()
-            .filter(|(_, wires)| is_it(wires))
-            .map(|(link, _)| *link)
-            .collect();
+        let links = self.wires.iter().filter(|(_, wires)| is_it(wires));
+        let links: Vec<Link> = links.map(|(link, _)| *link).collect();
         let before = self.dials.len();
         self.dials.retain(|dial| {
             let is_linked = dial.link.is_some_and(|link| links.contains(&link));
             !is_linked && dial.address.to_string() != place
         });
         if links.is_empty() && self.dials.len() == before {
-            return Err(format!("no neighbour is called {who}, or is there"));
+            return Err(format!(
+                "no neighbour has the name or address {who}; see status"
+            ));
         }
         for link in links {
             let name = self.wires.get(&link).and_then(|wires| wires.peer.clone());

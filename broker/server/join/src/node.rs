@@ -1,18 +1,24 @@
-//! What a node does, without sockets and clocks: it is told what happened, and says what to do.
+//! What a node does, without sockets and clocks. Its methods are told what happened; what to do
+//! about it is read with [`Node::next_action`].
 //!
-//! Around the cooperation algorithm it keeps the tree ([`crate::topology`]), knows messages that
+//! Around the cooperation algorithm it keeps the tree ([`crate::topology`]), recognises messages that
 //! come twice, and sees messages of QoS 1 and 2 through to the last node.
 //!
-//! A message has a key: the node where it began, a lane (its publisher and topic hash to it; a lane
-//! keeps its order on each link) and a number. At QoS 0 a number that is not higher than the last
-//! one of its lane is one that came twice or too late. Above, a node confirms a message to the
-//! neighbour that it came from first once its broker and all neighbours that it went to have confirmed
-//! it. If one of them goes before that, it says so, and the node where the message began sends it
-//! again, through the whole tree as it is then, until it is confirmed. Such attempts are numbered: a
-//! node that still waits for what belongs to an earlier one starts anew with the later one, as the
-//! tree is another one now; an answer counts for its own attempt only; and a node passes an attempt on
-//! once, so that it ends also where links make a loop for a moment.
+//! A message has a key: its origin (the node where it was published), a lane (a hash of publisher and
+//! topic; messages of one lane keep their order on each link) and a sequence number.
+//!
+//! - **QoS 0.** A message whose number is not higher than the last one of its lane is dropped: it came
+//!   twice or too late.
+//! - **QoS 1 and 2.** A node confirms a message to the neighbour that sent it once its own broker and
+//!   all neighbours behind it have confirmed it. If one of them goes away first, the node reports that
+//!   the message failed. The origin then sends it again, through the whole tree as it is at that
+//!   moment, until it is confirmed.
+//! - **Attempts.** These repetitions are numbered. A node that still waits for answers to an earlier
+//!   attempt drops them when a later one comes, as the tree has changed. An answer counts only for
+//!   its own attempt. A node passes each attempt on once, so it ends even where links make a loop for
+//!   a moment.
 
+mod handover;
 mod links;
 mod messages;
 mod window;
@@ -28,66 +34,68 @@ use std::rc::Rc;
 use std::sync::Arc;
 use window::Window;
 
-/// A link to a neighbour, as this node calls it; never used again.
+/// This node's number for a link to a neighbour. Each new link has a new number.
 pub type Link = u64;
 
 /// How many lanes there are.
 pub const LANES: u8 = 16;
-// No link: who was there before this node started anew is away over it.
+// Not a real link: the nodes that were there before this node restarted are away over it.
 const BEFORE: Link = 0;
-const MOST_PENDING: usize = 4096; // messages that began here and are not confirmed
+const MOST_PENDING: usize = 4096; // unconfirmed messages of this site's clients
 const MOST_OCTETS: usize = 64 << 20; // of their payloads
 const MOST_SEEN: usize = 1024 * LANES as usize;
 const MOST_TRIED: usize = 1 << 16;
-const RENEWAL: u64 = 30; // ticks from one state of ours to the next
-// Ticks for which a link that is no longer used still counts: until all nodes know the new tree, what
-// was sent by the old one finds its way, or is sent again, instead of being taken for unwanted.
+const RENEWAL: u64 = 30; // ticks after which this node repeats its link state
+// Ticks for which a link stays in use after it has left the tree: until all nodes know the new tree.
+// Messages sent by the old tree still arrive, or fail and are sent again, and are not taken for
+// unwanted ones.
 const SETTLING: u64 = 2;
 
-/// Which message.
+/// Identifies a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Where it began.
+    /// The node where it was published.
     pub origin: NodeId,
     /// Its lane, below [`LANES`].
     pub lane: u8,
-    /// Its number there; QoS 0 counts apart.
+    /// Its number in that lane; QoS 0 has numbers of its own.
     pub sequence: u64,
 }
 
 /// A message between nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// Where it was published.
+    /// Its topic.
     pub topic: String,
-    /// What.
+    /// Its payload.
     pub payload: Vec<u8>,
-    /// How surely.
+    /// The QoS that it was published with.
     pub qos: Qos,
-    /// Whether it is to be kept.
+    /// Its retain flag.
     pub retain: bool,
-    /// Seconds for which it could still be delivered when it came.
+    /// Its message expiry interval, in seconds, when it came to this node.
     pub expiry: Option<u32>,
-    /// When it came to this node, in its seconds.
+    /// When it came to this node, in seconds since the node started.
     pub came_s: u64,
-    /// Properties that go with it, as `Properties::forwarded` gives them.
+    /// Its properties that are passed on, as `Properties::forwarded` encodes them.
     pub forwarded: Vec<u8>,
     /// The user who published it, or empty.
     pub user: String,
-    /// And the client.
+    /// The client who published it, or empty.
     pub client: String,
-    /// Of a time message: when it came, and what it stated, if all before state it.
+    /// For a time message: when it came, and the residence stated so far, if every node before this
+    /// one stated it.
     pub arrived: Option<Arrived>,
-    /// Of one that is to be kept: see [`crate::retained`].
+    /// For a retained message: its stamp (see [`crate::retained`]).
     pub stamp: u64,
-    /// Whether it was kept before the neighbour came: it is for brokers that have an older one.
-    pub kept: bool,
-    /// Whether this site's access list keeps it from its broker: others may get it.
+    /// Whether it was retained before the link came up. Only a broker that has an older one needs it.
+    pub handed: bool,
+    /// Whether this site's access list keeps it from this site's broker. Other sites may still get it.
     pub is_denied: bool,
 }
 
 impl Message {
-    /// Seconds for which it may still be delivered: less than when it came by how long it waited.
+    /// Seconds for which it may still be delivered: its expiry, less the time it waited here.
     #[must_use]
     pub fn expiry_at(&self, now_s: u64) -> Option<u32> {
         let waited_s = u32::try_from(now_s.saturating_sub(self.came_s)).unwrap_or(u32::MAX);
@@ -98,41 +106,41 @@ impl Message {
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Tell a neighbour which node has which links.
+    /// Tell a neighbour the link state of a node.
     State(Link, State),
-    /// Tell it what we want, or no longer.
+    /// Subscribe at a neighbour, or end a subscription there.
     Say(Say),
-    /// Pass a message on.
+    /// Send a message to a neighbour.
     Send {
-        /// To whom.
+        /// The link to the neighbour.
         link: Link,
-        /// Which.
+        /// Identifies the message.
         key: Key,
-        /// 0 for the first one, which goes where it is wanted; later ones go to all.
+        /// 0 for the first attempt, which goes where it is wanted. Later attempts go everywhere.
         attempt: u32,
-        /// What.
+        /// The message.
         message: Rc<Message>,
     },
-    /// Tell a neighbour that a message is where it should be, or that it is not.
+    /// Tell a neighbour whether a message from it has reached every node that wants it.
     Confirm {
-        /// To whom.
+        /// The link to the neighbour.
         link: Link,
-        /// Which.
+        /// Identifies the message.
         key: Key,
-        /// Which of its attempts.
+        /// The attempt that this is the answer to.
         attempt: u32,
-        /// Whether it is.
+        /// True: it has. False: it has to be sent again.
         done: bool,
     },
-    /// Publish it at the broker, and say [`Node::delivered`] then, unless it is of QoS 0.
+    /// Publish a message at the broker. Above QoS 0 call [`Node::delivered`] once the broker has it.
     Deliver(Key, Rc<Message>),
-    /// A message that began here is where it should be.
+    /// A message of a client of this site has reached every site that wants it.
     Release(Key),
-    /// Ask a neighbour for what its site has retained.
+    /// Ask a neighbour for the retained messages of its site.
     Ask(Link),
-    /// Give a neighbour what this site has retained, as if it had asked.
+    /// Give a neighbour the retained messages of this site, as if it had asked.
     Hand(Link),
-    /// The tree is another one.
+    /// The tree has changed.
     TreeChanged,
 }
 
@@ -143,17 +151,17 @@ pub struct Counters {
     pub began: u64,
     /// Messages that came from neighbours.
     pub arrived: u64,
-    /// Of these, those that were there already.
+    /// Messages from neighbours that had come before.
     pub repeated: u64,
-    /// Messages for the broker.
+    /// Messages from neighbours for this site's broker.
     pub delivered: u64,
     /// Messages that were sent again.
     pub again: u64,
-    /// Messages of QoS 0 for a neighbour that was away.
+    /// Messages of QoS 0 that were dropped because a neighbour was away.
     pub away: u64,
-    /// Retained messages for neighbours that came after them.
+    /// Retained messages given to neighbours that had joined, or had room again, after they came.
     pub handed: u64,
-    /// Retained messages from elsewhere that were older than what is here.
+    /// Retained messages from other sites that were older than what is here.
     pub outdated: u64,
 }
 
@@ -161,33 +169,42 @@ struct Neighbour {
     peer: NodeId,
     key: LinkKey,
     name: String,
+    /// The link is part of the tree, or was so less than [`SETTLING`] ago.
     is_used: bool,
-    /// It was used, and then not, whatever the other end did.
+    /// The link was used, and then no longer, while both ends were there.
     was_cut: bool,
-    /// The tree has no need of it since then.
+    /// Since when the link, which is still used, is no part of the tree.
     unneeded_s: Option<u64>,
     away: Option<Away>,
 }
 
+/// A message above QoS 0 that is not confirmed yet.
 struct Pending {
     message: Rc<Message>,
     attempt: u32,
+    /// The neighbour to confirm it to; none: it was published at this site.
     from: Option<Link>,
+    /// The neighbours that have not confirmed it.
     waits: Vec<Link>,
+    /// Whether the broker has not confirmed it.
     at_broker: bool,
+    /// Whether a neighbour has gone away or reported a failure.
     failed: bool,
 }
 
+/// Which messages of one lane of one node have come.
 #[derive(Default)]
 struct Seen {
+    /// The last number at QoS 0.
     plain: u64,
+    /// The numbers above QoS 0.
     sure: Option<Window>,
 }
 
 /// A node.
 pub struct Node {
     own: NodeId,
-    /// Who else there is.
+    /// All nodes and their links.
     pub topology: Topology,
     /// The tree now.
     pub tree: Tree,
@@ -198,21 +215,24 @@ pub struct Node {
     algorithm: Box<dyn Algorithm>,
     links: BTreeMap<Link, Neighbour>,
     pending: HashMap<Key, Pending>,
+    /// The numbers of pending messages of this site, by lane, and the octets of their payloads.
     own_pending: [BTreeSet<u64>; LANES as usize],
     own_octets: usize,
     retry: BTreeSet<Key>,
     seen: HashMap<(NodeId, u8), Seen>,
-    /// The last attempts, above 0, of messages that came lately, and of those before.
+    /// The last attempt, if above 0, of messages that came lately: recent ones, and ones before those.
     tried: [HashMap<Key, u32>; 2],
+    /// The last numbers that this node gave in each lane: at QoS 0, and above.
     last: [[u64; 2]; LANES as usize],
     absence_s: u64,
     now_s: u64,
     actions: VecDeque<Action>,
+    /// Kept between calls only for its allocation.
     room: Vec<Link>,
 }
 
 impl Node {
-    /// One that is alone. `absence_s`: for how long messages wait for a neighbour that went.
+    /// A node without links. `absence_s`: how long messages wait for a neighbour that went away.
     #[must_use]
     pub fn new(own: NodeId, name: &str, kind: Kind, absence_s: u64) -> Self {
         let topology = Topology::new(own, name);
@@ -238,26 +258,32 @@ impl Node {
         }
     }
 
-    /// What is to be done next.
+    /// The next thing to do.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// The next word to a neighbour, if it comes next and is such a one.
-    pub fn next_if(&mut self, wanted: impl FnOnce(&Say) -> bool) -> Option<Say> {
-        match self.actions.front() {
-            Some(Action::Say(say)) if wanted(say) => match self.actions.pop_front() {
-                Some(Action::Say(say)) => Some(say),
-                _ => None,
-            },
-            _ => None,
+    /// The next thing to do, if it is a word of the same kind over the same link.
+    pub fn next_like(&mut self, say: &Say) -> Option<Say> {
+        match self.actions.pop_front()? {
+            Action::Say(next) if (next.link, next.wants) == (say.link, say.wants) => Some(next),
+            other => {
+                self.actions.push_front(other);
+                None
+            }
         }
     }
 
-    /// This node.
+    /// The identifier of this node.
     #[must_use]
     pub fn id(&self) -> NodeId {
         self.own
+    }
+
+    /// The states of all nodes that this node can reach, itself included.
+    pub fn reached(&self) -> impl Iterator<Item = &State> {
+        let states = self.topology.states();
+        states.filter(|one| self.tree.nodes.contains(&one.node))
     }
 
     /// Whether a link is part of the tree.
@@ -267,14 +293,15 @@ impl Node {
         self.links.get(&link).is_some_and(is_needed)
     }
 
-    /// Whether a neighbour gets all that is retained from now on: then it can have what was before.
+    /// Whether a neighbour gets every retained message that is published from now on. Only then may it
+    /// be given the earlier ones: so it misses none.
     #[must_use]
     pub fn is_told(&self, link: Link) -> bool {
         let one = self.links.get(&link);
         one.is_some_and(|one| one.is_used && one.away.is_none())
     }
 
-    /// What we told a neighbour that we want.
+    /// How many filters this node has subscribed to at a neighbour.
     #[must_use]
     pub fn told(&self, link: Link) -> usize {
         self.algorithm.told(link)
@@ -286,13 +313,13 @@ impl Node {
         self.algorithm.filters()
     }
 
-    /// Messages that are not confirmed.
+    /// How many messages are not confirmed.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Neighbours that went and may come back: until when, and what they are called.
+    /// Neighbours that went away and may come back: their names, and until when this node waits.
     pub fn away(&self) -> impl Iterator<Item = (&str, u64)> {
         let away = |one: &'_ Neighbour| one.away.as_ref().map(|away| away.until_s);
         self.links
@@ -300,7 +327,7 @@ impl Node {
             .filter_map(move |one| Some((one.name.as_str(), away(one)?)))
     }
 
-    /// A second went by.
+    /// A second has passed.
     pub fn tick(&mut self, now_s: u64) {
         self.now_s = now_s;
         self.topology.tick();
@@ -308,10 +335,7 @@ impl Node {
             let known: BTreeSet<NodeId> = self.topology.states().map(|one| one.node).collect();
             self.seen.retain(|(node, _), _| known.contains(node));
             self.forget_attempts();
-        }
-        if now_s.is_multiple_of(RENEWAL)
-            && let Some(state) = self.topology.renew(None).cloned()
-        {
+            let state = self.topology.renew(None).clone();
             self.flood(&state, None);
         }
         self.refresh();
@@ -320,14 +344,14 @@ impl Node {
 
     // -- subscriptions -----------------------------------------------------------------------------
 
-    /// Somebody has new subscriptions.
+    /// Clients of this site, or a neighbour, have subscribed to these filters.
     pub fn subscribed(&mut self, by: Source, filters: &[Arc<str>]) {
         let mut say = Vec::new();
         self.algorithm.subscribed(by, filters, &mut say);
         self.speak(say);
     }
 
-    /// Or ended some.
+    /// Clients of this site, or a neighbour, are no longer subscribed to these filters.
     pub fn unsubscribed(&mut self, by: Source, filters: &[Arc<str>]) {
         let mut say = Vec::new();
         self.algorithm.unsubscribed(by, filters, &mut say);

@@ -1,6 +1,8 @@
-//! Clients and their paired connections, and this site's broker.
+//! Clients and their paired connections, and the sessions that deliver messages from other sites to
+//! this site's broker.
 
 use crate::client::Next;
+use crate::connection::{Fault, next_packet};
 use crate::manager::{Manager, Pair, Role, UNAVAILABLE, refusal};
 use crate::node::{Key, Message};
 use mqtick_broker::log;
@@ -12,10 +14,9 @@ use std::sync::Arc;
 
 const PING_S: u64 = 20;
 const SILENCE_S: u64 = 60;
-const ANSWER_S: u64 = 5; // some brokers say nothing to a version that they do not speak
-const PUBLISH: u8 = 3;
+const ANSWER_S: u64 = 5; // some brokers do not answer a version that they do not speak
 
-/// How many octets whole messages of QoS 0 at the beginning have.
+/// How many octets at the beginning of `input` are whole messages of QoS 0.
 fn leading(input: &[u8], most: usize) -> usize {
     const QOS: u8 = 6;
     let mut at = 0;
@@ -30,13 +31,13 @@ fn leading(input: &[u8], most: usize) -> usize {
 }
 
 impl Manager {
-    /// Packets of a client: how many octets were looked at.
-    pub(crate) fn client_says(&mut self, token: u64, input: &[u8]) -> Result<usize, String> {
+    /// Process packets of a client. Returns how many octets were processed.
+    pub(crate) fn client_says(&mut self, token: u64, input: &[u8]) -> Result<usize, Fault> {
         let Some(Pair { paired, broker }) = self.pairs.get(&token) else {
             return Ok(input.len());
         };
         let broker = *broker;
-        // The broker wakes up while we look at what never waits here.
+        // These never wait here, so the broker gets them before they are processed.
         let relayed = match paired.is_up() {
             true => leading(input, self.settings.limits.packet),
             false => 0,
@@ -63,7 +64,7 @@ impl Manager {
                 self.site.came = slot.and_then(|slot| slot.connection.came());
             }
             match paired.client_says(&found, &mut self.site) {
-                Ok(Next::Relay | Next::Keep) => at += found.length,
+                Ok(Next::Relay | Next::Hold) => at += found.length,
                 Ok(Next::Wait) => {
                     if paired.is_up() {
                         self.blocked.insert(token);
@@ -80,31 +81,27 @@ impl Manager {
         if at > relayed {
             self.send_now(broker, input.get(relayed..at).unwrap_or_default());
         }
-        wrong.map_or(Ok(at), |error| Err(error.to_string()))
+        wrong.map_or(Ok(at), |error| Err(error.into()))
     }
 
-    /// Packets of the broker for a client.
+    /// Process packets of the broker for a client. Returns how many octets were processed.
     pub(crate) fn broker_says(
         &mut self,
         token: u64,
         client: u64,
         input: &[u8],
-    ) -> Result<usize, String> {
+    ) -> Result<usize, Fault> {
         let Some(Pair { paired, broker }) = self.pairs.get_mut(&client) else {
             return Ok(input.len());
         };
         debug_assert_eq!(*broker, token);
         let was_up = paired.is_up();
         let (mut at, mut from) = (0, 0);
-        let mut out: Vec<u8> = Vec::new(); // where something is left out, or stated
-        let mut stated: Vec<(usize, usize, Arrived)> = Vec::new(); // copies in it
-        while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
-            let found = frame(rest, self.settings.limits.packet);
-            let Some(found) = found.map_err(|error| error.to_string())? else {
-                break;
-            };
+        let mut out: Vec<u8> = Vec::new(); // used only if a packet is held back or changed
+        let mut stated: Vec<(usize, usize, Arrived)> = Vec::new(); // time messages in `out`
+        while let Some(found) = next_packet(input, at, self.settings.limits.packet)? {
             let end = at + found.length;
-            if found.first >> 4 == PUBLISH {
+            if found.is_publish() {
                 self.counts.received += 1;
                 if let Some(arrived) = paired.broker_tells(&found, &self.site.residence) {
                     out.extend_from_slice(input.get(from..end).unwrap_or_default());
@@ -116,11 +113,10 @@ impl Manager {
                     stated.extend(arrived.map(|arrived| (start, out.len(), arrived)));
                 }
             } else {
-                let raw = rest.get(..found.length).unwrap_or_default();
-                let next = paired.broker_says(&found, raw, &mut self.site);
-                match next.map_err(|error| error.to_string())? {
+                let raw = input.get(at..end).unwrap_or_default();
+                match paired.broker_says(&found, raw, &mut self.site)? {
                     Next::Relay => {}
-                    Next::Keep => {
+                    Next::Hold => {
                         out.extend_from_slice(input.get(from..at).unwrap_or_default());
                         from = end;
                     }
@@ -148,8 +144,8 @@ impl Manager {
         Ok(at)
     }
 
-    /// Have octets written for a client; and in copies of them, from
-    /// where to where, how long those were here.
+    /// Write octets to a client. `stated`: the time messages in them (from, to, when each came), whose
+    /// trailers state how long they were here.
     fn send_all(&mut self, client: u64, octets: &mut [u8], stated: &[(usize, usize, Arrived)]) {
         let mut at = 0;
         for (start, end, arrived) in stated {
@@ -162,7 +158,7 @@ impl Manager {
         self.send_now(client, octets.get(at..).unwrap_or_default());
     }
 
-    /// One of a pair's connections ended: so does the other.
+    /// One connection of a pair has ended (`ended`): end the other one, too.
     pub(crate) fn end_pair(&mut self, client: u64, ended: u64) {
         self.blocked.remove(&client);
         let Some(Pair { paired, broker }) = self.pairs.remove(&client) else {
@@ -181,7 +177,8 @@ impl Manager {
         paired.end(ended == client, &mut self.site);
         self.drop(ended);
         self.over(other);
-        // Whoever is not known to the broker under that name is to keep nobody waiting.
+        // The next client of this name waits until the broker has read what this one sent. A client
+        // that the broker never accepted keeps no other one waiting.
         if other == broker
             && was_up
             && let Some(slot) = self.slots.get_mut(&broker)
@@ -191,7 +188,7 @@ impl Manager {
         }
     }
 
-    /// All sites have a message that a client waits for.
+    /// All sites have a message: acknowledge it to the client that waits for that.
     pub(crate) fn release(&mut self, key: Key) {
         let Some((token, id)) = self.site.waiting.remove(&key) else {
             return;
@@ -209,13 +206,13 @@ impl Manager {
         if has_trailer(&message.payload) && self.site.residence.is_timed(&message.topic) {
             self.site.residence.note(&message.payload, message.arrived);
         }
-        // What is published on a topic, by whomever, comes to the broker in this order: it keeps the
-        // last one that is to be retained, and so does this node.
+        // All messages on one topic go over the same session. So the broker gets them in this order, and
+        // retains the same last one as this node.
         let mut hasher = DefaultHasher::new();
         message.topic.hash(&mut hasher);
-        let number = (hasher.finish() % self.lanes.len().max(1) as u64) as usize;
+        let number = (hasher.finish() % self.deliveries.len().max(1) as u64) as usize;
         let most = self.settings.limits.queue;
-        let Some((lane, token)) = self.lanes.get_mut(number) else {
+        let Some((delivery, token)) = self.deliveries.get_mut(number) else {
             return;
         };
         let slot = token.and_then(|token| self.slots.get(&token));
@@ -223,104 +220,104 @@ impl Manager {
         if is_full && message.retain && message.qos == Qos::AtMostOnce {
             self.reader.missed_s = Some(self.site.now_s);
         }
-        lane.publish(key, message, is_full, &self.site.node.retained);
-        self.write_lane(number);
+        delivery.publish(key, message, is_full, &self.site.node.retained);
+        self.write_delivery(number);
     }
 
-    fn write_lane(&mut self, number: usize) {
-        let Some((lane, token)) = self.lanes.get_mut(number) else {
+    fn write_delivery(&mut self, number: usize) {
+        let Some((delivery, token)) = self.deliveries.get_mut(number) else {
             return;
         };
-        for key in std::mem::take(&mut lane.done) {
+        for key in std::mem::take(&mut delivery.done) {
             self.site.node.delivered(key);
         }
         if let Some(token) = token
-            && !lane.out.is_empty()
+            && !delivery.out.is_empty()
         {
-            let (out, token) = (std::mem::take(&mut lane.out), *token);
+            let (out, token) = (std::mem::take(&mut delivery.out), *token);
             self.send(token, &out);
-            if let Some((lane, _)) = self.lanes.get_mut(number) {
-                lane.out = out;
-                lane.out.clear();
+            if let Some((delivery, _)) = self.deliveries.get_mut(number) {
+                delivery.out = out;
+                delivery.out.clear();
             }
         }
     }
 
-    pub(crate) fn lane_says(&mut self, number: usize, input: &[u8]) -> Result<usize, String> {
-        let Some((lane, _)) = self.lanes.get_mut(number) else {
+    pub(crate) fn delivery_says(&mut self, number: usize, input: &[u8]) -> Result<usize, Fault> {
+        let Some((delivery, _)) = self.deliveries.get_mut(number) else {
             return Ok(input.len());
         };
-        let (was_up, took_2) = (lane.is_up(), self.takes_2.get());
+        let (was_up, took_2) = (delivery.is_up(), self.takes_2.get());
         let mut at = 0;
-        while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
-            let found = frame(rest, self.settings.limits.packet);
-            let Some(found) = found.map_err(|error| error.to_string())? else {
-                break;
-            };
+        while let Some(found) = next_packet(input, at, self.settings.limits.packet)? {
             at += found.length;
-            lane.take(&found, &self.site.node.retained)?;
+            delivery.take(&found, &self.site.node.retained)?;
         }
-        if lane.is_up() && !was_up && number == 0 {
+        if delivery.is_up() && !was_up && number == 0 {
             self.broker_said.clear();
             log::notice(&format!("broker {}: connected", self.broker));
         }
         if self.takes_2.get() == Some(false) && took_2.is_none() {
             log::warning(&format!(
-                "broker {}: it ends the connection at a message of QoS 2: it gets those of other sites \
-                 with QoS 1 from now on",
+                "broker {}: it closes the connection at messages of QoS 2; so from now on it gets those \
+                 of other sites with QoS 1",
                 self.broker
             ));
         }
-        self.write_lane(number);
+        self.write_delivery(number);
         Ok(at)
     }
 
-    /// `has_met`: the broker was there.
-    pub(crate) fn lane_ended(&mut self, number: usize, why: &str, has_met: bool) {
-        let Some((lane, token)) = self.lanes.get_mut(number) else {
+    /// A session has lost its connection. `has_met`: there was something at the other end.
+    pub(crate) fn delivery_ended(&mut self, number: usize, why: &str, has_met: bool) {
+        let Some((delivery, token)) = self.deliveries.get_mut(number) else {
             return;
         };
         *token = None;
-        let was_up = lane.closed(has_met);
+        let was_up = delivery.closed(has_met);
         self.broker_place.away(has_met);
         if number == 0 && self.broker_said != why {
             self.broker_said = why.into();
-            // A broker of MQTT 3.1.1 closes the first connection.
+            // A broker of MQTT 3.1.1 closes the first connection, which is no news.
             if was_up || self.broker_place.tries > 2 {
                 log::warning(&format!("broker {}: away: {why}", self.broker));
             }
         }
     }
 
-    pub(crate) fn tick_lanes(&mut self, now_s: u64) {
-        for number in 0..self.lanes.len() {
-            let Some((lane, token)) = self.lanes.get_mut(number) else {
+    pub(crate) fn tick_deliveries(&mut self, now_s: u64) {
+        for number in 0..self.deliveries.len() {
+            let Some((delivery, token)) = self.deliveries.get_mut(number) else {
                 return;
             };
-            lane.now_s = now_s;
+            delivery.now_s = now_s;
             if let Some(token) = *token {
                 if now_s.is_multiple_of(PING_S) {
-                    lane.ping();
+                    delivery.ping();
                 }
-                let limit_s = if lane.is_up() { SILENCE_S } else { ANSWER_S };
+                let limit_s = if delivery.is_up() {
+                    SILENCE_S
+                } else {
+                    ANSWER_S
+                };
                 let slot = self.slots.get(&token);
                 let is_silent = slot.is_some_and(|slot| slot.heard_s + limit_s < now_s);
-                self.write_lane(number);
+                self.write_delivery(number);
                 if is_silent {
                     self.close(token, "it is silent");
                 }
                 continue;
             }
-            match self.connect_to_broker(Role::Lane(number)) {
+            match self.connect_to_broker(Role::Delivery(number)) {
                 Ok(token) => {
                     let (user, password) = self.broker_account();
-                    if let Some((lane, place)) = self.lanes.get_mut(number) {
+                    if let Some((delivery, place)) = self.deliveries.get_mut(number) {
                         *place = Some(token);
-                        lane.open(user.as_deref(), password.as_deref());
+                        delivery.open(user.as_deref(), password.as_deref());
                     }
-                    self.write_lane(number);
+                    self.write_delivery(number);
                 }
-                Err(why) => self.lane_ended(number, &why, false),
+                Err(why) => self.delivery_ended(number, &why, false),
             }
         }
     }

@@ -1,13 +1,13 @@
-//! Signals, and the files around a node.
+//! The program: signals, files, and the loop around a node.
 
 mod arguments;
 mod reload;
+mod state;
 
 use crate::manager::{Manager, Secrets};
 use crate::neighbours::{random, trust_nodes};
 use crate::settings::{CONTROL, Settings, url};
 use crate::status;
-use crate::topology::valid_name;
 use arguments::{Asked, arguments};
 use mqtick_accelerate::control::{Control, ask};
 use mqtick_access::Rules;
@@ -19,18 +19,19 @@ use mqtick_broker::{log, scrape, supervisor};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use reload::reload;
+use state::State;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{IsTerminal, Write};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 const PROGRAM: &str = "mqtick-join";
 const SECOND_MS: u16 = 1000;
-// Who asks for the status has not said all: the rest is looked for so often.
+// While part of a question (`status` and the like) has come: how often to look for the rest.
 const HALF_ASKED_MS: u16 = 20;
 
 /// Run the program.
@@ -43,7 +44,7 @@ pub fn main() -> ExitCode {
         }
     };
     let done = match asked {
-        Asked::Said => Ok(()),
+        Asked::Printed => Ok(()),
         Asked::Ask(path, question) => answer(&path, &question),
         Asked::Run(settings, lines) => run(*settings, lines),
     };
@@ -56,18 +57,20 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Ask a node that runs, and print its answer.
 fn answer(path: &Path, question: &str) -> Result<(), String> {
     let answer = ask(path, PROGRAM, question).map_err(|error| error.to_string())?;
     match answer.strip_prefix("error: ") {
         Some(error) => Err(error.trim_end().into()),
         None => {
-            // Whoever reads may have enough of it.
+            // It fails if the reader has closed the pipe, which is no error.
             let _ = std::io::stdout().write_all(answer.as_bytes());
             Ok(())
         }
     }
 }
 
+/// The first line of a file, without its end.
 fn first_line(path: &Path) -> Result<Vec<u8>, String> {
     let text = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let line = text
@@ -76,7 +79,7 @@ fn first_line(path: &Path) -> Result<Vec<u8>, String> {
         .unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     match line.is_empty() {
-        true => Err(format!("{}: its first line is empty", path.display())),
+        true => Err(format!("{}: the first line is empty", path.display())),
         false => Ok(line.into()),
     }
 }
@@ -86,13 +89,10 @@ fn secrets(settings: &Settings) -> Result<Secrets, String> {
     let is_tls = broker.url.as_ref().is_some_and(|url| url.is_tls);
     let are_tls = others.urls.iter().any(|url| url.is_tls) || others.certificate.is_some();
     let neighbour_tls = are_tls.then(|| trust_nodes(settings)).transpose()?;
+    let read = |path: &Option<PathBuf>| path.as_deref().map(first_line).transpose();
     Ok(Secrets {
-        password: broker
-            .password_file
-            .as_deref()
-            .map(first_line)
-            .transpose()?,
-        secret: others.secret_file.as_deref().map(first_line).transpose()?,
+        password: read(&broker.password_file)?,
+        secret: read(&others.secret_file)?,
         broker_tls: is_tls.then(|| trust(&broker.ca_file, None)).transpose()?,
         neighbour_tls,
     })
@@ -122,7 +122,7 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
-    let mut control = control(&settings.control)?; // whoever can connect can ask
+    let mut control = control(&settings.control)?;
     let (mut listeners, mut certificates) = (Vec::new(), Vec::new());
     for one in &settings.listeners {
         let certificate = one.tls.as_ref().map(Certificate::load).transpose()?;
@@ -138,7 +138,7 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     }
     let places: Vec<String> = listeners.iter().map(Listener::address).collect();
     let mut manager = Manager::new(settings, secrets, rules, listeners, random())?;
-    restore(&mut manager)?;
+    let mut state = State::restore(&mut manager)?;
     for place in places {
         log::notice(&format!("listens on {place}"));
     }
@@ -156,9 +156,9 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
         let most_ms = if is_half { HALF_ASKED_MS } else { beat_ms };
         let is_asked = manager.turn(most_ms);
         if !is_asked && !is_half && !beat(told) && manager.site.now_s == second {
-            continue; // while messages flow, to look would cost more system calls than they do
+            continue; // looking each time would cost more system calls than the messages
         }
-        // Before questions: whoever sent it may ask what came of it.
+        // Signals come before questions: whoever sent one may ask for its result next.
         let signal = signals.read_signal().map_err(|error| error.to_string())?;
         match signal.map(|signal| signal.ssi_signo) {
             None => {}
@@ -176,31 +176,34 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
         }
         if manager.site.now_s != second {
             second = manager.site.now_s;
-            keep(&mut manager);
+            state.keep(&mut manager);
             *page.lock().unwrap_or_else(PoisonError::into_inner) = status::metrics(&manager);
             if let Some(line) = status::line(&manager, &mut before).filter(|_| lines) {
-                let _ = writeln!(std::io::stdout(), "{line}"); // nobody may read it
+                let _ = writeln!(std::io::stdout(), "{line}"); // stdout may be closed
             }
         }
     }
     supervisor::tell("STOPPING=1");
     manager.stop();
-    keep(&mut manager);
+    state.keep(&mut manager);
     Ok(())
 }
 
-/// Where questions come. Where nobody said where, the node does without, if it must.
+/// The socket for questions. If the default place cannot be used, the node runs without it.
 fn control(path: &Path) -> Result<Option<Control>, String> {
     match Control::new(path, PROGRAM) {
         Ok(control) => Ok(Some(control)),
         Err(why) if path == Path::new(CONTROL) => {
-            log::warning(&format!("{why} So nobody can ask for its status."));
+            log::warning(&format!(
+                "{why} Until --control names another place, `mqtick-join status` and the like do not work."
+            ));
             Ok(None)
         }
         Err(why) => Err(why.to_string()),
     }
 }
 
+/// The answer to a question.
 fn reply(manager: &mut Manager, question: &str) -> String {
     let done = match question.split_once(' ') {
         Some(("add", who)) => url(who).and_then(|address| manager.add_neighbour(address)),
@@ -211,7 +214,8 @@ fn reply(manager: &mut Manager, question: &str) -> String {
                 "status --json" => status::json(manager),
                 "topology" => status::drawing(manager),
                 "topology --json" => status::topology_json(manager),
-                _ => "error: that is not understood\n".into(),
+                _ => "error: the node does not know this question: is it of the same release?\n"
+                    .into(),
             };
         }
     };
@@ -219,50 +223,6 @@ fn reply(manager: &mut Manager, question: &str) -> String {
         Ok(()) if question.starts_with("add ") => "connecting; see status\n".into(),
         Ok(()) => "done\n".into(),
         Err(error) => format!("error: {error}\n"),
-    }
-}
-
-/// What clients of kept sessions were subscribed to before the restart, and who else was there.
-fn restore(manager: &mut Manager) -> Result<(), String> {
-    let Some(path) = manager.settings.state.clone() else {
-        return Ok(());
-    };
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(format!("{}: {error}", path.display())),
-    };
-    let names = fs::read_to_string(path.with_extension("nodes")).unwrap_or_default();
-    let names = names.lines().filter(|name| valid_name(name));
-    manager.site.node.expect(names.map(Into::into));
-    manager.restore(&text).map_err(|line| {
-        format!(
-            "{}: line {line} is none of a node's: move the file away, and clients with a kept \
-             session have to subscribe again",
-            path.display()
-        )
-    })
-}
-
-fn keep(manager: &mut Manager) {
-    let Some(path) = manager.settings.state.clone() else {
-        return;
-    };
-    let write = |path: &Path, text: String| {
-        let new = path.with_extension("new");
-        if let Err(error) = fs::write(&new, text).and_then(|()| fs::rename(&new, path)) {
-            log::error(&format!(
-                "{}: {error}: what is to outlive a restart is not on disk",
-                path.display()
-            ));
-        }
-    };
-    if let Some(text) = manager.site.sessions.changes() {
-        write(&path, text);
-    }
-    // At its end the node parts with all.
-    if let Some(text) = manager.others().filter(|_| !manager.is_ending) {
-        write(&path.with_extension("nodes"), text);
     }
 }
 

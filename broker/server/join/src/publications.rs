@@ -1,5 +1,5 @@
-//! Publication flooding: each message goes to the broker and to all neighbours but the one that it
-//! came from. Nobody has to say what he wants.
+//! Publication flooding: each message goes to the broker and to all neighbours except the one that
+//! it came from. Neighbours are told nothing.
 
 use crate::cooperation::{Algorithm, Say, Source};
 use crate::node::Link;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 /// Publication flooding.
 #[derive(Default)]
 pub struct PublicationFlooding {
+    /// The links of the tree.
     links: BTreeSet<Link>,
 }
 

@@ -1,10 +1,10 @@
-//! A sentence for the log that others can cause as often as they like.
+//! A log message that clients and neighbours can cause as often as they like.
 
 use mqtick_broker::log;
 
 const REST_S: u64 = 10;
 
-/// Says it at most once in ten seconds, and then how often it was not said.
+/// Logs a message at most once in ten seconds, and then how many were left out.
 #[derive(Default)]
 pub(crate) struct Rarely {
     next_s: u64,
@@ -12,7 +12,7 @@ pub(crate) struct Rarely {
 }
 
 impl Rarely {
-    /// It would be said now.
+    /// Log a warning, unless one was logged less than ten seconds ago.
     pub fn warn(&mut self, now_s: u64, text: impl FnOnce() -> String) {
         if let Some(text) = self.due(now_s, text) {
             log::warning(&text);

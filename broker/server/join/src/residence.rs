@@ -1,31 +1,32 @@
-//! How long time messages were here: broker/spec/residence.md.
+//! How long time messages were at this site: broker/spec/residence.md.
 //!
-//! Node and broker are one element. A message is noted when it comes to the node, and known again by
-//! its payload when the broker, of whatever kind, has passed it back: so each copy states how long it
-//! was in the node, the broker and the node again. What cannot be known again is not stated.
+//! Node and broker are one element. The node notes when a message comes, and recognises it by its
+//! payload when the broker, of whatever kind, passes it back. So each copy states how long it was in
+//! the node, the broker and the node again. A message that is not recognised states nothing.
 
 use crate::node::Message;
 use mqtick_broker::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
 use std::collections::{HashMap, VecDeque};
 
-/// Messages that may be in the broker at the same time; what is older is not stated.
+/// Messages that are remembered. Older ones state nothing.
 const MOST: usize = 4096;
 
-/// When a message came: ns of `CLOCK_MONOTONIC_RAW`.
+/// When a message came, if that is known: ns of `CLOCK_MONOTONIC_RAW`.
 pub type Came = Option<i64>;
 
-/// The messages that are in the broker, or were there lately.
+/// The time messages that are in the broker, or were there lately.
 #[derive(Default)]
 pub struct Residence {
     topics: Vec<String>,
     is_on: bool,
-    /// By what stands before the trailer; none: nobody knows, or it came twice.
+    /// When each message came, by its payload without the trailer. None if that is not known, or if two
+    /// messages look the same.
     there: HashMap<Box<[u8]>, Option<Arrived>>,
     order: VecDeque<Box<[u8]>>,
 }
 
 impl Residence {
-    /// Of messages on topics that one of these filters matches; whether it is stated.
+    /// `topics`: the filters of time messages; `is_on`: whether their residence is stated.
     #[must_use]
     pub fn new(topics: Vec<String>, is_on: bool) -> Self {
         Self {
@@ -41,15 +42,15 @@ impl Residence {
         self.is_on
     }
 
-    /// Whether messages on this topic tell the time.
+    /// Whether messages on this topic are time messages.
     #[must_use]
     pub fn is_timed(&self, topic: &str) -> bool {
         let matches = |filter: &String| mqtick_topics::matches(filter, topic);
         self.topics.iter().any(matches)
     }
 
-    /// Whether the body of a PUBLISH may be that of a time message, before it is decoded: one with a
-    /// topic alias may.
+    /// Whether a PUBLISH with this body may be a time message. It is not decoded yet, so one with a
+    /// topic alias may be.
     #[must_use]
     pub fn may_concern(&self, body: &[u8]) -> bool {
         let Some(([high, low], rest)) = body.split_first_chunk() else {
@@ -60,13 +61,13 @@ impl Residence {
         self.is_on() && matches!(topic, Some(Ok(topic)) if topic.is_empty() || self.is_timed(topic))
     }
 
-    /// A message goes to the broker.
+    /// A time message goes to the broker. `arrived`: when it came, if that is to be stated.
     pub fn note(&mut self, payload: &[u8], arrived: Option<Arrived>) {
         let Some((head, _)) = payload.split_last_chunk::<TRAILER>().filter(|_| self.is_on) else {
             return;
         };
         if let Some(before) = self.there.get_mut(head) {
-            *before = None; // which of both comes back cannot be told
+            *before = None; // the broker's copies of the two cannot be told apart
             return;
         }
         if self.order.len() >= MOST
@@ -78,7 +79,7 @@ impl Residence {
         self.there.insert(head.into(), arrived);
     }
 
-    /// The broker passed on a time message: when it came.
+    /// When a time message came that the broker passes on.
     #[must_use]
     pub fn find(&self, payload: &[u8]) -> Option<Arrived> {
         let (head, _) = payload.split_last_chunk::<TRAILER>()?;
@@ -86,23 +87,23 @@ impl Residence {
     }
 }
 
-/// When a time message of a client came, if that is to be stated. `is_kept`: it is retained, or
-/// repeated. Whoever hears a message can send it on, with a trailer of his own: so no client's trailer
-/// is believed.
+/// When a time message of a client came, if that is to be stated. Not if it is retained or repeated
+/// (`is_old`), nor if it has a trailer already: any client can send a message on with a trailer of its
+/// own, so no client's trailer is believed.
 #[must_use]
-pub fn arrived(payload: &[u8], came: Came, is_kept: bool) -> Option<Arrived> {
+pub fn arrived(payload: &[u8], came: Came, is_old: bool) -> Option<Arrived> {
     let is_first = payload.ends_with(&[0; TRAILER]);
-    passed([0; TRAILER], came.filter(|_| is_first && !is_kept))
+    passed([0; TRAILER], came.filter(|_| is_first && !is_old))
 }
 
-/// The same of a message from a neighbour, which says this of it.
+/// When a time message came from a neighbour that states this `trailer`.
 #[must_use]
 pub fn passed(trailer: [u8; TRAILER], came: Came) -> Option<Arrived> {
     came.map(|at_ns| Arrived { at_ns, trailer })
 }
 
-/// A message leaves for another site: its payload states nothing, neither there nor on the way, and
-/// what is stated goes beside it. Where a node states none, no node behind it does.
+/// Prepare a message that goes to another site, or comes from one. Its payload states nothing on the
+/// way; what is stated goes in `arrived`. If this node states nothing, no node behind it does.
 pub fn set_aside(message: &mut Message, residence: &Residence, arrived: Option<Arrived>) {
     message.arrived = None;
     if has_trailer(&message.payload)

@@ -1,4 +1,4 @@
-//! What this site's clients subscribed to, also while they are away, and wills that wait.
+//! What this site's clients are subscribed to, also while they are away, and wills that wait.
 
 mod kept;
 
@@ -8,28 +8,36 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// For ever, as MQTT 5 writes it.
+/// The session expiry interval of MQTT 5 that means: never.
 pub const FOR_EVER: u32 = u32::MAX;
 
-/// Subscriptions that end at once: a session may have so many that all others would wait long.
+/// How many subscriptions end in one turn. A session may have so many that everything else would wait.
 const AT_ONCE: usize = 500;
 
 /// The session of one client.
 #[derive(Default)]
 struct Session {
     filters: HashSet<Arc<str>>,
-    /// Its connection, if it has one.
+    /// The client's connection, if it is connected.
     token: Option<u64>,
-    /// Whether that one goes on with what was there.
+    /// Whether this connection has resumed a session of the broker.
     was_resumed: bool,
-    /// For how long it outlives that, and when it ends now.
+    /// How long the session outlives the connection.
     expiry_s: u32,
+    /// When the session ends, unless the client connects.
     until_s: Option<u64>,
-    /// Identifiers of QoS 2 messages that came and are not released.
+    /// Packet identifiers of QoS 2 messages that have come and are not released.
     received: HashSet<u16>,
 }
 
-/// A message for later.
+impl Session {
+    /// Nothing has to be remembered while the client is away.
+    fn is_empty(&self) -> bool {
+        self.filters.is_empty() && self.received.is_empty()
+    }
+}
+
+/// A will that is delayed.
 struct Will {
     client: Arc<str>,
     at_s: u64,
@@ -40,23 +48,25 @@ struct Will {
 #[derive(Default)]
 pub struct Sessions {
     all: HashMap<Arc<str>, Session>,
-    /// How many clients subscribed to each filter; shared subscriptions count as what they are of.
+    /// How many clients are subscribed to each filter. A shared subscription counts under the filter
+    /// after its group.
     counts: HashMap<Arc<str>, usize>,
-    /// Subscriptions of sessions that are over, and still count.
+    /// Subscriptions of sessions that have ended, which are still counted.
     leaving: VecDeque<Arc<str>>,
     wills: Vec<Will>,
+    /// Whether there is something new to be kept over a restart.
     changed: bool,
 }
 
-/// What a filter means for other sites; none: nothing.
+/// The filter that other sites are told for a subscription. None: its messages are only at this site.
 fn abroad(filter: &str) -> Option<&str> {
     let filter = mqtick_topics::unshared(filter)?;
     (mqtick_topics::valid_filter(filter) && !filter.starts_with('$')).then_some(filter)
 }
 
 impl Sessions {
-    /// A client's connection was taken by the broker, which has its session or not; what nobody is
-    /// subscribed to any more.
+    /// The broker has accepted a client's connection. `is_present`: it had the client's session.
+    /// Returns the filters that no client is subscribed to any more.
     pub fn connected(
         &mut self,
         client: &Arc<str>,
@@ -72,7 +82,7 @@ impl Sessions {
             false => {
                 let its = self.wills.iter_mut();
                 let its = its.filter(|will| will.client == *client);
-                its.for_each(|will| will.at_s = 0); // the session that it belongs to is over
+                its.for_each(|will| will.at_s = 0); // its session has ended
                 self.drop(client)
             }
         };
@@ -84,7 +94,7 @@ impl Sessions {
         gone
     }
 
-    /// It is subscribed to these now; which of them are new for this site.
+    /// A client has subscribed to these filters. Returns those that are new at this site.
     pub fn subscribe(&mut self, client: &str, filters: &[Arc<str>]) -> Vec<Arc<str>> {
         let Some(session) = self.all.get_mut(client) else {
             return Vec::new();
@@ -107,7 +117,8 @@ impl Sessions {
         new
     }
 
-    /// And no longer to these; which of them nobody here is subscribed to any more.
+    /// A client has unsubscribed from these filters. Returns those that no client is subscribed to any
+    /// more.
     pub fn unsubscribe(&mut self, client: &str, filters: &[Arc<str>]) -> Vec<Arc<str>> {
         let Some(session) = self.all.get_mut(client) else {
             return Vec::new();
@@ -140,7 +151,7 @@ impl Sessions {
         let filters = session.map(|session| session.filters).unwrap_or_default();
         self.changed |= !filters.is_empty();
         let mut filters: Vec<_> = filters.into_iter().collect();
-        // The widest ones last: before them, nobody has to be told what they cover.
+        // The widest ones last: so neighbours need not be told the filters that they cover.
         filters.sort_by_cached_key(|filter| Reverse(width(filter)));
         self.leaving.extend(filters);
         self.leave()
@@ -152,15 +163,16 @@ impl Sessions {
         !self.leaving.is_empty()
     }
 
-    /// End some more subscriptions of sessions that are over; what nobody is subscribed to any more.
+    /// End some subscriptions of sessions that have ended. Returns the filters that no client is
+    /// subscribed to any more.
     pub fn leave(&mut self) -> Vec<Arc<str>> {
         let count = self.leaving.len().min(AT_ONCE);
         let filters: Vec<_> = self.leaving.drain(..count).collect();
         self.count_down(filters)
     }
 
-    /// Its connection ended, and its session outlives that so long; what nobody is subscribed to
-    /// any more.
+    /// A client's connection has ended, and its session outlives it for `expiry_s`. Returns the filters
+    /// that no client is subscribed to any more.
     pub fn ended(&mut self, client: &str, token: u64, expiry_s: u32, now_s: u64) -> Vec<Arc<str>> {
         let Some(session) = self.all.get_mut(client) else {
             return Vec::new();
@@ -169,19 +181,16 @@ impl Sessions {
             return Vec::new(); // it has another connection
         }
         session.token = None;
+        if expiry_s == 0 || session.is_empty() {
+            return self.drop(client);
+        }
         self.changed |= session.expiry_s != expiry_s;
         session.expiry_s = expiry_s;
-        match expiry_s {
-            0 => self.drop(client),
-            FOR_EVER => Vec::new(),
-            _ => {
-                session.until_s = Some(now_s + u64::from(expiry_s));
-                Vec::new()
-            }
-        }
+        session.until_s = (expiry_s != FOR_EVER).then(|| now_s + u64::from(expiry_s));
+        Vec::new()
     }
 
-    /// Whether a client's newer connection than this one, if there is one, goes on with its session.
+    /// If the client has a newer connection than this one: whether that has resumed its session.
     #[must_use]
     pub fn successor(&self, client: &str, token: u64) -> Option<bool> {
         let session = self.all.get(client)?;
@@ -189,20 +198,20 @@ impl Sessions {
         is_other.then_some(session.was_resumed)
     }
 
-    /// A message of QoS 2 came: whether for the first time.
+    /// A message of QoS 2 has come. Returns whether it is new: its identifier was free.
     pub fn receive(&mut self, client: &str, id: u16) -> bool {
         let session = self.all.get_mut(client);
         session.is_none_or(|session| session.received.insert(id))
     }
 
-    /// Its identifier is free again.
+    /// The identifier of a message of QoS 2 is free again.
     pub fn release(&mut self, client: &str, id: u16) {
         if let Some(session) = self.all.get_mut(client) {
             session.received.remove(&id);
         }
     }
 
-    /// Publish this at that time, unless the client is back by then.
+    /// A will that has to be published at that time, unless the client is back by then.
     pub fn keep_will(&mut self, client: &Arc<str>, at_s: u64, message: Message) {
         let client = Arc::clone(client);
         self.wills.push(Will {
@@ -218,19 +227,16 @@ impl Sessions {
         due.map(|will| will.message).collect()
     }
 
-    /// End sessions whose time is over; what nobody is subscribed to any more.
+    /// End sessions that have expired. Returns the filters that no client is subscribed to any more.
     pub fn tick(&mut self, now_s: u64) -> Vec<Arc<str>> {
-        let over = |session: &Session| session.until_s.is_some_and(|until| until <= now_s);
-        let over: Vec<_> = self
-            .all
-            .iter()
-            .filter(|(_, session)| over(session))
-            .map(|(client, _)| Arc::clone(client))
-            .collect();
-        over.iter().flat_map(|client| self.drop(client)).collect()
+        let has_expired = |session: &Session| session.until_s.is_some_and(|until| until <= now_s);
+        let expired = self.all.iter().filter(|(_, session)| has_expired(session));
+        let expired: Vec<_> = expired.map(|(client, _)| Arc::clone(client)).collect();
+        let gone = expired.iter().flat_map(|client| self.drop(client));
+        gone.collect()
     }
 
-    /// How many subscriptions clients have, and how many different ones.
+    /// How many subscriptions clients have, and to how many different filters.
     #[must_use]
     pub fn sizes(&self) -> (usize, usize) {
         (self.counts.values().sum(), self.counts.len())
@@ -280,6 +286,34 @@ mod tests {
         sessions.ended("client", 2, FOR_EVER, 0);
         assert!(sessions.connected(&client, 3, true, FOR_EVER).is_empty());
         assert_eq!(sessions.connected(&client, 4, false, 0), filters(&["b"]));
+    }
+
+    #[test]
+    fn a_session_without_subscriptions_takes_no_room_while_its_client_is_away() {
+        let mut sessions = Sessions::default();
+        for number in 0..100 {
+            let client: Arc<str> = format!("client-{number}").into();
+            sessions.connected(&client, number, false, FOR_EVER);
+            sessions.ended(&client, number, FOR_EVER, 0);
+        }
+        assert_eq!(sessions.all.len(), 0);
+        sessions.connected(&"of QoS 2".into(), 1, false, FOR_EVER);
+        assert!(sessions.receive("of QoS 2", 7));
+        sessions.ended("of QoS 2", 1, FOR_EVER, 0);
+        sessions.connected(&"of QoS 2".into(), 2, true, FOR_EVER);
+        assert!(!sessions.receive("of QoS 2", 7), "it is not released yet");
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_written_is_written_again() {
+        let mut sessions = Sessions::default();
+        sessions.connected(&"client".into(), 1, false, FOR_EVER);
+        sessions.subscribe("client", &filters(&["a"]));
+        let text = sessions.changes();
+        assert!(text.is_some());
+        sessions.not_kept();
+        assert_eq!(sessions.changes(), text);
+        assert_eq!(sessions.changes(), None);
     }
 
     #[test]

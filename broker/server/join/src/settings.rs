@@ -1,4 +1,4 @@
-//! The configuration file: what may be set, the defaults, and what is refused.
+//! The configuration file: the settings, their defaults, and which values are refused.
 //!
 //! `join.toml.example` documents each setting.
 
@@ -17,32 +17,32 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// What other nodes call this one.
+    /// The name of this node.
     pub name: String,
-    /// Who tells whom what.
+    /// The cooperation algorithm.
     pub algorithm: Kind,
     /// When a client's message of QoS 1 or 2 is acknowledged.
     pub reliability: Reliability,
-    /// For how long messages above QoS 0 wait for a neighbour that went.
+    /// How long messages above QoS 0 wait for a neighbour that went away.
     pub absence_s: u64,
-    /// Whether time messages say how long they were in nodes and brokers.
+    /// Whether time messages state how long they were in nodes and brokers.
     pub residence: bool,
-    /// Where subscriptions of kept sessions are, over a restart.
+    /// The file for kept sessions, which are restored after a restart.
     pub state: Option<PathBuf>,
-    /// Topics of messages that tell the time.
+    /// The topics of time messages.
     pub time_filters: Vec<String>,
-    /// Where `status` and the like ask.
+    /// The socket for `status` and the like.
     pub control: PathBuf,
     /// Where clients and neighbours connect.
     #[serde(rename = "listener")]
     pub listeners: Vec<Listener>,
-    /// The broker behind.
+    /// This site's broker.
     pub broker: Broker,
     /// Other nodes.
     pub neighbours: Neighbours,
     /// Who may publish what.
     pub access: Access,
-    /// What others may make the node hold.
+    /// How much clients and neighbours may make the node hold.
     pub limits: Limits,
     /// Where Prometheus reads.
     pub metrics: Metrics,
@@ -59,17 +59,17 @@ pub enum Reliability {
     All,
 }
 
-/// The broker behind.
+/// This site's broker.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Broker {
-    /// Where it is; its user is who publishes what comes from other sites.
+    /// Its address, and the user who publishes messages from other sites there.
     pub url: Option<Address>,
-    /// The password of that user, in its first line.
+    /// A file with the password of that user in the first line.
     pub password_file: Option<PathBuf>,
-    /// Who signs its certificate, PEM.
+    /// The authority that signs the broker's certificate, PEM.
     pub ca_file: PathBuf,
-    /// Over how many connections messages from other sites are published.
+    /// How many connections publish messages from other sites.
     pub connections: u8,
 }
 
@@ -77,21 +77,21 @@ pub struct Broker {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Neighbours {
-    /// Those that this node connects to.
+    /// The nodes that this one connects to.
     pub urls: Vec<Address>,
-    /// What all nodes know and nobody else, in its first line.
+    /// A file with the secret that all nodes share in the first line.
     pub secret_file: Option<PathBuf>,
     /// The common names in the certificates of nodes.
     pub certificate_names: Vec<String>,
-    /// Who signs their certificates, PEM.
+    /// The authority that signs these certificates, PEM.
     pub ca_file: PathBuf,
-    /// The certificate that this node shows them, PEM.
+    /// The certificate that this node shows to others, PEM.
     pub certificate: Option<PathBuf>,
     /// Its private key, PEM.
     pub key: Option<PathBuf>,
-    /// Connections to each.
+    /// How many connections a link has.
     pub connections: u8,
-    /// Seconds between two signs of life; after three times that a neighbour is gone.
+    /// Seconds between pings. A neighbour that is silent for three times as long is gone.
     pub keep_alive_s: u16,
 }
 
@@ -99,11 +99,11 @@ pub struct Neighbours {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Access {
-    /// Mosquitto's access file; none: everything is allowed.
+    /// An access file in Mosquitto's format. None: everything is allowed.
     pub acl_file: Option<PathBuf>,
 }
 
-/// What others may make the node hold.
+/// How much clients and neighbours may make the node hold.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -111,13 +111,13 @@ pub struct Limits {
     pub connections: usize,
     /// Octets of one packet.
     pub packet: usize,
-    /// Octets that wait for one neighbour, or for the broker, before QoS 0 is dropped.
+    /// Octets that may wait for one neighbour, or for the broker, until QoS 0 is dropped.
     pub queue: usize,
     /// Octets for the topics of retained messages.
     pub retained: usize,
-    /// Seconds from a connection to its whole CONNECT.
+    /// Seconds in which CONNECT has to come, and in which the broker has to answer it.
     pub connect_timeout_s: u64,
-    /// Seconds for which the node waits for others at its end.
+    /// Seconds for which a node that ends waits for other sites.
     pub stop_s: u64,
 }
 
@@ -142,11 +142,11 @@ impl Default for Settings {
     }
 }
 
-/// Where `status` asks, unless it is told otherwise.
+/// The default of [`Settings::control`].
 pub const CONTROL: &str = "/run/mqtick-join/control";
 const CA_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// A plain listener.
+/// A TCP listener without TLS.
 #[must_use]
 pub fn listener(address: SocketAddr) -> Listener {
     Listener {
@@ -202,10 +202,10 @@ impl Default for Limits {
     }
 }
 
-/// Read an address of a broker or node; `mqtt://` may be left out.
+/// Read the address of a broker or node. `mqtt://` may be left out.
 ///
 /// # Errors
-/// Why it is none.
+/// What is wrong with it.
 pub fn url(text: &str) -> Result<Address, String> {
     match text.contains("://") {
         true => text.parse(),
@@ -225,8 +225,9 @@ impl Settings {
     /// Look for values out of range and settings that contradict each other.
     ///
     /// # Errors
-    /// The first one, with its key.
+    /// The first one found, with its key.
     pub fn check(&self) -> Result<(), Error> {
+        let (broker, neighbours, limits) = (&self.broker, &self.neighbours, &self.limits);
         if !valid_name(&self.name) {
             let what = format!(
                 "is {:?}; 1 to 64 letters, digits, \"-\", \".\" and \"_\" can be used",
@@ -234,80 +235,54 @@ impl Settings {
             );
             return refuse("name", what);
         }
-        if self.broker.url.is_none() {
-            return refuse(
-                "broker.url",
-                "is missing: say where the broker is (--broker)",
-            );
+        if broker.url.is_none() {
+            let what = "is missing: set it to the address of the broker (--broker)";
+            return refuse("broker.url", what);
         }
         if self.listeners.is_empty() {
-            return refuse(
-                "listener",
-                "is empty; leave it out for 127.0.0.1:1883 alone",
-            );
+            let what = "is empty; leave it out to listen on 127.0.0.1:1883 only";
+            return refuse("listener", what);
         }
-        let connections = 1..=MOST_CONNECTIONS;
-        between(
-            "broker.connections",
-            self.broker.connections,
-            connections.clone(),
-        )?;
-        between(
-            "neighbours.connections",
-            self.neighbours.connections,
-            connections,
-        )?;
-        between(
-            "neighbours.keep_alive_s",
-            self.neighbours.keep_alive_s,
-            1..=3600,
-        )?;
+        let (most, longest) = (MOST_CONNECTIONS, mqtick_packet::MAXIMUM_LENGTH);
+        let timeout_s = limits.connect_timeout_s;
+        between("broker.connections", broker.connections, 1..=most)?;
+        between("neighbours.connections", neighbours.connections, 1..=most)?;
+        between("neighbours.keep_alive_s", neighbours.keep_alive_s, 1..=3600)?;
         between("absence_s", self.absence_s, 0..=86_400)?;
-        between("limits.connections", self.limits.connections, 1..=1_000_000)?;
-        between(
-            "limits.packet",
-            self.limits.packet,
-            1024..=mqtick_packet::MAXIMUM_LENGTH,
-        )?;
-        between("limits.queue", self.limits.queue, 1024..=1 << 40)?;
-        between("limits.retained", self.limits.retained, 0..=1 << 40)?;
-        between(
-            "limits.connect_timeout_s",
-            self.limits.connect_timeout_s,
-            1..=3600,
-        )?;
-        between("limits.stop_s", self.limits.stop_s, 0..=3600)?;
-        if self.neighbours.certificate.is_some() != self.neighbours.key.is_some() {
+        between("limits.connections", limits.connections, 1..=1_000_000)?;
+        between("limits.packet", limits.packet, 1024..=longest)?;
+        between("limits.queue", limits.queue, 1024..=1 << 40)?;
+        between("limits.retained", limits.retained, 0..=1 << 40)?;
+        between("limits.connect_timeout_s", timeout_s, 1..=3600)?;
+        between("limits.stop_s", limits.stop_s, 0..=3600)?;
+        if neighbours.certificate.is_some() != neighbours.key.is_some() {
             let what = "certificate and key belong together: set both, or none";
             return refuse("neighbours.certificate", what);
         }
-        let names = &self.neighbours.certificate_names;
         let asks = |one: &Listener| one.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-        if !names.is_empty() && !self.listeners.iter().any(asks) {
-            let what = "needs a [[listener]] with tls.client_ca: nobody is asked for a certificate";
+        if !neighbours.certificate_names.is_empty() && !self.listeners.iter().any(asks) {
+            let what =
+                "needs a [[listener]] with tls.client_ca, which asks nodes for a certificate";
             return refuse("neighbours.certificate_names", what);
         }
         let wrong = |one: &&String| !mqtick_topics::valid_filter(one);
         if let Some(wrong) = self.time_filters.iter().find(wrong) {
-            return refuse(
-                "time_filters",
-                format!("has {wrong:?}, which is no topic filter"),
-            );
+            let what = format!("has {wrong:?}, which is no topic filter");
+            return refuse("time_filters", what);
         }
         if self
             .state
             .as_ref()
             .is_some_and(|path| path.as_os_str().is_empty())
         {
-            return refuse(
-                "state",
-                "is empty; leave it out to keep nothing over a restart",
-            );
+            let what = "is empty; leave it out to keep nothing over a restart";
+            return refuse("state", what);
         }
         Ok(())
     }
 
-    /// Take over what may change while a node runs. What else is another one, as the file calls it.
+    /// Take over new settings that may change while a node runs. Returns the other ones that have
+    /// changed, as the file calls them.
     pub fn follow(&mut self, new: Self) -> Vec<&'static str> {
         macro_rules! differing {
             ($($name:literal: $($field:ident).+),* $(,)?) => {
@@ -332,7 +307,7 @@ impl Settings {
             "metrics": metrics,
         ];
         self.access = new.access;
-        // The files of another broker are not for this one.
+        // The files of a new broker do not belong to the present one.
         if self.broker.url == new.broker.url {
             self.broker.password_file = new.broker.password_file;
             self.broker.ca_file = new.broker.ca_file;
@@ -346,36 +321,35 @@ impl Settings {
         differing.map(|(name, _)| name).collect()
     }
 
-    /// Whether whoever connects may be a neighbour: only where nobody can reach this node from
-    /// another machine, and nothing else says who is one.
-    #[must_use]
-    pub fn trusts_anybody(&self) -> bool {
-        self.neighbours.secret_file.is_none()
-            && self.neighbours.certificate_names.is_empty()
-            && self.listeners.iter().all(|one| one.place.is_local())
+    fn is_local(&self) -> bool {
+        self.listeners.iter().all(|one| one.place.is_local())
     }
 
-    /// What is allowed but should be known, a sentence each.
+    /// Whether neighbours have to show neither a secret nor a certificate.
+    fn is_open(&self) -> bool {
+        self.neighbours.secret_file.is_none() && self.neighbours.certificate_names.is_empty()
+    }
+
+    /// Whether anything that connects may be a neighbour: if no secret and no certificate is asked for,
+    /// and only this machine can connect.
+    #[must_use]
+    pub fn trusts_anybody(&self) -> bool {
+        self.is_open() && self.is_local()
+    }
+
+    /// Warnings about settings that are allowed, a sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let mut said = Vec::new();
-        let is_closed = self.neighbours.secret_file.is_none()
-            && self.neighbours.certificate_names.is_empty()
-            && !self.trusts_anybody();
-        if is_closed {
-            said.push(
-                "neighbours: no other node can connect to this one, since nothing says who is one: \
-                 set neighbours.secret_file, or certificate_names"
-                    .into(),
-            );
+        let mut said: Vec<String> = Vec::new();
+        if self.is_open() && !self.is_local() {
+            let text = "neighbours: no other node can connect to this one, as it could not show that it \
+                        is a node: set neighbours.secret_file or neighbours.certificate_names";
+            said.push(text.into());
         }
-        if self.access.acl_file.is_none() && !self.listeners.iter().all(|one| one.place.is_local())
-        {
-            said.push(
-                "access.acl_file: is not set, so whatever clients publish here goes to other sites, \
-                 also what this site's broker refuses, and whatever comes from there is published"
-                    .into(),
-            );
+        if self.access.acl_file.is_none() && !self.is_local() {
+            let text = "access.acl_file: is not set, so every message of a client goes to other sites, \
+                        even if this site's broker refuses it, and every message from there is published";
+            said.push(text.into());
         }
         let far = |one: &&Address| {
             let ip = one.host.parse::<std::net::IpAddr>();
@@ -383,7 +357,9 @@ impl Settings {
         };
         if self.neighbours.secret_file.is_some() {
             said.extend(self.neighbours.urls.iter().filter(far).map(|url| {
-                format!("neighbours.secret_file: goes to {url} unencrypted; use mqtts://")
+                format!(
+                    "neighbours.secret_file: the secret goes to {url} unencrypted; use mqtts://"
+                )
             }));
         }
         said

@@ -1,10 +1,10 @@
-//! What the node says of itself: to people, to programs, to Prometheus, and once a second.
+//! The state of the node: as text, as JSON, for Prometheus, and as a line each second.
 
 mod counts;
 
 use crate::manager::Manager;
 use crate::neighbours::Dial;
-use crate::topology::{NodeId, State};
+use crate::topology::NodeId;
 pub use counts::{counts, gauges};
 use mqtick_accelerate::status::quoted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,20 +12,23 @@ use std::fmt::Write as _;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// For people.
+/// The answer to `status`.
 #[must_use]
 pub fn text(manager: &Manager) -> String {
     let settings = &manager.settings;
     let mut text = String::new();
     let out = &mut text;
-    // To a String nothing fails.
+    // Writing to a String cannot fail.
     let _ = writeln!(
         out,
         "node {} ({} flooding, version {VERSION})",
         settings.name,
         settings.algorithm.name().trim_end_matches('s')
     );
-    let up = manager.lanes.iter().any(|(lane, _)| lane.is_up());
+    let up = manager
+        .deliveries
+        .iter()
+        .any(|(delivery, _)| delivery.is_up());
     let state = match (up, manager.broker_said.as_str()) {
         (true, _) => "connected".into(),
         (false, "") => "away".into(),
@@ -34,12 +37,12 @@ pub fn text(manager: &Manager) -> String {
     let _ = writeln!(out, "broker {}: {state}", manager.broker);
     match &manager.reloaded {
         Err(why) => {
-            let _ = writeln!(out, "configuration: not read again: {why}");
+            let _ = writeln!(out, "configuration: the reload failed: {why}");
         }
         Ok(later) if later.is_empty() => {}
         Ok(later) => {
             let later = later.join(", ");
-            let _ = writeln!(out, "configuration: from the next start on: {later}");
+            let _ = writeln!(out, "configuration: changed, used after a restart: {later}");
         }
     }
     for one in neighbours(manager) {
@@ -52,7 +55,7 @@ pub fn text(manager: &Manager) -> String {
         );
     }
     for name in &manager.removed {
-        let _ = writeln!(out, "removed {name}: turned away until the next `add`");
+        let _ = writeln!(out, "removed {name}: refused until the next `add`");
     }
     let counted = counts(manager).into_iter().filter(|(.., value)| *value > 0);
     for (name, help, value) in gauges(manager).into_iter().chain(counted) {
@@ -61,7 +64,9 @@ pub fn text(manager: &Manager) -> String {
     text
 }
 
-struct Line {
+/// A neighbour, as it is shown.
+#[derive(Default)]
+struct Neighbour {
     name: String,
     place: String,
     is_up: bool,
@@ -74,20 +79,21 @@ struct Line {
     said: String,
 }
 
-impl Line {
+impl Neighbour {
     fn state(&self) -> String {
         match (self.is_up, self.is_used) {
             (false, _) if self.said.is_empty() => "away".into(),
             (false, _) => format!("away: {}", self.said),
-            (true, false) => "connected, not used: another way leads there".into(),
+            (true, false) => "connected, not used: there is another way to it".into(),
             (true, true) => format!(
-                "connected, {} filters told, {} messages sent, {} came, {} wait, {} dropped",
+                "connected; {} filters told; messages: {} sent, {} came, {} wait, {} dropped",
                 self.told, self.sent, self.came, self.waiting, self.dropped
             ),
         }
     }
 }
 
+/// The neighbours that this node tries to connect to, and is not connected to.
 fn dials_away(manager: &Manager) -> impl Iterator<Item = &Dial> {
     let is_there = |link: &u64| manager.wires.get(link).is_some_and(|wires| wires.is_up);
     manager
@@ -96,42 +102,31 @@ fn dials_away(manager: &Manager) -> impl Iterator<Item = &Dial> {
         .filter(move |dial| !dial.link.as_ref().is_some_and(is_there))
 }
 
-fn neighbours(manager: &Manager) -> Vec<Line> {
+fn neighbours(manager: &Manager) -> Vec<Neighbour> {
     let node = &manager.site.node;
     let linked = manager.wires.iter().filter(|(_, wires)| wires.is_up);
-    let mut all: Vec<Line> = linked
-        .map(|(link, wires)| Line {
-            name: wires
-                .peer
-                .as_ref()
-                .map_or("?".into(), |(_, name)| name.clone()),
-            place: wires.place.clone(),
-            is_up: true,
-            is_used: node.is_used(*link),
-            told: node.told(*link),
-            sent: wires.sent,
-            came: wires.came,
-            dropped: wires.dropped,
-            waiting: wires.waiting(),
-            said: String::new(),
-        })
-        .collect();
-    all.extend(dials_away(manager).map(|dial| Line {
+    let linked = linked.map(|(link, wires)| Neighbour {
+        name: (wires.peer.as_ref()).map_or("?".into(), |(_, name)| name.clone()),
+        place: wires.place.clone(),
+        is_up: true,
+        is_used: node.is_used(*link),
+        told: node.told(*link),
+        sent: wires.sent,
+        came: wires.came,
+        dropped: wires.dropped,
+        waiting: wires.waiting(),
+        said: String::new(),
+    });
+    let away = dials_away(manager).map(|dial| Neighbour {
         name: "?".into(),
         place: dial.address.to_string(),
-        is_up: false,
-        is_used: false,
-        told: 0,
-        sent: 0,
-        came: 0,
-        dropped: 0,
-        waiting: 0,
         said: dial.said.clone(),
-    }));
-    all
+        ..Neighbour::default()
+    });
+    linked.chain(away).collect()
 }
 
-/// For programs.
+/// The answer to `status --json`.
 #[must_use]
 pub fn json(manager: &Manager) -> String {
     let numbers = |all: Vec<(&str, &str, u64)>| {
@@ -159,7 +154,10 @@ pub fn json(manager: &Manager) -> String {
         )
     });
     let neighbours: Vec<_> = neighbours.collect();
-    let up = manager.lanes.iter().all(|(lane, _)| lane.is_up());
+    let up = manager
+        .deliveries
+        .iter()
+        .all(|(delivery, _)| delivery.is_up());
     let (error, later) = match &manager.reloaded {
         Ok(later) => ("", later.as_slice()),
         Err(why) => (why.as_str(), [].as_slice()),
@@ -180,23 +178,19 @@ pub fn json(manager: &Manager) -> String {
     )
 }
 
-/// A drawing of the tree, from this node, and the links that it does not use.
+/// The answer to `topology`: the tree, drawn from this node, and the links that are not used.
 #[must_use]
 pub fn drawing(manager: &Manager) -> String {
     let node = &manager.site.node;
-    let states: BTreeMap<NodeId, &State> = node
-        .topology
-        .states()
-        .map(|state| (state.node, state))
-        .collect();
-    let name = |id: NodeId| states.get(&id).map_or("?", |state| state.name.as_str());
+    let name = |id: NodeId| node.topology.get(id).map_or("?", |state| &*state.name);
     let mut near: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
     for (_, one, other) in &node.tree.links {
         near.entry(*one).or_default().push(*other);
         near.entry(*other).or_default().push(*one);
     }
     let mut text = String::new();
-    // Whom to draw: with what before its name, and before those below it.
+    // Nodes to draw: each with the one that it was reached from, the text before its name, and the text
+    // before the names of the nodes below it.
     let mut open = vec![(node.id(), None, String::new(), String::new())];
     while let Some((id, from, before, below)) = open.pop() {
         let own = if id == node.id() { " (this node)" } else { "" };
@@ -228,14 +222,11 @@ pub fn drawing(manager: &Manager) -> String {
     text
 }
 
+/// The links between nodes of the tree that are not part of it.
 fn unused(manager: &Manager) -> BTreeSet<(NodeId, NodeId)> {
     let node = &manager.site.node;
     let mut all = BTreeSet::new();
-    for state in node
-        .topology
-        .states()
-        .filter(|one| node.tree.nodes.contains(&one.node))
-    {
+    for state in node.reached() {
         for (peer, key) in &state.links {
             let both = (state.node.min(*peer), state.node.max(*peer));
             if !node.tree.links.contains(&(*key, both.0, both.1)) {
@@ -246,35 +237,21 @@ fn unused(manager: &Manager) -> BTreeSet<(NodeId, NodeId)> {
     all
 }
 
-/// The same for programs.
+/// The answer to `topology --json`.
 #[must_use]
 pub fn topology_json(manager: &Manager) -> String {
     let node = &manager.site.node;
     let id = |id: &NodeId| format!("\"{id:016x}\"");
-    let here = node
-        .topology
-        .states()
-        .filter(|one| node.tree.nodes.contains(&one.node));
-    let nodes: Vec<_> = here
-        .map(|one| {
-            format!(
-                "{{\"id\": {}, \"name\": {}}}",
-                id(&one.node),
-                quoted(&one.name)
-            )
-        })
-        .collect();
+    let nodes = node.reached().map(|one| {
+        let (id, name) = (id(&one.node), quoted(&one.name));
+        format!("{{\"id\": {id}, \"name\": {name}}}")
+    });
+    let nodes: Vec<_> = nodes.collect();
     let pair = |one: &NodeId, other: &NodeId| format!("[{}, {}]", id(one), id(other));
-    let links: Vec<_> = node
-        .tree
-        .links
-        .iter()
-        .map(|(_, one, other)| pair(one, other))
-        .collect();
-    let unused: Vec<_> = unused(manager)
-        .iter()
-        .map(|(one, other)| pair(one, other))
-        .collect();
+    let links = node.tree.links.iter();
+    let links: Vec<_> = links.map(|(_, one, other)| pair(one, other)).collect();
+    let unused = unused(manager);
+    let unused: Vec<_> = unused.iter().map(|(one, other)| pair(one, other)).collect();
     format!(
         "{{\"this\": {}, \"nodes\": [{}], \"tree\": [{}], \"unused\": [{}]}}\n",
         id(&node.id()),
@@ -288,7 +265,7 @@ pub fn topology_json(manager: &Manager) -> String {
 #[must_use]
 pub fn metrics(manager: &Manager) -> String {
     let mut page = format!(
-        "# HELP mqtick_join_info What runs.\n# TYPE mqtick_join_info gauge\n\
+        "# HELP mqtick_join_info The version that runs.\n# TYPE mqtick_join_info gauge\n\
          mqtick_join_info{{version=\"{VERSION}\"}} 1\n"
     );
     let gauges = gauges(manager).into_iter().map(|one| (one, "gauge", ""));
@@ -305,7 +282,7 @@ pub fn metrics(manager: &Manager) -> String {
     page
 }
 
-/// A line about the last second, where messages flowed in it; `before` is what was counted then.
+/// A line about the last second, if messages flowed in it. `before`: what was counted up to then.
 pub fn line(manager: &Manager, before: &mut BTreeMap<&'static str, u64>) -> Option<String> {
     let now: BTreeMap<_, _> = counts(manager)
         .into_iter()
@@ -329,7 +306,7 @@ pub fn line(manager: &Manager, before: &mut BTreeMap<&'static str, u64>) -> Opti
     let lost: u64 = lost.into_iter().map(grown).sum();
     let line = flows.into_iter().any(|name| grown(name) > 0).then(|| {
         format!(
-            "messages: {} from clients, {} to clients, {} to other sites, {} from there, {lost} dropped",
+            "messages: {} from clients, {} to clients, {} to other sites, {} from other sites, {lost} dropped",
             grown("client_messages_received"),
             grown("client_messages_sent"),
             grown("messages_began"),

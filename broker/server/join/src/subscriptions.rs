@@ -1,15 +1,14 @@
-//! Subscription flooding: nodes tell each other what they want, and a message goes where it is
+//! Subscription flooding: nodes tell each other what they want, and a message goes only where it is
 //! wanted.
 //!
-//! What a neighbour has to be told follows from what is wanted elsewhere, at any moment: each filter
-//! that this site's clients or another neighbour subscribed to ("needed there") is told, or covered
-//! by one that is told; and nothing is told that is not needed. Every change keeps that true with
-//! the fewest words: only the difference is inter-subscribed. So it does not matter in which order
-//! neighbours come, go and subscribe at the same moment: on a tree that no longer changes, what is
-//! told no longer depends on what was told before.
+//! A filter is *needed* at a neighbour if this site's clients or another neighbour subscribed to it.
+//! At any moment each needed filter is either told to that neighbour, or covered by another filter
+//! that is told; and nothing is told that is not needed. Each change tells only the difference. What
+//! is told follows from what is wanted now, not from what was told before. So on a tree that no
+//! longer changes the nodes agree, in whichever order neighbours came, went and subscribed.
 //!
-//! What came over a link that is not used (a loop's) is kept, but counts for nobody: a filter cannot
-//! keep itself alive in a circle.
+//! Subscriptions over a link that is not part of the tree (it would close a loop) are remembered, but
+//! do not count: a filter cannot keep itself alive in a circle.
 
 use crate::cooperation::{Algorithm, Say, Source};
 use crate::node::Link;
@@ -18,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Sorts a filter before all that it covers: by `#`, by levels, by levels without a wildcard.
+/// The sort key of a filter, which puts it before all filters that it covers: whether it ends with
+/// `#`, how many levels it has, and how many of them are no wildcard.
 pub(crate) fn width(filter: &str) -> (bool, usize, usize) {
     let levels = || filter.split('/');
     let exact = levels().filter(|level| !matches!(*level, "+" | "#"));
@@ -28,16 +28,17 @@ pub(crate) fn width(filter: &str) -> (bool, usize, usize) {
 /// What a neighbour was told.
 #[derive(Default)]
 struct Told {
-    /// Each filter with itself, to find those that cover another one.
+    /// The filters that were told, as a tree: it finds filters that cover another one.
     filters: Tree<(), Arc<str>>,
+    /// The same filters, as a set.
     all: HashSet<Arc<str>>,
-    /// Needed there, but covered by what was told.
+    /// Filters that are needed there, but covered by one that was told.
     covered: BTreeSet<Arc<str>>,
 }
 
 impl Told {
     fn covers(&self, filter: &str) -> bool {
-        // Taken for a topic, the filter finds all that could cover it, and some more.
+        // Looked up like a topic, the filter finds every filter that covers it, and a few that do not.
         let mut holds = false;
         self.filters.matches(filter, &mut |found| {
             if let Match::One((), wide) = found {
@@ -47,7 +48,7 @@ impl Told {
         holds
     }
 
-    /// It is needed: whether to tell.
+    /// This filter is needed there: whether the neighbour has to be told.
     fn need(&mut self, filter: &Arc<str>) -> bool {
         if self.all.contains(filter) || self.covered.contains(filter) {
             return false;
@@ -56,16 +57,13 @@ impl Told {
             self.covered.insert(Arc::clone(filter));
             return false;
         }
-        self.tell(filter);
+        self.filters.subscribe(filter, (), Arc::clone(filter));
+        self.all.insert(Arc::clone(filter));
         true
     }
 
-    fn tell(&mut self, filter: &Arc<str>) {
-        self.filters.subscribe(filter, (), Arc::clone(filter));
-        self.all.insert(Arc::clone(filter));
-    }
-
-    /// These are no longer needed: what to tell instead of which.
+    /// These filters are no longer needed there. Returns which filters to tell now, and which to
+    /// withdraw.
     fn release(&mut self, filters: &[Arc<str>]) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let mut withdrawn = Vec::new();
         for filter in filters {
@@ -77,7 +75,7 @@ impl Told {
         let mut bare = BTreeSet::new();
         for wide in withdrawn.iter().filter(|wide| wide.contains(['+', '#'])) {
             let begin = wide.split(['+', '#']).next().unwrap_or_default();
-            // `a/#` covers `a`, too.
+            // `a/#` also covers `a`.
             let begin = begin.strip_suffix('/').unwrap_or(begin);
             let below = self
                 .covered
@@ -85,11 +83,8 @@ impl Told {
             let below = below.take_while(|one| one.starts_with(begin));
             bare.extend(below.filter(|one| covers(wide, one)).cloned());
         }
-        let mut bare: Vec<_> = bare.into_iter().collect();
-        bare.sort_by_key(|one| width(one));
-        bare.retain(|one| !self.covers(one));
         let mut instead = Vec::new();
-        for filter in bare {
+        for filter in sorted(bare.into_iter().collect()) {
             self.covered.remove(&filter);
             if self.need(&filter) {
                 instead.push(filter);
@@ -102,14 +97,29 @@ impl Told {
 /// Subscription flooding.
 #[derive(Default)]
 pub struct SubscriptionFlooding {
-    /// Who wants what.
+    /// Who has subscribed to each filter.
     wanted: HashMap<Arc<str>, Vec<Source>>,
+    /// The same as a tree, to route messages.
     tree: Tree<Source, ()>,
-    /// The links that are used.
+    /// The links of the tree of nodes, with what was told over each.
     used: BTreeMap<Link, Told>,
 }
 
+fn say(link: Link, wants: bool) -> impl Fn(Arc<str>) -> Say {
+    move |filter| Say {
+        link,
+        filter,
+        wants,
+    }
+}
+
+fn sorted(mut filters: Vec<Arc<str>>) -> Vec<Arc<str>> {
+    filters.sort_by_key(|filter| width(filter));
+    filters
+}
+
 impl SubscriptionFlooding {
+    /// Whether subscriptions of this source count: those over links outside the tree do not.
     fn counts(used: &BTreeMap<Link, Told>, source: Source) -> bool {
         match source {
             Source::Local => true,
@@ -117,38 +127,36 @@ impl SubscriptionFlooding {
         }
     }
 
-    /// Somebody who counts wants these, or counts from now on.
-    fn spread(&mut self, by: Source, filters: &[Arc<str>], say: &mut Vec<Say>) {
+    /// Filters of `by` count from now on: tell them to all other neighbours that need to know.
+    fn spread(&mut self, by: Source, filters: Vec<Arc<str>>, out: &mut Vec<Say>) {
+        let filters = sorted(filters);
         for (link, told) in &mut self.used {
             if Source::Link(*link) != by {
                 let new = filters.iter().filter(|filter| told.need(filter));
-                say.extend(new.map(|filter| Say::Subscribe(*link, Arc::clone(filter))));
+                out.extend(new.cloned().map(say(*link, true)));
             }
         }
     }
 
-    /// He no longer does, or no longer counts.
-    fn withdraw(&mut self, by: Source, filters: &[Arc<str>], say: &mut Vec<Say>) {
+    /// Filters of `by` count no longer: withdraw them where nobody else needs them.
+    fn withdraw(&mut self, by: Source, filters: &[Arc<str>], out: &mut Vec<Say>) {
         let links: Vec<Link> = self.used.keys().copied().collect();
         for link in links.into_iter().filter(|link| Source::Link(*link) != by) {
-            let others = |one: &&Source| {
-                **one != by && **one != Source::Link(link) && Self::counts(&self.used, **one)
+            let is_other = |one: &Source| {
+                *one != by && *one != Source::Link(link) && Self::counts(&self.used, *one)
             };
             let is_needed = |filter: &Arc<str>| {
                 let sources = self.wanted.get(filter);
-                sources.is_some_and(|sources| sources.iter().any(|one| others(&one)))
+                sources.is_some_and(|sources| sources.iter().any(is_other))
             };
-            let free: Vec<_> = filters
-                .iter()
-                .filter(|one| !is_needed(one))
-                .cloned()
-                .collect();
+            let free = filters.iter().filter(|one| !is_needed(one));
+            let free: Vec<_> = free.cloned().collect();
             let Some(told) = self.used.get_mut(&link) else {
                 continue;
             };
             let (instead, withdrawn) = told.release(&free);
-            say.extend(instead.into_iter().map(|one| Say::Subscribe(link, one)));
-            say.extend(withdrawn.into_iter().map(|one| Say::Unsubscribe(link, one)));
+            out.extend(instead.into_iter().map(say(link, true)));
+            out.extend(withdrawn.into_iter().map(say(link, false)));
         }
     }
 
@@ -160,7 +168,7 @@ impl SubscriptionFlooding {
 }
 
 impl Algorithm for SubscriptionFlooding {
-    fn subscribed(&mut self, by: Source, filters: &[Arc<str>], say: &mut Vec<Say>) {
+    fn subscribed(&mut self, by: Source, filters: &[Arc<str>], out: &mut Vec<Say>) {
         let mut new = Vec::new();
         for filter in filters {
             let sources = self.wanted.entry(Arc::clone(filter)).or_default();
@@ -171,12 +179,11 @@ impl Algorithm for SubscriptionFlooding {
             }
         }
         if Self::counts(&self.used, by) {
-            new.sort_by_key(|filter| width(filter));
-            self.spread(by, &new, say);
+            self.spread(by, new, out);
         }
     }
 
-    fn unsubscribed(&mut self, by: Source, filters: &[Arc<str>], say: &mut Vec<Say>) {
+    fn unsubscribed(&mut self, by: Source, filters: &[Arc<str>], out: &mut Vec<Say>) {
         let mut gone = Vec::new();
         for filter in filters {
             if self.tree.unsubscribe(filter, &by).is_none() {
@@ -191,42 +198,38 @@ impl Algorithm for SubscriptionFlooding {
             }
         }
         if Self::counts(&self.used, by) {
-            self.withdraw(by, &gone, say);
+            self.withdraw(by, &gone, out);
         }
     }
 
-    fn added(&mut self, link: Link, say: &mut Vec<Say>) {
+    fn added(&mut self, link: Link, out: &mut Vec<Say>) {
         if self.used.contains_key(&link) {
             return;
         }
         let mut told = Told::default();
         let counts = |one: &Source| *one != Source::Link(link) && Self::counts(&self.used, *one);
-        let needed = self
-            .wanted
-            .iter()
-            .filter(|(_, sources)| sources.iter().any(counts));
-        let mut needed: Vec<_> = needed.map(|(filter, _)| filter).collect();
-        needed.sort_by_key(|filter| width(filter));
+        let needed = self.wanted.iter();
+        let needed = needed.filter(|(_, sources)| sources.iter().any(counts));
+        let needed = sorted(needed.map(|(filter, _)| Arc::clone(filter)).collect());
         let new = needed.into_iter().filter(|filter| told.need(filter));
-        say.extend(new.map(|filter| Say::Subscribe(link, Arc::clone(filter))));
+        out.extend(new.map(say(link, true)));
         self.used.insert(link, told);
-        let mut theirs = self.of(Source::Link(link));
-        theirs.sort_by_key(|filter| width(filter));
-        self.spread(Source::Link(link), &theirs, say);
+        let theirs = self.of(Source::Link(link));
+        self.spread(Source::Link(link), theirs, out);
     }
 
-    fn removed(&mut self, link: Link, say: &mut Vec<Say>) {
+    fn removed(&mut self, link: Link, out: &mut Vec<Say>) {
         let Some(told) = self.used.remove(&link) else {
             return;
         };
-        say.extend(told.all.into_iter().map(|one| Say::Unsubscribe(link, one)));
+        out.extend(told.all.into_iter().map(say(link, false)));
         let theirs = self.of(Source::Link(link));
-        self.withdraw(Source::Link(link), &theirs, say);
+        self.withdraw(Source::Link(link), &theirs, out);
     }
 
-    fn lost(&mut self, link: Link, say: &mut Vec<Say>) {
+    fn lost(&mut self, link: Link, out: &mut Vec<Say>) {
         let theirs = self.of(Source::Link(link));
-        self.unsubscribed(Source::Link(link), &theirs, say);
+        self.unsubscribed(Source::Link(link), &theirs, out);
         self.used.remove(&link);
     }
 

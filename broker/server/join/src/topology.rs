@@ -1,18 +1,18 @@
 //! Which nodes there are, how they are linked, and which links make the tree.
 //!
-//! Each node tells all others which links it has (a link state, with a number that grows). A link
-//! is one where both of its ends say so. The tree is the minimal spanning tree by the time at which
-//! a link was made: so a new link never changes the way of what flows already, a loop is cut at its
-//! newest link, and where a link of the tree goes, the oldest one that joins both parts again takes
-//! its place. Whoever knows the same states finds the same tree.
+//! Each node tells all others which links it has: its link state, with a sequence number. A link
+//! counts if both of its ends name it. The tree is the minimum spanning tree by the time at which
+//! links were made. So a new link never changes the way that messages already take, a loop is cut at
+//! its newest link, and where a link of the tree is lost, the oldest link that joins both parts again
+//! takes its place. Nodes that know the same link states find the same tree.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-/// A node, from its start to its end: chosen at random.
+/// Identifies a node from its start to its end; random.
 pub type NodeId = u64;
 
-/// When a link was made, and by chance which: both ends call it that.
+/// Identifies a link at both of its ends: when it was made, followed by random bits.
 pub type LinkKey = u64;
 
 /// The most octets of a node's name.
@@ -20,22 +20,22 @@ pub const LONGEST_NAME: usize = 64;
 /// The most links of a node.
 pub const MOST_LINKS: usize = 256;
 const MOST_NODES: usize = 1024;
-const OLDEST: u32 = 120; // ticks without news of a node until it is forgotten
+const OLDEST: u32 = 120; // ticks without a new state of a node until it is forgotten
 
-/// What a node says of itself.
+/// The link state of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
     /// Of two states of a node, the one with the higher number counts.
     pub sequence: u64,
-    /// What people call it.
+    /// Its name.
     pub name: String,
-    /// Its links: to whom, and which.
+    /// Its links: the node at the other end, and the link.
     pub links: Vec<(NodeId, LinkKey)>,
 }
 
-/// Whether a node may be called so.
+/// Whether a node may have this name.
 #[must_use]
 pub fn valid_name(name: &str) -> bool {
     let plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-._".contains(&octet);
@@ -53,7 +53,7 @@ impl State {
         text
     }
 
-    /// Read it; none: it is not one.
+    /// Read what [`Self::text`] wrote. None if it is malformed.
     #[must_use]
     pub fn parse(octets: &[u8]) -> Option<Self> {
         let number = |text: &str| u64::from_str_radix(text, 16).ok();
@@ -75,11 +75,11 @@ impl State {
     }
 }
 
-/// All that is known of the nodes.
+/// The link states of all nodes.
 pub struct Topology {
-    own: NodeId,
-    states: BTreeMap<NodeId, State>,
-    ages: HashMap<NodeId, u32>,
+    own: State,
+    /// Those of the other nodes, each with its age in ticks.
+    others: BTreeMap<NodeId, (State, u32)>,
 }
 
 /// The links that are used, and the nodes that are reached.
@@ -87,18 +87,18 @@ pub struct Topology {
 pub struct Tree {
     /// Links, each with the lower node first.
     pub links: BTreeSet<(LinkKey, NodeId, NodeId)>,
-    /// All nodes of our part, ourselves included.
+    /// All nodes that this node can reach, itself included.
     pub nodes: BTreeSet<NodeId>,
 }
 
 impl Tree {
-    /// Whether a link of ours is used.
+    /// Whether the link between `own` and `peer` with this key is part of the tree.
     #[must_use]
     pub fn uses(&self, own: NodeId, peer: NodeId, key: LinkKey) -> bool {
         self.links.contains(&(key, own.min(peer), own.max(peer)))
     }
 
-    /// The nodes that a link of ours leads to, its other end included.
+    /// The nodes that are reached over the link from `own` to `peer`, including `peer`.
     #[must_use]
     pub fn behind(&self, own: NodeId, peer: NodeId, key: LinkKey) -> BTreeSet<NodeId> {
         let mut found = BTreeSet::from([peer]);
@@ -127,84 +127,92 @@ impl Topology {
     /// One node, without links.
     #[must_use]
     pub fn new(own: NodeId, name: &str) -> Self {
-        let state = State {
-            node: own,
-            sequence: 1,
-            name: name.into(),
-            links: Vec::new(),
-        };
         Self {
-            own,
-            states: BTreeMap::from([(own, state)]),
-            ages: HashMap::new(),
+            own: State {
+                node: own,
+                sequence: 1,
+                name: name.into(),
+                links: Vec::new(),
+            },
+            others: BTreeMap::new(),
         }
     }
 
-    /// All states, our own included, by node.
+    /// The state of this node.
+    #[must_use]
+    pub fn own(&self) -> &State {
+        &self.own
+    }
+
+    /// The states of all nodes, this one included.
     pub fn states(&self) -> impl Iterator<Item = &State> {
-        self.states.values()
+        let others = self.others.values().map(|(state, _)| state);
+        std::iter::once(&self.own).chain(others)
     }
 
-    /// Our own state has other links now, or is to be said again: what to tell all.
-    pub fn renew(&mut self, links: Option<Vec<(NodeId, LinkKey)>>) -> Option<&State> {
-        let own = self.states.get_mut(&self.own)?;
-        own.sequence += 1;
-        if let Some(links) = links {
-            own.links = links;
+    /// The state of a node, if it is known.
+    #[must_use]
+    pub fn get(&self, node: NodeId) -> Option<&State> {
+        match node == self.own.node {
+            true => Some(&self.own),
+            false => self.others.get(&node).map(|(state, _)| state),
         }
-        Some(own)
     }
 
-    /// Take what a node says; whether that is new, and so to be passed on.
+    /// This node's new state, to be told to all: with these links, or with the same ones.
+    pub fn renew(&mut self, links: Option<Vec<(NodeId, LinkKey)>>) -> &State {
+        self.own.sequence += 1;
+        if let Some(links) = links {
+            self.own.links = links;
+        }
+        &self.own
+    }
+
+    /// Take the state of a node. Returns whether it is new, and so has to be passed on.
     ///
-    /// What we ourselves never said in our name is contradicted with the next [`Self::renew`].
+    /// A state that claims to be of this node is not taken. The next [`Self::renew`] has a higher
+    /// number, and so overrides it at other nodes.
     pub fn take(&mut self, state: &State) -> bool {
-        if state.node == self.own {
-            if let Some(own) = self.states.get_mut(&self.own) {
-                own.sequence = own
-                    .sequence
-                    .max(state.sequence.saturating_add(1).min(u64::MAX / 2));
-            }
+        if state.node == self.own.node {
+            let above = state.sequence.saturating_add(1).min(u64::MAX / 2);
+            self.own.sequence = self.own.sequence.max(above);
             return false;
         }
-        let is_new = match self.states.get(&state.node) {
-            Some(known) => state.sequence > known.sequence,
-            None => self.states.len() < MOST_NODES,
+        let is_new = match self.others.get(&state.node) {
+            Some((known, _)) => state.sequence > known.sequence,
+            None => self.others.len() + 1 < MOST_NODES,
         };
         if is_new {
-            self.ages.insert(state.node, 0);
-            self.states.insert(state.node, state.clone());
+            self.others.insert(state.node, (state.clone(), 0));
         }
         is_new
     }
 
-    /// Forget nodes of which nothing was heard for long.
+    /// A second has passed: forget nodes that have sent no new state for long.
     pub fn tick(&mut self) {
-        self.ages.retain(|node, age| {
+        self.others.retain(|_, (_, age)| {
             *age += 1;
-            if *age > OLDEST {
-                self.states.remove(node);
-            }
             *age <= OLDEST
         });
     }
 
-    /// The tree of our part.
+    /// The tree that this node is part of.
     #[must_use]
     pub fn tree(&self) -> Tree {
         let mut links = BTreeSet::new();
-        for state in self.states.values() {
+        for state in self.states() {
             for (peer, key) in &state.links {
-                let both = self.states.get(peer);
+                let other = self.get(*peer);
                 if state.node < *peer
-                    && both.is_some_and(|both| both.links.contains(&(state.node, *key)))
+                    && other.is_some_and(|other| other.links.contains(&(state.node, *key)))
                 {
                     links.insert((*key, state.node, *peer));
                 }
             }
         }
+        // Each node with another one of its part, up to the root of the part.
         let mut part: HashMap<NodeId, NodeId> =
-            self.states.keys().map(|node| (*node, *node)).collect();
+            self.states().map(|one| (one.node, one.node)).collect();
         fn root(part: &mut HashMap<NodeId, NodeId>, node: NodeId) -> NodeId {
             let mut at = node;
             while let Some(up) = part.get(&at).copied().filter(|up| *up != at) {
@@ -218,10 +226,9 @@ impl Topology {
             part.insert(one.max(other), one.min(other));
             one != other
         });
-        let ours = root(&mut part, self.own);
-        let all: Vec<NodeId> = self.states.keys().copied().collect();
-        let nodes: BTreeSet<_> = all
-            .into_iter()
+        let ours = root(&mut part, self.own.node);
+        let nodes = self.states().map(|one| one.node);
+        let nodes: BTreeSet<_> = nodes
             .filter(|node| root(&mut part, *node) == ours)
             .collect();
         links.retain(|(_, one, _)| nodes.contains(one));

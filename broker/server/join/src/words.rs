@@ -2,18 +2,19 @@
 //!
 //! | word | packet |
 //! |---|---|
-//! | hello | CONNECT with the client identifier `mqtick-join/VERSION/NODE/KEY/INDEX/COUNT/ALGORITHM/NAME`; the answer's assigned client identifier is `mqtick-join/VERSION/NODE/NAME` |
-//! | links of a node | PUBLISH of QoS 0 to `$mqtick-join/topology`, see [`State::text`] |
-//! | what has your site retained? | SUBSCRIBE to `$mqtick-join/retained`, on each connection |
-//! | what is wanted, or no longer | SUBSCRIBE, UNSUBSCRIBE, answered as always |
-//! | a message of QoS 0 | PUBLISH of QoS 0 |
-//! | one above | PUBLISH of QoS 1; PUBACK once all who want it have it, or with 0x80 if they have not |
+//! | greeting | CONNECT with the client identifier `mqtick-join/VERSION/NODE/KEY/INDEX/COUNT/ALGORITHM/NAME`; the answer's assigned client identifier is `mqtick-join/VERSION/NODE/NAME` |
+//! | link state of a node | PUBLISH with QoS 0 to `$mqtick-join/topology`, see [`State::text`] |
+//! | request for the site's retained messages | SUBSCRIBE to `$mqtick-join/retained`, on each connection |
+//! | start or end of a subscription | SUBSCRIBE, UNSUBSCRIBE, answered as usual |
+//! | message of QoS 0 | PUBLISH with QoS 0 |
+//! | message of QoS 1 or 2 | PUBLISH with QoS 1; PUBACK once every site that wants it has it, or with 0x80 if that failed |
 //!
-//! A message's first user property is `mqtick-join` and `NODE LANE NUMBER FLAGS`, in hexadecimal:
-//! flags are the QoS that it was published with, 4 where it was kept before the link was there, and 8
-//! for each time that it was sent before. A fifth number is the stamp of one that is to be kept; of a time message
-//! it is how long that was in nodes, in 2^-16 ns (broker/spec/residence.md), where all that it has come
-//! through state that. The second property is the user and the client who published it.
+//! A message's first user property has the name `mqtick-join` and the value `NODE LANE NUMBER FLAGS`,
+//! in hexadecimal. FLAGS is the QoS that it was published with, plus 4 if it was retained before the
+//! link came up, plus 8 for each earlier attempt. A fifth number is the stamp of a retained message. For
+//! a time message it is the time that the message has spent in nodes, in 2^-16 ns
+//! (broker/spec/residence.md), if every node on the way states that. The second user property is the
+//! user and the client who published the message.
 
 use crate::node::{Key, LANES, Message};
 use crate::topology::{LinkKey, NodeId, State, valid_name};
@@ -23,36 +24,38 @@ use mqtick_packet::{
 };
 use std::fmt;
 
-/// Where links of nodes are told.
+/// The topic of link states.
 pub const TOPOLOGY: &str = "$mqtick-join/topology";
-/// What to subscribe to for what was retained before.
+/// Subscribing to this topic asks for retained messages.
 pub const RETAINED: &str = "$mqtick-join/retained";
 /// How a neighbour's client identifier begins.
 pub const MARK: &str = "mqtick-join/";
-/// The version of all this.
+/// The version of this protocol.
 pub const VERSION: u32 = 4;
 /// The most connections of one link.
 pub const MOST_CONNECTIONS: u8 = 16;
 const CONNECTS: &str = "that connects";
 const IS_REACHED: &str = "that it connects to";
+/// The name of the user property of a message.
 const TAG: &str = "mqtick-join";
-const KEPT: u64 = 4;
+const HANDED: u64 = 4;
 const ATTEMPT: u64 = 8;
+const MALFORMED: &str = "its greeting is malformed";
 
 /// How a node introduces itself on one connection of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Who.
+    /// The node that connects.
     pub node: NodeId,
-    /// Which link, chosen by who connects.
+    /// The link; the node that connects chooses it.
     pub key: LinkKey,
-    /// Which connection of it, from 0.
+    /// The number of this connection, from 0.
     pub index: u8,
-    /// Of how many.
+    /// How many connections the link has.
     pub count: u8,
     /// The name of its algorithm.
     pub algorithm: String,
-    /// What people call it.
+    /// The name of the node.
     pub name: String,
 }
 
@@ -66,8 +69,8 @@ impl fmt::Display for Hello {
     }
 }
 
-/// The version that the other node speaks, which is `there` as seen from this one, `here`. The
-/// sentence is read at both ends.
+/// Check that the other node speaks this version. `there` and `here` describe the other node and this
+/// one: the error is read at both ends.
 fn version<'t>(
     words: &mut impl Iterator<Item = &'t str>,
     there: &str,
@@ -78,8 +81,8 @@ fn version<'t>(
     match found == VERSION.to_string() {
         true => Ok(()),
         false => Err(format!(
-            "the node {there} speaks version {said:?} of mqtick-join's words, and the one {here} \
-             version {VERSION}: bring both to the same release"
+            "the node {there} speaks version {said:?} of mqtick-join's protocol, and the node {here} \
+             speaks version {VERSION}: install the same release at both"
         )),
     }
 }
@@ -88,7 +91,7 @@ impl Hello {
     /// Read the client identifier of a CONNECT that begins with [`MARK`].
     ///
     /// # Errors
-    /// Why it is none of ours.
+    /// What is wrong with it.
     pub fn parse(client_id: &str) -> Result<Self, String> {
         let mut words = client_id.strip_prefix(MARK).unwrap_or_default().split('/');
         version(&mut words, CONNECTS, IS_REACHED)?;
@@ -107,12 +110,10 @@ impl Hello {
                 && hello.index < hello.count;
             is_whole.then_some(hello)
         })();
-        hello.ok_or_else(|| "its greeting is malformed".into())
+        hello.ok_or_else(|| MALFORMED.into())
     }
 
-    /// Append the CONNECT.
-    ///
-    /// `most`: octets of the longest packet that this node takes.
+    /// Append the CONNECT. `most`: octets of the longest packet that this node takes.
     pub fn encode(&self, out: &mut Vec<u8>, keep_alive: u16, most: u32, secret: Option<&[u8]>) {
         let with = ConnectOut {
             properties: &[Property::MaximumPacketSize(most)],
@@ -127,7 +128,7 @@ impl Hello {
     }
 }
 
-/// Append the answer to a hello: who we are, and octets of the longest packet that we take.
+/// Append the answer to a greeting. `most`: octets of the longest packet that this node takes.
 pub fn welcome(out: &mut Vec<u8>, node: NodeId, name: &str, most: u32) {
     let who = format!("{MARK}{VERSION}/{node:x}/{name}");
     let with = ConnackProperties {
@@ -138,7 +139,7 @@ pub fn welcome(out: &mut Vec<u8>, node: NodeId, name: &str, most: u32) {
     connack(out, Version::V5, false, 0, &with);
 }
 
-/// Append a refusal.
+/// Append a refusal, with its reason code and a sentence.
 pub fn refuse(out: &mut Vec<u8>, reason: u8, why: &str) {
     let with = ConnackProperties {
         reason_string: Some(why),
@@ -147,26 +148,26 @@ pub fn refuse(out: &mut Vec<u8>, reason: u8, why: &str) {
     connack(out, Version::V5, false, reason, &with);
 }
 
-/// Read the assigned client identifier of an answer: who it is.
+/// Read the assigned client identifier of an answer. Returns which node it is, and its name.
 ///
 /// # Errors
-/// Why it is none of ours.
+/// What is wrong with it.
 pub fn parse_welcome(assigned: Option<&str>) -> Result<(NodeId, String), String> {
     let Some(rest) = assigned.and_then(|assigned| assigned.strip_prefix(MARK)) else {
-        return Err("it is no mqtick-join, but a broker: give its node's address instead".into());
+        return Err(
+            "it is a broker, not mqtick-join: use the address of the node before it".into(),
+        );
     };
     let mut words = rest.split('/');
     version(&mut words, IS_REACHED, CONNECTS)?;
-    let node = words
-        .next()
-        .and_then(|text| u64::from_str_radix(text, 16).ok());
+    let node = words.next();
+    let node = node.and_then(|text| u64::from_str_radix(text, 16).ok());
     let name = words.next().filter(|name| valid_name(name));
-    node.zip(name)
-        .map(|(node, name)| (node, name.to_owned()))
-        .ok_or_else(|| "its greeting is malformed".into())
+    let both = node.zip(name.map(str::to_owned));
+    both.ok_or_else(|| MALFORMED.into())
 }
 
-/// Append which links a node has.
+/// Append the link state of a node.
 pub fn topology(out: &mut Vec<u8>, state: &State) {
     let text = state.text();
     let message = Outgoing {
@@ -177,38 +178,27 @@ pub fn topology(out: &mut Vec<u8>, state: &State) {
     publish(out, Version::V5, &message);
 }
 
-/// How a message goes to a neighbour.
+/// What goes beside a message to a neighbour.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passage {
-    /// How often it was sent before.
+    /// How many attempts there were before.
     pub attempt: u32,
     /// Its packet identifier, above QoS 0.
     pub id: u16,
-    /// Now, as in [`Message::came_s`].
+    /// The present time, on the scale of [`Message::came_s`].
     pub now_s: u64,
-    /// How long it was in nodes, if that is stated: 2^-16 ns.
+    /// How long it has been in nodes, if that is stated: 2^-16 ns.
     pub stated: Option<u64>,
 }
 
 /// Append a message.
 pub fn message(out: &mut Vec<u8>, key: Key, message: &Message, how: Passage) {
-    let Passage {
-        attempt,
-        id,
-        now_s,
-        stated,
-    } = how;
-    let kept = if message.kept { KEPT } else { 0 };
-    let flags = message.qos as u64 | kept | (u64::from(attempt) * ATTEMPT);
-    let mut tag = format!(
-        "{:x} {:x} {:x} {flags:x}",
-        key.origin, key.lane, key.sequence
-    );
-    let fifth = match message.retain {
-        true => Some(message.stamp),
-        false => stated,
-    };
-    if let Some(fifth) = fifth {
+    let handed = if message.handed { HANDED } else { 0 };
+    let flags = message.qos as u64 | handed | (u64::from(how.attempt) * ATTEMPT);
+    let (origin, lane, sequence) = (key.origin, key.lane, key.sequence);
+    let mut tag = format!("{origin:x} {lane:x} {sequence:x} {flags:x}");
+    let fifth = message.retain.then_some(message.stamp);
+    if let Some(fifth) = fifth.or(how.stated) {
         tag += &format!(" {fifth:x}");
     }
     let mut forwarded = Vec::with_capacity(96 + message.forwarded.len());
@@ -219,8 +209,8 @@ pub fn message(out: &mut Vec<u8>, key: Key, message: &Message, how: Passage) {
         qos: message.qos.min(Qos::AtLeastOnce),
         retain: message.retain,
         topic: &message.topic,
-        id,
-        expiry: message.expiry_at(now_s),
+        id: how.id,
+        expiry: message.expiry_at(how.now_s),
         forwarded: &forwarded,
         payload: &message.payload,
         ..Outgoing::default()
@@ -231,13 +221,13 @@ pub fn message(out: &mut Vec<u8>, key: Key, message: &Message, how: Passage) {
 /// A message from a neighbour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Which.
+    /// Identifies the message.
     pub key: Key,
-    /// How often it was sent before.
+    /// How many attempts there were before.
     pub attempt: u32,
-    /// How long it was in nodes so far, if that is stated: 2^-16 ns.
+    /// How long it has been in nodes, if that is stated: 2^-16 ns.
     pub stated: Option<u64>,
-    /// What.
+    /// The message.
     pub message: Message,
 }
 
@@ -273,21 +263,20 @@ pub fn parse_message(from: &Publish<'_>) -> Result<Passed, &'static str> {
             _ => {}
         }
     }
-    let (key, flags, fifth) = key.ok_or("a message without a key")?;
-    let attempt =
-        u32::try_from(flags / ATTEMPT).map_err(|_| "a message that was sent too often")?;
-    message.kept = flags & KEPT != 0;
+    let (key, flags, fifth) = key.ok_or("a message without a key, or with a malformed one")?;
+    let attempt = u32::try_from(flags / ATTEMPT).map_err(|_| "a message with too many attempts")?;
+    message.handed = flags & HANDED != 0;
     message.stamp = fifth.filter(|_| message.retain).unwrap_or(0);
     let stated = fifth.filter(|_| !message.retain);
-    if message.retain && fifth.is_none() || message.kept && !message.retain {
-        return Err("a message that is to be kept, or is not, other than its key says");
+    if message.retain && fifth.is_none() || message.handed && !message.retain {
+        return Err("a message whose retain flag does not agree with its key");
     }
     message.qos = Qos::try_from((flags & 3) as u8).map_err(|_| "a message with a QoS of 3")?;
     if (message.qos == Qos::AtMostOnce) != (from.qos == Qos::AtMostOnce) {
-        return Err("a message with another QoS than its key says");
+        return Err("a message whose QoS does not agree with its key");
     }
     if names < 2 || !mqtick_topics::valid_topic(&message.topic) || message.topic.starts_with('$') {
-        return Err("a message without a publisher, or with a topic that is not for others");
+        return Err("a message without a publisher, or with a topic that stays at its site");
     }
     Ok(Passed {
         key,
@@ -306,10 +295,8 @@ fn parse_tag(tag: &str) -> Option<(Key, u64, Option<u64>)> {
         sequence: number()?,
     };
     let flags = number()?;
-    let fifth = match words.next() {
-        Some(word) => Some(u64::from_str_radix(word, 16).ok()?),
-        None => None,
-    };
+    let fifth = words.next().map(|word| u64::from_str_radix(word, 16));
+    let fifth = fifth.transpose().ok()?;
     let is_whole = words.next().is_none() && key.sequence < u64::MAX / 2;
     is_whole.then_some((key, flags, fifth))
 }

@@ -1,4 +1,4 @@
-//! What no neighbour would say: seeds, each with any one octet changed.
+//! Malformed packets of a neighbour: seeds, each with one octet changed.
 #![allow(clippy::unwrap_used)]
 
 #[path = "check/words.rs"]

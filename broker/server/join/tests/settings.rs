@@ -1,4 +1,4 @@
-//! The configuration file: what it means, and what is said of one that is wrong.
+//! The configuration file: its meaning, and the errors in a wrong one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn the_example_is_the_defaults_and_a_broker() {
     let missing = settings.check().unwrap_err().to_string();
     assert_eq!(
         missing,
-        "broker.url: is missing: say where the broker is (--broker)"
+        "broker.url: is missing: set it to the address of the broker (--broker)"
     );
 }
 

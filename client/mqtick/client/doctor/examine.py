@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mqtick.client.agent import check_settings
 from mqtick.client.config import Settings, check_together, client_name
 from mqtick.client.disagreement import Disagreement
 from mqtick.client.doctor import broker as at_broker
@@ -22,6 +21,7 @@ from mqtick.client.doctor import probes as probing
 from mqtick.client.doctor.listen import Heard, listen
 from mqtick.client.first_time import Trouble
 from mqtick.client.interval import PROGRAM
+from mqtick.client.settings_check import check_settings
 from mqtick.client.status_text import STALE_NS
 from mqtick.mqtt import checks
 from mqtick.mqtt.broker import broker_from

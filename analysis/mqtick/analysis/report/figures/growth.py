@@ -59,8 +59,8 @@ def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
         f"growth-{name}",
         f"{quantity.title} against the number of subscribers",
         f"Mean of |{name}|; thick bar: its {percent} interval; thin bar: standard deviation of "
-        f"single shots.{says} Hollow: published means and standard deviations ({SHORT}), of 20 "
-        "shots each.",
+        f"single shots.{says} Hollow, a little beside their N: published means and standard "
+        f"deviations ({SHORT}), of 20 shots each.",
         _alt(quantity),
         lambda width: draw_growth(width, grown, limits, simulated=simulated),
     )

@@ -39,7 +39,8 @@ def over_time_picture(result: Result, quantity: QuantityResult) -> Picture | Non
     if not timed and np.isfinite(quantity.seconds).any():
         caption += " Some shots do not say when they were taken."
     if len(lost):
-        caption += f" Crosses at the bottom: {len(lost)} shots that were missed or refused."
+        shots = "1 shot that was" if len(lost) == 1 else f"{len(lost)} shots that were"
+        caption += f" Crosses at the bottom: {shots} missed or refused."
     drift = drifted(quantity)
     alt = f"{len(quantity.values_us)} values of {quantity.quantity} over {over}"
     if drift is not None:

@@ -1,4 +1,4 @@
-//! What a client publishes: when it goes to other sites, and what does not.
+//! Messages that a client publishes: which ones go to other sites, and when.
 
 use super::{Next, Paired, Site, Unanswered};
 use crate::manager::HIGH;
@@ -20,7 +20,7 @@ impl Paired {
         let topic = match alias {
             Some(alias) if publish.topic.is_empty() => match self.aliases.get(&alias) {
                 Some(topic) => topic.as_str(),
-                None => return Err(Error::Protocol("a topic alias that stands for nothing")),
+                None => return Err(Error::Protocol("a topic alias that was not set before")),
             },
             Some(alias) if alias > self.most_aliases => {
                 return Err(Error::Protocol("a topic alias above the broker's maximum"));
@@ -56,7 +56,7 @@ impl Paired {
             return Ok(Next::Relay);
         }
         let is_kept = publish.retain && !topic.starts_with('$'); // for sites that join later
-        // In the order in which the broker gets them, whenever it answers.
+        // Stamped in the order in which the broker gets them, whenever it answers.
         let (stamp, before) = match is_kept {
             true => (site.node.retained).published(topic, publish.payload, now_us()),
             false => (0, None),
@@ -78,7 +78,7 @@ impl Paired {
                 client: name.into(),
                 arrived: None,
                 stamp,
-                kept: false,
+                handed: false,
                 is_denied: false,
             };
             residence::set_aside(&mut message, times, arrived);
@@ -104,8 +104,8 @@ impl Paired {
         Ok(Next::Relay)
     }
 
-    /// The broker has answered a message above QoS 0: it goes to other sites now, unless it was
-    /// refused. Which one it is, if those have to confirm it.
+    /// The broker has answered a message above QoS 0. It goes to other sites now, unless the broker
+    /// refused it. Returns its key if other sites have to confirm it.
     pub(super) fn answered(&mut self, id: u16, is_taken: bool, site: &mut Site) -> Option<Key> {
         let one = self.unanswered.remove(&id)?;
         let message = one.message;
@@ -113,7 +113,7 @@ impl Paired {
         if message.retain && !is_taken {
             let retained = &mut site.node.retained;
             retained.refused(&message.topic, message.stamp, one.before);
-            // Those behind it, which may be refused as well, have replaced it.
+            // A later message that replaced it may be refused, too: then the one before is back.
             for later in self.unanswered.values_mut() {
                 let is_next = |before: &Entry| before.has(message.stamp);
                 if later.message.topic == message.topic
@@ -130,14 +130,14 @@ impl Paired {
     }
 }
 
-/// The computer's clock, to stamp what is to be kept.
+/// The computer's clock, to stamp retained messages.
 fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_micros() as u64)
 }
 
-/// The topic of a message of QoS 0 that is not retained and has no properties: all that need be known
-/// of it where nobody else wants it. None: it is another packet, or is not well-formed.
+/// The topic of a message of QoS 0 that is not retained and has no properties. Nothing more has to be
+/// read of it if no other site wants it. None for any other packet, or for a malformed one.
 pub(super) fn plain_topic<'a>(frame: &Frame<'a>, version: Version) -> Option<&'a str> {
     const PLAIN: u8 = 0x30;
     let (length, rest) = frame.body.split_first_chunk()?;
@@ -147,14 +147,15 @@ pub(super) fn plain_topic<'a>(frame: &Frame<'a>, version: Version) -> Option<&'a
     (frame.first == PLAIN && has_none && mqtick_topics::valid_topic(topic)).then_some(topic)
 }
 
-/// What a message takes here, about.
+/// About how much memory a message takes.
 fn octets(message: &Message) -> usize {
     size_of::<Message>() + message.topic.len() + message.payload.len() + message.forwarded.len()
 }
 
-/// An echo message of a time server (docs/protocol.md, 4.5 and 4.8), on `P/f/SERVER/CLIENT`. It says
-/// between which instants its own broker delivered the reply. At another site that came later: who
-/// believed it would be wrong by the whole way. Without it the exchange counts as two-way.
+/// Whether it is an echo message of a time server (docs/protocol.md, 4.5 and 4.8), on
+/// `P/f/SERVER/CLIENT`. It says between which instants the server's own broker delivered the reply. At
+/// another site the reply came later, so a client there would be wrong by the time between the sites.
+/// Without the echo it treats the exchange as two-way.
 pub(crate) fn is_echo(topic: &str, payload: &[u8]) -> bool {
     const FIRST: u8 = 0x15; // version 1, kind 5
     const SECOND: u8 = 0x25;
@@ -170,7 +171,7 @@ pub(crate) fn is_echo(topic: &str, payload: &[u8]) -> bool {
     is_number && levels.next() == Some("f")
 }
 
-/// Send a will to the other sites: the broker serves this one.
+/// Publish a will at the other sites. At this site the broker does it.
 pub fn publish_will(site: &mut Site, message: Message) {
     let mut message = message;
     residence::set_aside(&mut message, &site.residence, None);

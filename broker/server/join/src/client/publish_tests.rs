@@ -1,10 +1,13 @@
+//! What a client publishes and subscribes to, while its broker answers late, refuses, or not at all.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
 use crate::cooperation::Kind;
-use crate::node::Action;
+use crate::node::{Action, Node};
+use crate::sessions::Sessions;
 use crate::topology::State;
-use mqtick_packet::{ConnectOut, Outgoing, Qos, connect, frame};
+use mqtick_access::Rules;
+use mqtick_packet::{ConnectOut, Outgoing, Property, Qos, connect, frame};
 
 const MOST: usize = 1 << 16;
 
@@ -22,12 +25,13 @@ fn site() -> Site {
     }
 }
 
-/// Whom the broker has taken.
+/// A client that the broker has accepted.
 fn client(site: &mut Site) -> Paired {
     let mut octets = Vec::new();
     let with = ConnectOut {
         client_id: "client",
         clean_start: true,
+        properties: &[Property::SessionExpiry(60)],
         ..ConnectOut::default()
     };
     connect(&mut octets, Version::V5, &with);
@@ -53,9 +57,52 @@ fn puback(client: &mut Paired, site: &mut Site, id: u16, reason: u8) {
     answer(client, site, &octets);
 }
 
-/// It publishes; `id` 0: with QoS 0.
-fn publish(client: &mut Paired, site: &mut Site, id: u16, retain: bool, payload: &[u8]) {
+fn say(client: &mut Paired, site: &mut Site, say: impl FnOnce(&mut Vec<u8>)) {
     let mut octets = Vec::new();
+    say(&mut octets);
+    let found = frame(&octets, MOST).unwrap().unwrap();
+    client.client_says(&found, site).unwrap();
+}
+
+/// A client that is subscribed to `a` and `b`.
+fn subscriber(site: &mut Site) -> Paired {
+    let mut client = client(site);
+    let both = [("a", Qos::AtLeastOnce), ("b", Qos::AtLeastOnce)];
+    say(&mut client, site, |out| {
+        mqtick_packet::subscribe(out, Version::V5, 1, &both)
+    });
+    client
+}
+
+#[test]
+fn an_unsubscription_that_the_broker_refuses_changes_nothing() {
+    let mut site = site();
+    let mut client = subscriber(&mut site);
+    let mut octets = Vec::new();
+    mqtick_packet::suback(&mut octets, Version::V5, 1, &[1, 1]);
+    answer(&mut client, &mut site, &octets);
+    say(&mut client, &mut site, |out| {
+        mqtick_packet::unsubscribe(out, Version::V5, 2, &["a", "b"]);
+    });
+    let mut octets = Vec::new();
+    mqtick_packet::unsuback(&mut octets, Version::V5, 2, &[0x87, 0]);
+    answer(&mut client, &mut site, &octets);
+    assert_eq!(
+        site.sessions.sizes(),
+        (1, 1),
+        "it is still subscribed to `a`"
+    );
+}
+
+#[test]
+fn a_kept_session_is_subscribed_also_where_its_client_did_not_wait_for_the_answer() {
+    let mut site = site();
+    subscriber(&mut site).end(true, &mut site);
+    assert_eq!(site.sessions.sizes(), (2, 2));
+}
+
+/// Publish a message; `id` 0: with QoS 0.
+fn publish(client: &mut Paired, site: &mut Site, id: u16, retain: bool, payload: &[u8]) {
     let message = Outgoing {
         qos: if id > 0 {
             Qos::AtLeastOnce
@@ -68,12 +115,12 @@ fn publish(client: &mut Paired, site: &mut Site, id: u16, retain: bool, payload:
         payload,
         ..Outgoing::default()
     };
-    mqtick_packet::publish(&mut octets, Version::V5, &message);
-    let found = frame(&octets, MOST).unwrap().unwrap();
-    client.client_says(&found, site).unwrap();
+    say(client, site, |out| {
+        mqtick_packet::publish(out, Version::V5, &message);
+    });
 }
 
-/// Whether it is what this site tells others that it has, as one that a node saw.
+/// Whether other sites would get this retained message, as one that was seen being published.
 fn is_kept(site: &mut Site, payload: &[u8]) -> bool {
     site.node.begin_reading(&[], &[]);
     let stamp = site.node.retained.found("a", payload);

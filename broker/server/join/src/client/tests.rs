@@ -1,4 +1,4 @@
-//! What a paired client hears of its broker.
+//! Time messages that the broker sends to a client.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
@@ -15,7 +15,7 @@ fn client() -> Paired {
     }
 }
 
-/// Whether a copy with that alias is taken for a time message.
+/// Whether a copy with this property is taken for a time message.
 fn is_timed(client: &mut Paired, topic: &str, property: &Property<'_>) -> bool {
     let times = Residence::new(vec!["time/#".into()], true);
     let (mut octets, mut forwarded) = (Vec::new(), Vec::new());

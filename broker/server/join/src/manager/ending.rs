@@ -7,8 +7,8 @@ use mqtick_packet::Version;
 use std::time::{Duration, Instant};
 
 impl Manager {
-    /// The program ends: nobody is read from any more until other sites have what clients here
-    /// published above QoS 0, or the time is over; then clients and neighbours are told.
+    /// The program ends. Clients are no longer read from. Once other sites have what they published
+    /// above QoS 0, or `limits.stop_s` has passed, clients and neighbours are disconnected.
     pub fn stop(&mut self) {
         const SHUTTING_DOWN: u8 = 0x8B;
         let end = Instant::now() + Duration::from_secs(self.settings.limits.stop_s);
@@ -22,8 +22,8 @@ impl Manager {
         match self.site.node.owes() {
             0 => {}
             left => log::warning(&format!(
-                "{left} messages above QoS 0 did not get to all other sites within {} s, and are \
-                 lost there",
+                "{left} messages above QoS 0 did not reach all other sites within {} s and are lost \
+                 there; with more time (limits.stop_s) a slow site may still get them",
                 self.settings.limits.stop_s
             )),
         }

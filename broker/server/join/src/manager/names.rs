@@ -1,4 +1,4 @@
-//! Where the broker and other nodes are.
+//! The addresses of the broker and of other nodes.
 
 use super::Manager;
 use mqtick_broker::log;
@@ -6,39 +6,41 @@ use mqtick_broker::settings::Address;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
-/// Where something is: looked up again each time that it is away, and until that is known, where it
-/// was before. Of several addresses the one that answered counts; not every program listens on all
-/// that its host's name stands for.
+/// Where a name leads. It is looked up again each time that a connection fails; until the answer
+/// comes, the addresses from before are used. If there are several, they are tried in turn, as a
+/// program may not listen on all addresses of its host.
 #[derive(Default)]
 pub(crate) struct Place {
     pub found: Vec<SocketAddr>,
-    /// It was looked up, and not away since.
+    /// It was looked up, and no connection has failed since.
     pub is_sure: bool,
     pub is_asking: bool,
     pub tries: usize,
+    /// Which of the addresses is used.
     at: usize,
 }
 
 impl Place {
-    /// Where to connect.
+    /// The address to connect to, if one is known.
     pub fn next(&mut self) -> Option<SocketAddr> {
         self.tries += 1;
         self.found.get(self.at % self.found.len().max(1)).copied()
     }
 
-    /// It is to be looked up again; `has_met`: somebody was there.
+    /// A connection failed, so the name has to be looked up again. `has_met`: there was something at
+    /// the address.
     pub fn away(&mut self, has_met: bool) {
-        // Not twice, where several connections fail at once.
+        // Only once, if several connections fail together.
         self.at += usize::from(!has_met && self.is_sure);
         self.is_sure = false;
     }
 }
 
-/// What was asked of the resolver, and what it found.
+/// A name, and the addresses that the resolver found.
 pub(crate) type Found = (String, Result<Vec<SocketAddr>, String>);
 
 impl Manager {
-    /// Find out where something is; names are looked up by a thread of its own, as it may last.
+    /// Look up an address. A name is looked up in a thread of its own, as that may take long.
     pub(crate) fn look_up(&mut self, address: &Address) {
         let name = address.to_string();
         if let Ok(ip) = address.host.parse::<IpAddr>() {
@@ -59,7 +61,7 @@ impl Manager {
             let found = found
                 .map(Iterator::collect)
                 .map_err(|error| error.to_string());
-            let _ = sender.send((answer, found)); // nobody hears it where the program ends
+            let _ = sender.send((answer, found)); // it fails only if the program ends
             poller.call();
         };
         if let Err(error) = std::thread::Builder::new().spawn(ask) {
@@ -67,6 +69,7 @@ impl Manager {
         }
     }
 
+    /// The resolver has answered.
     pub(super) fn found(&mut self) {
         self.poller.heard();
         while let Ok((name, found)) = self.resolver.1.try_recv() {
@@ -74,7 +77,7 @@ impl Manager {
         }
     }
 
-    /// Whatever is there: the broker may be named as a neighbour, too.
+    /// All places of this name: of neighbours, and of the broker, which may be named as one, too.
     fn places(&mut self, name: &str) -> impl Iterator<Item = &mut Place> {
         let broker = (self.broker.to_string() == name).then_some(&mut self.broker_place);
         let dials = self.dials.iter_mut();

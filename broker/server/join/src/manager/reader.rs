@@ -1,22 +1,23 @@
-//! What the broker has retained: a session of its own reads it, when the broker comes and when a
-//! neighbour asks for it. MQTT does not say which retained message is the last one: it is when the
-//! broker answered a ping, and had none for the second before.
+//! Reads what the broker has retained, over a session of its own: when the broker comes, and when a
+//! neighbour asks for it. MQTT does not mark the last retained message. The reading is over when the
+//! broker has answered a ping and has sent none for a second before.
 
 use super::{Manager, Role};
 use crate::client::is_echo;
-use crate::delivery::Lane;
+use crate::connection::{Fault, next_packet};
+use crate::delivery::Delivery;
 use crate::neighbours::CALM_S;
 use crate::node::{Link, Message};
 use crate::residence;
 use mqtick_broker::log;
 use mqtick_packet::{
-    ConnectOut, Packet, Property, Publish, Qos, Version, connect, decode, disconnect, frame,
-    pingreq, subscribe,
+    ConnectOut, Packet, Property, Publish, Qos, Version, connect, decode, disconnect, pingreq,
+    subscribe,
 };
 use std::collections::BTreeSet;
 
 const KEEP_ALIVE_S: u16 = 60;
-const REST_S: u64 = 15; // until it is tried again
+const REST_S: u64 = 15; // until the next try, after a failure
 const SILENCE_S: u64 = 60;
 const ALL: &str = "#";
 
@@ -25,15 +26,17 @@ pub(crate) struct Reader {
     name: String,
     token: Option<u64>,
     version: Version,
-    /// Neighbours that want to have it.
+    /// Neighbours that have asked.
     asked: BTreeSet<Link>,
-    /// Those that get what is read now.
+    /// Neighbours that get what is read now.
     serves: Vec<Link>,
     is_subscribed: bool,
+    /// No retained message has come since the last ping.
     was_quiet: bool,
     again_s: u64,
-    /// When the broker had no room for something that is to be retained.
+    /// When a retained message of QoS 0 was last dropped because the broker was slow.
     pub missed_s: Option<u64>,
+    /// The last failure that was logged.
     said: String,
 }
 
@@ -58,7 +61,7 @@ impl Reader {
         &self.name
     }
 
-    /// A neighbour wants to have it.
+    /// A neighbour asks for what is retained.
     pub fn ask(&mut self, link: Link) {
         self.asked.insert(link);
     }
@@ -66,12 +69,15 @@ impl Reader {
 
 impl Manager {
     pub(super) fn tick_reader(&mut self, now_s: u64) {
-        let mut lanes = self.lanes.iter().map(|(lane, _)| lane);
-        let version = lanes.clone().next().map(Lane::version);
-        let Some(version) = version.filter(|_| lanes.all(Lane::is_up)) else {
+        let mut deliveries = self.deliveries.iter().map(|(delivery, _)| delivery);
+        let version = deliveries.clone().next().map(Delivery::version);
+        let Some(version) = version.filter(|_| deliveries.all(Delivery::is_up)) else {
             self.site.node.retained.away();
             if let Some(token) = self.reader.token {
-                self.close(token, "another session of this node has ended");
+                self.close(
+                    token,
+                    "another session of this node at the broker has ended",
+                );
             }
             return;
         };
@@ -89,7 +95,7 @@ impl Manager {
             }
             return;
         }
-        let tokens = self.lanes.iter().filter_map(|(_, token)| *token);
+        let tokens = self.deliveries.iter().filter_map(|(_, token)| *token);
         let mut slots = tokens.filter_map(|token| self.slots.get(&token));
         let is_slow = slots.any(|slot| slot.connection.waiting() > 0);
         let is_calm = |missed_s: &mut u64| *missed_s + CALM_S <= now_s && !is_slow;
@@ -112,7 +118,7 @@ impl Manager {
         (self.reader.token, self.reader.version) = (Some(token), version);
         let (user, password) = self.broker_account();
         let with = ConnectOut {
-            // What is longer goes to no other site, and is not to keep the rest from it.
+            // The broker leaves out longer messages, which could go to no other site.
             properties: &[Property::MaximumPacketSize(
                 self.settings.limits.packet as u32,
             )],
@@ -128,48 +134,49 @@ impl Manager {
         self.send(token, &out);
     }
 
-    /// Who publishes at the broker what comes from other sites.
+    /// The user and the password of this node's account at the broker.
     pub(crate) fn broker_account(&self) -> (Option<String>, Option<Vec<u8>>) {
         let password = self.secrets.password.clone();
         let in_url = self.broker.password.clone().map(String::into_bytes);
         (self.broker.user.clone(), password.or(in_url))
     }
 
-    /// What the broker says to it.
-    pub(super) fn reader_says(&mut self, token: u64, input: &[u8]) -> Result<usize, String> {
+    /// Process packets of the broker. Returns how many octets were processed.
+    pub(super) fn reader_says(&mut self, token: u64, input: &[u8]) -> Result<usize, Fault> {
         let version = self.reader.version;
         let mut at = 0;
-        while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
+        while let Some(found) = next_packet(input, at, self.settings.limits.packet)? {
             if !self.site.node.has_room() {
                 self.blocked.insert(token);
                 break;
             }
-            let found = frame(rest, self.settings.limits.packet);
-            let Some(found) = found.map_err(|error| error.to_string())? else {
-                break;
-            };
             at += found.length;
-            match decode(&found, version).map_err(|error| error.to_string())? {
+            match decode(&found, version)? {
                 Packet::Connack(connack) if connack.reason == 0 => {
                     let node = &mut self.site.node;
                     let asked = &mut self.reader.asked;
                     let told = asked.extract_if(.., |link| node.is_told(*link));
                     self.reader.serves = told.collect();
-                    let waiting = self.lanes.iter().flat_map(|(lane, _)| lane.messages());
+                    let waiting = self
+                        .deliveries
+                        .iter()
+                        .flat_map(|(delivery, _)| delivery.messages());
                     node.begin_reading(waiting, &self.reader.serves);
                     let mut out = Vec::new();
                     subscribe(&mut out, version, 1, &[(ALL, Qos::AtMostOnce)]);
                     self.send(token, &out);
                 }
                 Packet::Connack(connack) => {
-                    let name = &self.reader.name;
-                    return Err(format!("it refuses {name:?}: 0x{:02x}", connack.reason));
+                    let (name, reason) = (&self.reader.name, connack.reason);
+                    let why = format!("it refuses client {name:?}: reason 0x{reason:02x}");
+                    return Err(Fault::ended(why));
                 }
                 Packet::Suback(suback) if suback.codes.iter().all(|code| *code < 0x80) => {
                     self.reader.is_subscribed = true;
                 }
                 Packet::Suback(_) => {
-                    return Err(format!("its user may not subscribe to {ALL:?}"));
+                    let why = format!("the node's account may not subscribe to {ALL:?}");
+                    return Err(Fault::ended(why));
                 }
                 Packet::Publish(publish) if publish.retain => {
                     self.reader.was_quiet = false;
@@ -187,9 +194,10 @@ impl Manager {
                     return Ok(input.len());
                 }
                 Packet::Disconnect(disconnect) => {
-                    return Err(format!("it ends it: 0x{:02x}", disconnect.reason));
+                    let why = format!("it disconnects: reason 0x{:02x}", disconnect.reason);
+                    return Err(Fault::ended(why));
                 }
-                _ => {} // what is published meanwhile comes from clients
+                _ => {} // among them messages that are published meanwhile
             }
         }
         Ok(at)
@@ -203,13 +211,13 @@ impl Manager {
         }
         let user = self.broker.user.clone().unwrap_or_default();
         let is_wanted = !self.reader.serves.is_empty();
-        // Who published it is not known any more: it is as if this node had.
+        // Its publisher is not known any more, so the access list treats this node as the publisher.
         if is_wanted && !self.site.allows(&user, &self.reader.name, topic) {
             return;
         }
         let mut forwarded = Vec::new();
         publish.properties.forwarded(&mut forwarded);
-        let message = Message {
+        let mut message = Message {
             topic: topic.into(),
             payload: payload.into(),
             expiry: publish.properties.message_expiry(),
@@ -219,7 +227,6 @@ impl Manager {
             client: self.reader.name.clone(),
             ..Message::default()
         };
-        let mut message = message;
         residence::set_aside(&mut message, &self.site.residence, None);
         self.site.node.found(message, &self.reader.serves);
     }
@@ -232,8 +239,8 @@ impl Manager {
         if reader.said != why {
             reader.said = why.into();
             log::warning(&format!(
-                "broker {}: what it has retained cannot be read: {why}; so nothing that was retained \
-                 before sites joined is exchanged",
+                "broker {}: its retained messages cannot be read: {why}; until they can, neighbours do \
+                 not get those from before they joined",
                 self.broker
             ));
         }

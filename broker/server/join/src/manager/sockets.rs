@@ -1,20 +1,14 @@
-//! Taking, reading, writing and ending connections.
+//! Accepting, reading, writing and ending connections.
 
-use super::{EARLY, HIGH, LISTENERS, Manager, Pair, Role, Slot, TURNS, UNAVAILABLE, refusal};
-use crate::client::Paired;
+use super::first::FIRST;
+use super::{EARLY, HIGH, LISTENERS, Manager, Role, Slot, TURNS};
 use crate::connection::Connection;
-use mqtick_broker::log;
 use mqtick_broker::residence::Arrived;
 use mqtick_broker::upstream::wire::Wire;
-use mqtick_packet::{Connect, Error, Packet, Version, decode, frame};
 use nix::sys::epoll::EpollFlags;
 use std::collections::hash_map::Entry::Occupied;
 use std::io;
 use std::os::fd::AsFd;
-
-// Octets of a CONNECT, before anybody knows who it is: its five texts, all as long as MQTT allows,
-// with a will's payload among them, and some properties.
-const FIRST: usize = 6 << 16;
 
 impl Manager {
     pub(super) fn accept(&mut self, token: u64) {
@@ -28,8 +22,10 @@ impl Manager {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    log::error(&format!("a connection could not be taken: {error}"));
-                    std::thread::sleep(std::time::Duration::from_millis(10)); // no files are left
+                    self.accept_said.warn(self.site.now_s, || {
+                        format!("no connection can be accepted: {error}; raise LimitNOFILE= or ulimit -n")
+                    });
+                    std::thread::sleep(std::time::Duration::from_millis(10)); // do not try at once
                     return;
                 }
             };
@@ -41,14 +37,15 @@ impl Manager {
                 self.counts.full += 1;
                 let most = self.settings.limits.connections;
                 self.full_said.warn(self.site.now_s, || {
-                    format!("limits.connections, {most}, is reached: a connection is refused")
+                    format!("a connection is refused: limits.connections, {most}, is reached")
                 });
             }
         }
     }
 
+    /// Serve a connection from now on. Returns its token; none: the system has no room for it.
     pub(crate) fn add(&mut self, mut connection: Connection, role: Role) -> Option<u64> {
-        let is_from_broker = matches!(role, Role::Paired(_) | Role::Lane(_));
+        let is_from_broker = matches!(role, Role::Paired(_) | Role::Delivery(_));
         if self.site.residence.is_on() && !is_from_broker {
             connection.stamp_arrivals();
         }
@@ -70,9 +67,10 @@ impl Manager {
         Some(token)
     }
 
+    /// A connection can be read or written.
     pub(super) fn ready(&mut self, token: u64, flags: EpollFlags) {
         if flags != EpollFlags::EPOLLIN {
-            self.dirty.push(token); // it may take more
+            self.dirty.push(token); // it can be written to
         }
         let comes = EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
         if flags.contains(EpollFlags::EPOLLERR)
@@ -80,7 +78,7 @@ impl Manager {
             && slot.connection.note_departures()
             && flags == EpollFlags::EPOLLERR
         {
-            return; // nothing came but stamps
+            return; // only stamps have come
         }
         if !flags.intersects(comes) {
             return;
@@ -109,31 +107,31 @@ impl Manager {
         }
     }
 
-    /// Look at what came.
+    /// Process the octets that have come.
     pub(crate) fn process(&mut self, token: u64) {
         let Some(slot) = self.slots.get_mut(&token) else {
             return;
         };
         let mut input = std::mem::take(&mut slot.connection.input);
         let role = slot.role;
-        let looked = match role {
+        let processed = match role {
             Role::New => self.greet(token, &input),
             Role::Client => self.client_says(token, &input),
             Role::Paired(client) => self.broker_says(token, client, &input),
-            Role::Lane(number) => self.lane_says(number, &input),
+            Role::Delivery(number) => self.delivery_says(number, &input),
             Role::Reader => self.reader_says(token, &input),
             Role::Link(link, index) => self.neighbour_says(link, index, &input),
             Role::Over => Ok(input.len()),
         };
-        let done = *looked.as_ref().unwrap_or(&0);
+        let done = *processed.as_ref().unwrap_or(&0);
         if let Some(slot) = self.slots.get_mut(&token) {
             input.drain(..done);
             slot.connection.input = input;
         }
         self.act();
-        if let Err(why) = looked {
-            self.counts.refused += 1;
-            self.close(token, &why);
+        if let Err(fault) = processed {
+            self.counts.refused += u64::from(fault.is_malformed);
+            self.close(token, &fault.why);
         } else if role == Role::New && self.role(token) != Some(Role::New) {
             self.process(token); // what came with its CONNECT
         } else if self.slots.get(&token).is_some_and(|slot| slot.has_left) {
@@ -145,93 +143,21 @@ impl Manager {
         self.slots.get(&token).map(|slot| slot.role)
     }
 
-    /// The first packet says who it is.
-    fn greet(&mut self, token: u64, input: &[u8]) -> Result<usize, String> {
-        let most = self.settings.limits.packet.min(FIRST);
-        let found = frame(input, most).map_err(|error| error.to_string())?;
-        let Some(found) = found else {
-            return Ok(0);
-        };
-        let packet = match decode(&found, Version::V5) {
-            Err(Error::Version(_)) => {
-                const UNKNOWN: u8 = 0x84;
-                self.send(token, &refusal(Version::V3, UNKNOWN));
-                self.over(token);
-                return Ok(found.length);
-            }
-            packet => packet.map_err(|error| error.to_string())?,
-        };
-        let Packet::Connect(connect) = packet else {
-            return Err("its first packet is no CONNECT".into());
-        };
-        if connect.client_id.starts_with(crate::words::MARK) {
-            self.greet_neighbour(token, &connect);
-            return Ok(found.length);
-        }
-        if self
-            .lanes
-            .iter()
-            .map(|(lane, _)| lane.name())
-            .chain([self.reader.name()])
-            .any(|name| name == connect.client_id)
-        {
-            const NOT_VALID: u8 = 0x85; // the broker would end our own session of that name
-            self.counts.refused += 1;
-            self.send(token, &refusal(connect.version, NOT_VALID));
-            self.over(token);
-            return Ok(found.length);
-        }
-        // What it acknowledged on its last connection, the broker must have first, or it would send
-        // that again.
-        if let Some((_, waiting)) = self.leaving.get_mut(connect.client_id) {
-            if !waiting.contains(&token) {
-                waiting.push(token);
-            }
-            return Ok(0);
-        }
-        self.pair(
-            token,
-            &connect,
-            input.get(..found.length).unwrap_or_default(),
-        );
-        Ok(found.length)
-    }
-
-    fn pair(&mut self, token: u64, connect: &Connect<'_>, raw: &[u8]) {
-        let broker = self.connect_to_broker(Role::Paired(token));
-        let paired = Paired::new(token, connect);
-        let Some(slot) = self.slots.get_mut(&token) else {
-            return;
-        };
-        slot.role = Role::Client;
-        match broker {
-            Ok(broker) => {
-                self.send(broker, raw);
-                self.pairs.insert(token, Pair { paired, broker });
-            }
-            Err(_) => {
-                let unavailable = refusal(connect.version, UNAVAILABLE);
-                slot.connection.push(&unavailable);
-                self.over(token);
-            }
-        }
-    }
-
     pub(crate) fn connect_to_broker(&mut self, role: Role) -> Result<u64, String> {
         if !self.broker_place.is_sure {
             self.look_up(&self.broker.clone());
         }
         let Some(place) = self.broker_place.next() else {
             let known = Some(self.broker_said.clone()).filter(|why| !why.is_empty());
-            return Err(known.unwrap_or_else(|| "its address is not known yet".into()));
+            return Err(known.unwrap_or_else(|| "its name is being looked up".into()));
         };
         let wire = Wire::open(place, &self.broker, self.secrets.broker_tls.as_ref());
         let wire = wire.map_err(|error| error.to_string())?;
         let token = self.add(Connection::made(wire), role);
-        token.ok_or_else(|| "no more connections can be waited for".into())
+        token.ok_or_else(|| "the system has no room for another connection".into())
     }
 
-    /// Have octets of MQTT written.
+    /// Write octets of MQTT at the end of this round.
     pub(crate) fn send(&mut self, token: u64, octets: &[u8]) {
         if let Some(slot) = self.slots.get_mut(&token) {
             if slot.connection.waiting() == 0 {
@@ -241,7 +167,7 @@ impl Manager {
         }
     }
 
-    /// Have octets of MQTT written now, and what waits before them.
+    /// Write octets of MQTT now, after those that wait before them.
     pub(crate) fn send_now(&mut self, token: u64, octets: &[u8]) {
         if let Some(slot) = self.slots.get_mut(&token) {
             slot.connection.push(octets);
@@ -249,7 +175,7 @@ impl Manager {
         self.flush_one(token);
     }
 
-    /// Have a copy written now that says how long it was here.
+    /// Write a time message now, stating how long it was here.
     pub(crate) fn send_stated(&mut self, token: u64, copy: &mut [u8], arrived: &Arrived) {
         self.flush_one(token); // what comes before
         if let Some(slot) = self.slots.get_mut(&token) {
@@ -258,6 +184,7 @@ impl Manager {
         self.flush_one(token);
     }
 
+    /// Write to all connections that have something to write.
     pub(super) fn flush(&mut self) {
         while !self.dirty.is_empty() {
             let mut tokens = std::mem::replace(&mut self.dirty, std::mem::take(&mut self.flushed));
@@ -267,6 +194,7 @@ impl Manager {
         }
     }
 
+    /// Write to a connection, and decide whether to read from it and from its pair.
     pub(crate) fn flush_one(&mut self, token: u64) {
         let Some(slot) = self.slots.get_mut(&token) else {
             return;
@@ -295,7 +223,8 @@ impl Manager {
         }
     }
 
-    /// Wait for what is wanted of a connection.
+    /// Wait until a connection can be read, unless it has to wait, and until it can be written, if
+    /// `writes`.
     fn arm(&mut self, token: u64, writes: bool) {
         let waits = |token: &u64| {
             let slot = self.slots.get(token);
@@ -316,7 +245,7 @@ impl Manager {
             Role::Paired(client) => !self.blocked.contains(&token) && waits(&client) < HIGH,
             Role::Reader => !self.blocked.contains(&token),
             Role::New => held < 2 * FIRST, // it may wait for its predecessor
-            // Or for the other connections of its link.
+            // It may wait for the other connections of its link.
             Role::Link(link, _) => {
                 let wires = self.wires.get(&link);
                 held < 2 * FIRST || wires.is_none_or(|wires| wires.is_up)
@@ -331,7 +260,7 @@ impl Manager {
         }
     }
 
-    /// A connection ended, or is to end.
+    /// A connection has ended, or has to end.
     pub(crate) fn close(&mut self, token: u64, why: &str) {
         match self.role(token) {
             None => {}
@@ -339,11 +268,11 @@ impl Manager {
             Some(Role::Client) if self.must_wait(token) => {}
             Some(Role::Client) => self.end_pair(token, token),
             Some(Role::Paired(client)) => self.end_pair(client, token),
-            Some(Role::Lane(number)) => {
+            Some(Role::Delivery(number)) => {
                 let slot = self.slots.get(&token);
                 let has_met = slot.is_some_and(|slot| slot.connection.has_met());
                 self.drop(token);
-                self.lane_ended(number, why, has_met);
+                self.delivery_ended(number, why, has_met);
             }
             Some(Role::Reader) => {
                 self.drop(token);
@@ -353,7 +282,7 @@ impl Manager {
         }
     }
 
-    /// A client left, but what it sent before has to wait for the broker or for room.
+    /// Whether a client that has left still has packets here, which wait for the broker or for room.
     fn must_wait(&mut self, token: u64) -> bool {
         let is_up = self
             .pairs
@@ -370,7 +299,7 @@ impl Manager {
         waits
     }
 
-    /// No more comes or goes, but for what is left to be written.
+    /// End a connection once what is left has been written.
     pub(crate) fn over(&mut self, token: u64) {
         let now_s = self.site.now_s;
         if let Some(slot) = self.slots.get_mut(&token) {
@@ -381,6 +310,7 @@ impl Manager {
         }
     }
 
+    /// End a connection now.
     pub(crate) fn drop(&mut self, token: u64) {
         let Some(slot) = self.slots.remove(&token) else {
             return;

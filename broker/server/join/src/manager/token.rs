@@ -1,8 +1,8 @@
-//! How tables find a connection by its number.
+//! A hash for tables of connections.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Hashes tokens: they count up, and nobody else chooses them.
+/// Hashes the tokens of connections. They are numbered one by one, so nobody can choose them to collide.
 #[derive(Default)]
 pub(crate) struct Token(u64);
 
@@ -18,7 +18,7 @@ impl Hasher for Token {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The upper bits count, too, where the table compares them.
+        // The table also uses the upper bits.
         self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }

@@ -1,4 +1,4 @@
-//! How two nodes greet each other, and who is let in.
+//! How two nodes greet each other, and which ones are let in.
 
 use super::{ITSELF, MOST_REST_S, Wires, random, unix_ms};
 use crate::connection::Connection;
@@ -16,6 +16,7 @@ const NOT_ALLOWED: u8 = 0x87;
 const OTHER_VERSION: u8 = 0x84;
 
 impl Manager {
+    /// Connect to the neighbour with this number.
     pub(super) fn dial(&mut self, number: usize) {
         let now_s = self.site.now_s;
         let Some(dial) = self.dials.get_mut(number) else {
@@ -31,29 +32,26 @@ impl Manager {
             return;
         };
         let Some(at) = dial.place.next() else {
-            dial.again_s = now_s; // as soon as it is known
+            dial.again_s = now_s; // as soon as its address is known
             return;
         };
         let link = self.next_link;
         self.next_link += 1;
         dial.link = Some(link);
         let count = self.settings.neighbours.connections;
-        // Both ends order links by it: the time first, in ms, then chance.
+        // Both ends order links by this key: first by the time in ms, then at random.
         let key = unix_ms() << 20 | random() >> 44;
         let mut wires = Wires::new(key, count, address.to_string(), true, now_s);
         wires.is_tls = address.is_tls;
         self.wires.insert(link, wires);
         for index in 0..count {
-            let tls = self
-                .secrets
-                .neighbour_tls
-                .as_ref()
-                .filter(|_| address.is_tls);
+            let tls = self.secrets.neighbour_tls.as_ref();
+            let tls = tls.filter(|_| address.is_tls);
             let opened = Wire::open(at, &address, tls).map_err(|error| error.to_string());
             let role = Role::Link(link, index);
             let token = opened.and_then(|wire| {
                 let token = self.add(Connection::made(wire), role);
-                token.ok_or_else(|| "no more connections can be waited for".into())
+                token.ok_or_else(|| "the system has no room for another connection".into())
             });
             let token = match token {
                 Ok(token) => token,
@@ -79,7 +77,7 @@ impl Manager {
         }
     }
 
-    /// A node connects to us, or somebody who says so.
+    /// Something that says it is a node has connected.
     pub(crate) fn greet_neighbour(&mut self, token: u64, connect: &Connect<'_>) {
         let refused = match Hello::parse(connect.client_id) {
             Err(why) => Err((OTHER_VERSION, why)),
@@ -112,17 +110,20 @@ impl Manager {
         if hello.node == self.site.node.id() {
             return Err((
                 ITSELF,
-                "that is this node itself: it is not tried again".into(),
+                "that is this node itself, so it is not tried again".into(),
             ));
         }
         if self.removed.contains(&hello.name) {
-            let why = format!("{} was removed here, and not added again", hello.name);
+            let why = format!(
+                "{} was removed at this node and not added again",
+                hello.name
+            );
             return not_allowed(&why);
         }
         let algorithm = self.settings.algorithm.name();
         if hello.algorithm != algorithm {
             let why = format!(
-                "its algorithm is {:?}, and this node's {algorithm:?}: set the same",
+                "its algorithm is {:?}, but this node's is {algorithm:?}: set the same at all nodes",
                 hello.algorithm
             );
             return Err((NOT_ALLOWED, why));
@@ -150,7 +151,7 @@ impl Manager {
         }
         let one = wires.and_then(|wires| wires.all.get_mut(usize::from(hello.index)));
         let Some(one) = one.filter(|one| one.token.is_none()) else {
-            return not_allowed("it has this connection already");
+            return not_allowed("the link has this connection already, or has no such connection");
         };
         (one.token, one.is_greeted) = (Some(token), true);
         if let Some(slot) = self.slots.get_mut(&token) {
@@ -164,7 +165,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Whether somebody who connected to us is a neighbour, who shows this secret, if any.
+    /// Whether the other end of a connection that it made is a neighbour. `shown`: the secret that it
+    /// showed, if any.
     fn lets_in(&self, token: u64, shown: Option<&[u8]>) -> Result<(), &'static str> {
         let (ours, names) = (
             &self.secrets.secret,
@@ -178,12 +180,15 @@ impl Manager {
             return Err("it shows neither the certificate nor the secret of a neighbour");
         }
         if ours.is_none() && names.is_empty() && !self.settings.trusts_anybody() {
-            return Err("neither neighbours.secret_file nor certificate_names is set here");
+            return Err(
+                "this node lets no neighbour in: neither neighbours.secret_file nor \
+                        neighbours.certificate_names is set",
+            );
         }
         Ok(())
     }
 
-    /// Whether the other end shows the certificate of a neighbour, if it has to.
+    /// Whether the other end has shown the certificate of a neighbour, or need not show one.
     fn is_listed(&self, token: u64) -> bool {
         let names = &self.settings.neighbours.certificate_names;
         let slot = self.slots.get(&token);
@@ -191,18 +196,18 @@ impl Manager {
         names.is_empty() || shown.is_some_and(|shown| names.contains(&shown))
     }
 
-    /// Why the other end of a connection that has greeted is no neighbour.
+    /// Why the other end of a connection is not a neighbour; none: it is one.
     pub(super) fn is_wrong(&self, wires: &Wires, token: u64) -> Option<&'static str> {
         match wires.dials {
             false => self.lets_in(token, wires.secret.as_deref()).err(),
-            // Without TLS nobody can show one: whoever dials believes the address.
+            // Without TLS there is no certificate, so the node that dials has to trust the address.
             true if !wires.is_tls || self.is_listed(token) => None,
             true => Some("neighbours.certificate_names does not list the name in its certificate"),
         }
     }
 
-    /// The settings and the files that they name were read again: whoever is no neighbour any more
-    /// loses his links, and whoever is a new one is connected to.
+    /// The settings and the files that they name were read again. End the links to nodes that are no
+    /// longer neighbours, and connect to new ones.
     pub(crate) fn change(&mut self, settings: Settings, secrets: Secrets, rules: Rules) {
         let before = std::mem::replace(&mut self.settings, settings)
             .neighbours
@@ -213,13 +218,13 @@ impl Manager {
         self.dials.retain(|dial| {
             let stays = now.contains(&dial.address) || !before.contains(&dial.address);
             let link = dial.link.filter(|_| !stays);
-            over.extend(link.map(|link| (link, "neighbours.urls does not name it any more", true)));
+            over.extend(link.map(|link| (link, "neighbours.urls no longer names it", true)));
             stays
         });
         for (link, wires) in &self.wires {
             let greeted = wires.all.iter().filter(|one| one.is_greeted);
             let mut tokens = greeted.filter_map(|one| one.token);
-            // Nobody waits for who is not listed; who knows an old secret may learn the new one.
+            // No message waits for a node that is not listed. One with the old secret may get the new.
             let wrong = |token| Some((*link, self.is_wrong(wires, token)?, !self.is_listed(token)));
             over.extend(tokens.find_map(wrong));
         }
@@ -227,11 +232,11 @@ impl Manager {
             self.link_ended(link, why, for_good);
         }
         for url in now.into_iter().filter(|url| !before.contains(url)) {
-            let _ = self.add_neighbour(url); // somebody may have added it already
+            let _ = self.add_neighbour(url); // `add` may have added it already
         }
     }
 
-    /// Whether all connections of a link are there now.
+    /// A connection of a link is there. If all are, the link is up.
     pub(super) fn complete(&mut self, link: Link) {
         let Some(wires) = self.wires.get_mut(&link) else {
             return;
@@ -244,10 +249,10 @@ impl Manager {
         };
         wires.is_up = true;
         let (place, key) = (wires.place.clone(), wires.key);
-        let tokens: Vec<u64> = wires.all.iter().filter_map(|one| one.token).collect();
+        let tokens: Vec<u64> = wires.tokens().collect();
         if name == self.settings.name {
             log::warning(&format!(
-                "the neighbour at {place} is called {name:?}, too: give each node a name of its own"
+                "the neighbour at {place} is also called {name:?}: give each node a name of its own"
             ));
         }
         log::notice(&format!("neighbour {name} at {place}: connected"));
@@ -258,7 +263,7 @@ impl Manager {
         self.site.node.link_up(link, peer, key, &name);
         self.act();
         for token in tokens {
-            self.process(token); // what came early
+            self.process(token); // packets that came early
             self.dirty.push(token); // it is to be read from again
         }
     }

@@ -1,6 +1,7 @@
-//! What neighbours say, and what is said to them.
+//! Packets from neighbours, and packets to them.
 
-use super::{ITSELF, NOT_DONE, ONE_WORD, WINDOW, Waiting, Wires};
+use super::{ITSELF, MOST_FILTERS, NOT_DONE, WINDOW, Waiting, Wires};
+use crate::connection::{Fault, next_packet};
 use crate::cooperation::{Say, Source};
 use crate::manager::Manager;
 use crate::node::{Action, Key, Link, Message};
@@ -10,83 +11,74 @@ use crate::words::{self, Passage, Passed};
 use mqtick_broker::log;
 use mqtick_broker::residence::{Clock, chained};
 use mqtick_packet::{
-    AckKind, Packet, Qos, Version, ack, decode, frame, pingresp, suback, subscribe, unsuback,
+    AckKind, Connack, Packet, Qos, Version, ack, decode, pingresp, suback, subscribe, unsuback,
     unsubscribe,
 };
 use std::rc::Rc;
 use std::sync::Arc;
 
-const MOST_OCTETS: usize = 1 << 16; // of filters in one packet, before the last one
-const ID: u16 = 1; // the answers are not waited for: a link keeps its order
+const MOST_OCTETS: usize = 1 << 16; // of filters in one packet, not counting the last one
+const MOST_REASON: usize = 300; // characters of a neighbour's reason that are logged
+const ID: u16 = 1; // of all SUBSCRIBE packets: a link keeps its order, so answers are not waited for
 
 impl Manager {
+    /// Process packets of a neighbour. Returns how many octets were processed.
     pub(crate) fn neighbour_says(
         &mut self,
         link: Link,
         index: u8,
         input: &[u8],
-    ) -> Result<usize, String> {
+    ) -> Result<usize, Fault> {
         let mut at = 0;
-        while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
-            let Some(wires) = self.wires.get(&link) else {
-                return Ok(input.len());
-            };
-            let greets = wires.dials
-                && wires
-                    .all
-                    .get(usize::from(index))
-                    .is_some_and(|one| !one.is_greeted);
+        while let Some(wires) = self.wires.get(&link) {
+            let one = wires.all.get(usize::from(index));
+            let greets = wires.dials && one.is_some_and(|one| !one.is_greeted);
             if !wires.is_up && !greets {
-                return Ok(at);
+                return Ok(at); // other connections of the link are not there yet
             }
-            let found = frame(rest, self.longest()).map_err(|error| error.to_string())?;
-            let Some(found) = found else {
-                break;
+            let Some(found) = next_packet(input, at, self.longest())? else {
+                return Ok(at);
             };
-            let packet = decode(&found, Version::V5).map_err(|error| error.to_string())?;
+            let packet = decode(&found, Version::V5)?;
             at += found.length;
             match packet {
-                Packet::Connack(connack) if greets => {
-                    let why = connack
-                        .properties
-                        .reason_string()
-                        .unwrap_or("it gives no reason");
-                    if connack.reason != 0 {
-                        let dial = self.dials.iter_mut().find(|dial| dial.link == Some(link));
-                        if let Some(dial) = dial.filter(|_| connack.reason == ITSELF) {
-                            dial.is_self = true;
-                        }
-                        return Err(format!("it refuses us, and says: {why}"));
-                    }
-                    let said = &connack.properties;
-                    if let Some(wires) = self.wires.get_mut(&link) {
-                        wires.takes(said.maximum_packet_size());
-                    }
-                    self.welcomed(link, index, said.assigned_client_id())?;
-                }
-                _ if greets => return Err("its first packet is no CONNACK".into()),
+                Packet::Connack(connack) if greets => self.welcomed(link, index, &connack)?,
+                _ if greets => return Err("its first packet is not a CONNACK".into()),
                 packet => self.hear(link, index, &packet)?,
             }
         }
-        Ok(at)
+        Ok(input.len())
     }
 
-    fn welcomed(&mut self, link: Link, index: u8, assigned: Option<&str>) -> Result<(), String> {
-        let (peer, name) = words::parse_welcome(assigned)?;
-        if self.removed.contains(&name) {
-            return Err(format!("{name} was removed, and not added again"));
+    /// A neighbour that this node connected to has answered the greeting.
+    fn welcomed(&mut self, link: Link, index: u8, connack: &Connack<'_>) -> Result<(), Fault> {
+        let said = &connack.properties;
+        if connack.reason != 0 {
+            let dial = self.dials.iter_mut().find(|dial| dial.link == Some(link));
+            if let Some(dial) = dial.filter(|_| connack.reason == ITSELF) {
+                dial.is_self = true;
+            }
+            let why = said.reason_string().unwrap_or("it gives no reason");
+            let why = why.replace(char::is_control, " "); // it must not write log lines of its own
+            let why: String = why.chars().take(MOST_REASON).collect();
+            return Err(Fault::ended(format!("it refuses this node: {why}")));
+        }
+        let who = words::parse_welcome(said.assigned_client_id()).map_err(Fault::ended)?;
+        if self.removed.contains(&who.1) {
+            let why = format!("{} was removed and not added again", who.1);
+            return Err(Fault::ended(why));
         }
         let token = |wires: &Wires| wires.all.get(usize::from(index))?.token;
         let wires = self.wires.get(&link);
         if let Some(why) = wires.and_then(|wires| self.is_wrong(wires, token(wires)?)) {
-            return Err(why.into());
+            return Err(Fault::ended(why));
         }
         let Some(wires) = self.wires.get_mut(&link) else {
             return Ok(());
         };
-        let who = (peer, name);
+        wires.takes(said.maximum_packet_size());
         if wires.peer.get_or_insert_with(|| who.clone()) != &who {
-            return Err("its connections lead to different nodes".into());
+            return Err(Fault::ended("its connections lead to different nodes"));
         }
         if let Some(one) = wires.all.get_mut(usize::from(index)) {
             one.is_greeted = true;
@@ -95,7 +87,8 @@ impl Manager {
         Ok(())
     }
 
-    fn hear(&mut self, link: Link, index: u8, packet: &Packet<'_>) -> Result<(), String> {
+    /// A packet of a neighbour whose link is up.
+    fn hear(&mut self, link: Link, index: u8, packet: &Packet<'_>) -> Result<(), Fault> {
         let Some(wires) = self.wires.get_mut(&link) else {
             return Ok(());
         };
@@ -109,7 +102,7 @@ impl Manager {
         let mut out = Vec::new();
         match packet {
             Packet::Publish(publish) if publish.topic == words::TOPOLOGY => {
-                let state = State::parse(publish.payload).ok_or("a malformed topology")?;
+                let state = State::parse(publish.payload).ok_or("a malformed topology message")?;
                 self.site.node.state(link, &state);
             }
             Packet::Publish(publish) => {
@@ -130,7 +123,7 @@ impl Manager {
                 wires.came += 1;
                 if message.qos != Qos::AtMostOnce {
                     if wires.owed_count >= WINDOW * wires.all.len() {
-                        return Err("more messages under way than a neighbour sends at once".into());
+                        return Err("more unconfirmed messages than a neighbour may send".into());
                     }
                     wires.owed_count += 1;
                     let owed = wires.owed.entry((key, attempt)).or_default();
@@ -141,7 +134,7 @@ impl Manager {
             Packet::Subscribe(ask) if ask.filters().all(|one| one.filter == words::RETAINED) => {
                 suback(&mut out, Version::V5, ask.id, &[0]);
                 one.has_asked = true;
-                // Behind what it sent before, over whichever connection.
+                // Only then has everything come that it sent before, over all connections.
                 if wires.all.iter().all(|one| one.has_asked) {
                     wires.all.iter_mut().for_each(|one| one.has_asked = false);
                     self.reader.ask(link);
@@ -153,19 +146,17 @@ impl Manager {
                 let is_valid =
                     |one: &Arc<str>| mqtick_topics::valid_filter(one) && !one.starts_with('$');
                 if !filters.iter().all(is_valid) {
-                    return Err("a filter that is none, or not for others".into());
+                    return Err(
+                        "a malformed filter, or one whose messages stay at their site".into(),
+                    );
                 }
                 suback(&mut out, Version::V5, subscribe.id, &vec![0; filters.len()]);
                 self.site.node.subscribed(by, &filters);
             }
             Packet::Unsubscribe(unsubscribe) => {
                 let filters: Vec<Arc<str>> = unsubscribe.filters().map(Into::into).collect();
-                unsuback(
-                    &mut out,
-                    Version::V5,
-                    unsubscribe.id,
-                    &vec![0; filters.len()],
-                );
+                let codes = vec![0; filters.len()];
+                unsuback(&mut out, Version::V5, unsubscribe.id, &codes);
                 self.site.node.unsubscribed(by, &filters);
             }
             Packet::Ack(one_ack) if one_ack.kind == AckKind::Puback => {
@@ -179,7 +170,7 @@ impl Manager {
             }
             Packet::Pingreq => pingresp(&mut out),
             Packet::Pingresp | Packet::Suback(_) | Packet::Unsuback(_) => {}
-            Packet::Disconnect(_) => return Err("it says good-bye".into()),
+            Packet::Disconnect(_) => return Err(Fault::ended("it disconnects")),
             _ => return Err("a packet that no neighbour sends".into()),
         }
         self.send(token, &out);
@@ -187,7 +178,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Do what the node says.
+    /// Do what the node wants done.
     pub(crate) fn act(&mut self) {
         let mut released = false;
         while let Some(action) = self.site.node.next_action() {
@@ -250,6 +241,7 @@ impl Manager {
         }
     }
 
+    /// Send octets over the first connection of a link.
     fn tell(&mut self, link: Link, octets: &[u8]) {
         self.tell_on(link, 0, octets);
     }
@@ -262,46 +254,37 @@ impl Manager {
         }
     }
 
-    /// What the node says of one neighbour in one go fits few packets.
+    /// Subscribe or unsubscribe at a neighbour. Words of the same kind that follow go in the same packet.
     fn say(&mut self, first: Say) {
-        let (link, is_wanted, filter) = taken_apart(first);
-        let mut octets = filter.len();
-        let mut filters = vec![filter];
-        while filters.len() < ONE_WORD
+        let mut octets = first.filter.len();
+        let mut filters = vec![Arc::clone(&first.filter)];
+        while filters.len() < MOST_FILTERS
             && octets < MOST_OCTETS
-            && let Some(next) = self.site.node.next_if(|next| match next {
-                Say::Subscribe(to, _) => is_wanted && *to == link,
-                Say::Unsubscribe(to, _) => !is_wanted && *to == link,
-            })
+            && let Some(next) = self.site.node.next_like(&first)
         {
-            let filter = taken_apart(next).2;
-            octets += filter.len();
-            filters.push(filter);
+            octets += next.filter.len();
+            filters.push(next.filter);
         }
         let mut out = Vec::new();
-        match is_wanted {
-            true => {
-                let all: Vec<_> = filters
-                    .iter()
-                    .map(|one| (&**one, Qos::ExactlyOnce))
-                    .collect();
-                subscribe(&mut out, Version::V5, ID, &all);
-            }
-            false => {
-                let all: Vec<_> = filters.iter().map(|one| &**one).collect();
-                unsubscribe(&mut out, Version::V5, ID, &all);
-            }
+        let filters = filters.iter().map(|one| &**one);
+        if first.wants {
+            let all: Vec<_> = filters.map(|one| (one, Qos::ExactlyOnce)).collect();
+            subscribe(&mut out, Version::V5, ID, &all);
+        } else {
+            let all: Vec<_> = filters.collect();
+            unsubscribe(&mut out, Version::V5, ID, &all);
         }
-        self.tell(link, &out);
+        self.tell(first.link, &out);
     }
 
-    /// A message that waited for room on a connection that has it now.
+    /// The next message that waits for a connection, if that has room now.
     fn next_waiting(&mut self, link: Link, index: u8) -> Option<Waiting> {
         let one = self.wires.get_mut(&link)?.all.get_mut(usize::from(index))?;
         let has_room = one.flying.len() < WINDOW;
         one.queue.pop_front_if(|_| has_room)
     }
 
+    /// Send a message to a neighbour.
     fn pass(&mut self, link: Link, key: Key, attempt: u32, message: Rc<Message>) {
         let most = self.settings.limits.queue;
         let Some(wires) = self.wires.get_mut(&link) else {
@@ -311,10 +294,8 @@ impl Manager {
         let Some(one) = wires.all.get_mut(index) else {
             return;
         };
-        let Some((token, slot)) = one
-            .token
-            .and_then(|token| Some((token, self.slots.get(&token)?)))
-        else {
+        let both = |token: u64| Some((token, self.slots.get(&token)?));
+        let Some((token, slot)) = one.token.and_then(both) else {
             return;
         };
         let mut id = 0;
@@ -342,7 +323,7 @@ impl Manager {
             one.last_id = id;
             one.flying.insert(id, (key, attempt));
         }
-        // Only what leaves at once can say how long it was here.
+        // Only a message that leaves at once can state how long it was here.
         let leaves = attempt == 0 && slot.connection.waiting() == 0;
         let states = message.arrived.filter(|_| leaves);
         let how = Passage {
@@ -360,24 +341,17 @@ impl Manager {
             let (long, most) = (out.len(), wires.most);
             self.length_said.warn(self.site.now_s, || {
                 format!(
-                    "neighbour {name}: a message on {:?} is dropped: with {long} octets it is longer \
-                     than the {most} that {name} takes; give both the same limits.packet",
+                    "neighbour {name}: a message on {:?} is dropped: it has {long} octets, and {name} \
+                     takes at most {most}; set the same limits.packet at both nodes",
                     message.topic
                 )
             });
-            return self.site.node.confirmed(link, key, attempt, true); // it never gets there
+            return self.site.node.confirmed(link, key, attempt, true); // it is not waited for
         }
         wires.sent += 1;
         self.send(token, &out);
         if how.stated.is_some() {
             self.flush_one(token);
         }
-    }
-}
-
-fn taken_apart(say: Say) -> (Link, bool, Arc<str>) {
-    match say {
-        Say::Subscribe(link, filter) => (link, true, filter),
-        Say::Unsubscribe(link, filter) => (link, false, filter),
     }
 }

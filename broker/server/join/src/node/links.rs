@@ -1,21 +1,22 @@
-//! Links to neighbours: which are used, what goes over them of nodes' states, and neighbours that are
-//! away.
+//! Links to neighbours: which ones are used, the link states that go over them, and neighbours that
+//! are away.
 
 use super::{Action, BEFORE, Link, Neighbour, Node, SETTLING};
 use crate::cooperation::Say;
 use crate::topology::{LinkKey, NodeId, State};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// A neighbour is gone, and may come back: messages above QoS 0 wait for it.
+/// A neighbour has gone away and may come back. Until then messages above QoS 0 wait for it.
 pub(super) struct Away {
-    /// The names of nodes that it led to, itself included, each with since when another way does.
+    /// The names of the nodes behind the link, including the neighbour; and for each, since when it is
+    /// reached another way.
     missing: BTreeMap<String, Option<u64>>,
     pub(super) until_s: u64,
 }
 
 impl Away {
-    /// Who is there by another way, and has had the time to say what it wants, is missing no longer;
-    /// whether there was one.
+    /// Take nodes off the list that have been reached another way for long enough to say what they
+    /// want. Returns whether there was one.
     fn welcome(&mut self, here: &HashSet<&str>, now_s: u64) -> bool {
         let before = self.missing.len();
         self.missing.retain(|name, since_s| {
@@ -30,7 +31,7 @@ impl Away {
 }
 
 impl Node {
-    /// A neighbour is there.
+    /// A link has come up. `peer` and `name`: the neighbour's node and its name.
     pub fn link_up(&mut self, link: Link, peer: NodeId, key: LinkKey, name: &str) {
         let neighbour = Neighbour {
             peer,
@@ -42,18 +43,15 @@ impl Node {
             away: None,
         };
         self.links.insert(link, neighbour);
-        let states = self
-            .topology
-            .states()
-            .filter(|state| state.node != self.own);
+        let states = self.topology.states().filter(|one| one.node != self.own);
         let states = states.map(|state| Action::State(link, state.clone()));
         self.actions.extend(states);
         self.announce();
         self.refresh();
     }
 
-    /// These nodes were there before this one started anew: what its clients publish above QoS 0 waits
-    /// for them, as for those behind a neighbour that went.
+    /// The names of the nodes that were there before this node restarted. Messages above QoS 0 that its
+    /// clients publish wait for these nodes, as for those behind a neighbour that went away.
     pub fn expect(&mut self, names: impl IntoIterator<Item = String>) {
         let missing: BTreeMap<_, _> = names.into_iter().map(|name| (name, None)).collect();
         if missing.is_empty() {
@@ -62,7 +60,7 @@ impl Node {
         let before = Neighbour {
             peer: self.own,
             key: 0,
-            name: "known before".into(),
+            name: "nodes from before the restart".into(),
             is_used: true,
             was_cut: false,
             unneeded_s: None,
@@ -74,17 +72,16 @@ impl Node {
         self.links.insert(BEFORE, before);
     }
 
-    /// What the other nodes are called that are there, or are waited for.
+    /// The names of the other nodes that are there, or that this node waits for.
     #[must_use]
     pub fn others(&self) -> BTreeSet<&str> {
-        let here = self.topology.states();
-        let here = here.filter(|one| one.node != self.own && self.tree.nodes.contains(&one.node));
+        let here = self.reached().filter(|one| one.node != self.own);
         let away = self.links.values().filter_map(|one| one.away.as_ref());
         let away = away.flat_map(|away| away.missing.keys().map(String::as_str));
         here.map(|one| one.name.as_str()).chain(away).collect()
     }
 
-    /// It is gone; `for_good`: nobody waits for it.
+    /// A link is gone. `for_good`: no message waits for the neighbour.
     pub fn link_down(&mut self, link: Link, for_good: bool) {
         let Some(neighbour) = self.links.get_mut(&link) else {
             return;
@@ -92,12 +89,10 @@ impl Node {
         let (was_used, peer, key) = (neighbour.is_used, neighbour.peer, neighbour.key);
         let wait_s = if for_good { 0 } else { self.absence_s };
         let behind = self.tree.behind(self.own, peer, key);
-        let behind = self
-            .topology
-            .states()
-            .filter(|state| behind.contains(&state.node));
+        let states = self.topology.states();
+        let missing = states.filter(|state| behind.contains(&state.node));
         neighbour.away = Some(Away {
-            missing: behind.map(|state| (state.name.clone(), None)).collect(),
+            missing: missing.map(|state| (state.name.clone(), None)).collect(),
             until_s: self.now_s + wait_s.max(SETTLING),
         });
         if !was_used {
@@ -115,26 +110,20 @@ impl Node {
         self.fail(link);
     }
 
-    /// What was sent there is not confirmed any more.
+    /// The neighbour will not confirm what was sent to it.
     fn fail(&mut self, link: Link) {
-        let waiting = self
-            .pending
-            .iter()
-            .filter(|(_, one)| one.waits.contains(&link));
+        let pending = self.pending.iter();
+        let waiting = pending.filter(|(_, one)| one.waits.contains(&link));
         let failed: Vec<_> = waiting.map(|(key, one)| (*key, one.attempt)).collect();
         for (key, attempt) in failed {
             self.confirmed(link, key, attempt, false);
         }
     }
 
-    /// A neighbour says which links a node has.
+    /// A neighbour has sent the link state of a node.
     pub fn state(&mut self, link: Link, state: &State) {
-        let contradicts = state.node == self.own
-            && !self.topology.states().any(|known| known == state)
-            && self
-                .topology
-                .states()
-                .any(|known| known.node == self.own && known.sequence <= state.sequence);
+        let own = self.topology.own();
+        let contradicts = state.node == self.own && state != own && own.sequence <= state.sequence;
         if self.topology.take(state) {
             self.flood(state, Some(link));
             self.refresh();
@@ -150,16 +139,15 @@ impl Node {
         self.actions.extend(actions);
     }
 
-    /// Tell all which links we have.
+    /// Tell all nodes which links this node has.
     fn announce(&mut self) {
         let here = self.links.values().filter(|one| one.away.is_none());
         let links = here.map(|one| (one.peer, one.key)).collect();
-        if let Some(state) = self.topology.renew(Some(links)).cloned() {
-            self.flood(&state, None);
-        }
+        let state = self.topology.renew(Some(links)).clone();
+        self.flood(&state, None);
     }
 
-    /// Use the links of the tree, and after a while no others.
+    /// Find the tree again. Use its links at once, and stop using others after [`SETTLING`].
     pub(super) fn refresh(&mut self) {
         let tree = self.topology.tree();
         if tree != self.tree {
@@ -186,7 +174,7 @@ impl Node {
                     one.is_used = true;
                     self.algorithm.added(*link, &mut say);
                     new.push(*link);
-                    // What was published meanwhile did not go there, and nobody there may have noticed.
+                    // Messages published meanwhile did not go there, and the neighbour may not know.
                     if one.was_cut {
                         self.actions.push_back(Action::Hand(*link));
                     }
@@ -206,7 +194,7 @@ impl Node {
         if self.retained.is_known {
             self.actions.extend(new.into_iter().map(Action::Ask));
         }
-        // Where some are back and others not, what waited goes out again, and waits on.
+        // Where only some of the missing nodes are back, what waited is sent again, and waits on.
         cut.extend(back);
         cut.into_iter().for_each(|link| self.fail(link));
         over.into_iter().for_each(|link| self.forget(link));
@@ -214,10 +202,8 @@ impl Node {
 
     pub(super) fn speak(&mut self, say: Vec<Say>) {
         let links = &self.links;
-        let is_here = |link: &Link| links.get(link).is_some_and(|one| one.away.is_none());
-        let heard = say.into_iter().filter(|one| match one {
-            Say::Subscribe(link, _) | Say::Unsubscribe(link, _) => is_here(link),
-        });
+        let is_here = |one: &Say| links.get(&one.link).is_some_and(|one| one.away.is_none());
+        let heard = say.into_iter().filter(is_here);
         self.actions.extend(heard.map(Action::Say));
     }
 }

@@ -1,4 +1,5 @@
-//! Messages on their way through a node: where they go, who has confirmed them, what is sent again.
+//! Messages on their way through a node: where they go, which neighbours have confirmed them, and
+//! what is sent again.
 
 use super::window::{Noted, WINDOW, Window};
 use super::{
@@ -6,14 +7,15 @@ use super::{
     Node, Pending,
 };
 use crate::cooperation::Source;
-use crate::retained::Came;
+use crate::retained::Compared;
 use mqtick_packet::Qos;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 impl Node {
-    /// Whether clients may publish above QoS 0: not too much waits to be confirmed.
+    /// Whether clients of this site may publish above QoS 0. Not while too many of their messages are
+    /// unconfirmed.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let fits = |(lane, last): (&BTreeSet<u64>, &[u64; 2])| {
@@ -25,13 +27,13 @@ impl Node {
             && self.own_pending.iter().zip(&self.last).all(fits)
     }
 
-    /// How many messages above QoS 0 of this site's clients are not confirmed.
+    /// How many messages above QoS 0 of this site's clients are not confirmed by all other sites.
     #[must_use]
     pub fn owes(&self) -> usize {
         self.own_pending.iter().map(BTreeSet::len).sum()
     }
 
-    /// Whether a message of a client of this site goes to others.
+    /// Whether a message of a client of this site goes to other sites.
     #[must_use]
     pub fn goes_on(&self, topic: &str, retain: bool) -> bool {
         let mut to = Vec::new();
@@ -40,8 +42,8 @@ impl Node {
         is_wanted && !topic.starts_with('$')
     }
 
-    /// A client of this site published, and its broker knows it already. Which message it is, if
-    /// others have to confirm it.
+    /// A client of this site has published a message, which went to the broker. `make` builds it if it
+    /// goes to other sites. Returns its key if those have to confirm it.
     pub fn publish(
         &mut self,
         topic: &str,
@@ -67,7 +69,8 @@ impl Node {
         key.filter(|key| self.pending.contains_key(key))
     }
 
-    fn key(&mut self, topic: &str, client: &str, qos: Qos) -> Key {
+    /// The key of a new message.
+    pub(super) fn key(&mut self, topic: &str, client: &str, qos: Qos) -> Key {
         let mut hasher = DefaultHasher::new();
         (client, topic).hash(&mut hasher);
         let lane = (hasher.finish() % u64::from(LANES)) as u8;
@@ -85,8 +88,9 @@ impl Node {
         }
     }
 
-    /// Send a message on, and remember what has to be confirmed.
-    fn pass(
+    /// Send a message to these links, and remember what has to be confirmed. `at_broker`: the broker
+    /// has to confirm it, too.
+    pub(super) fn pass(
         &mut self,
         key: Key,
         attempt: u32,
@@ -112,8 +116,8 @@ impl Node {
             } else if !sure {
                 self.counters.away += 1;
             }
-            // Who is away asks again for what was kept.
-            if sure && (is_here || !message.kept) {
+            // A neighbour that is away asks again for what is handed over.
+            if sure && (is_here || !message.handed) {
                 waits.push(*link);
             }
         }
@@ -171,7 +175,7 @@ impl Node {
             let (from, current) = (pending.from, pending.attempt);
             if attempt <= current {
                 self.counters.repeated += 1;
-                // Whoever sent this attempt first is told how it ends.
+                // The neighbour that sent this attempt first gets the answer once it is known.
                 if (from, current) != (Some(link), attempt) {
                     self.confirm(link, key, attempt, true);
                 }
@@ -184,7 +188,7 @@ impl Node {
             }
         }
         if self.seen.len() >= MOST_SEEN && !self.seen.contains_key(&(key.origin, key.lane)) {
-            self.seen.clear(); // that many nodes there are not: somebody makes them up
+            self.seen.clear(); // there are not that many nodes: a neighbour makes them up
         }
         let seen = self.seen.entry((key.origin, key.lane)).or_default();
         let noted = if sure {
@@ -196,14 +200,14 @@ impl Node {
             if is_new { Noted::First } else { Noted::Again }
         };
         let is_later = sure && self.is_later(key, attempt);
-        // Better twice than never: whoever sends it again is believed that it is not everywhere.
         let is_new = match noted {
             Noted::First => true,
-            // The last one on a topic that is to be kept has to be here, by whichever way it comes, and
-            // again where the broker has lost it.
+            // The last retained message on a topic has to be here, however it comes, and once more if
+            // the broker has lost it.
             _ if message.retain && !message.is_denied && self.retained.is_newer(&message) => true,
             Noted::Again => false,
-            Noted::Unknown => is_later || message.kept,
+            // Better twice than never: a message that is sent again did not arrive everywhere.
+            Noted::Unknown => is_later || message.handed,
         };
         if !is_new {
             self.counters.repeated += 1;
@@ -229,16 +233,16 @@ impl Node {
         let mut for_broker = (here && is_new).then(|| Rc::clone(&message));
         if message.retain && is_new && !message.is_denied {
             match self.retained.came(&message) {
-                Came::Newer => {}
-                Came::Same => for_broker = None,
-                // Nobody behind needs it either.
-                Came::Older if message.kept => {
+                Compared::Newer => {}
+                Compared::Same => for_broker = None,
+                // Nodes behind this one have the newer one, too.
+                Compared::Older if message.handed => {
                     self.counters.outdated += 1;
                     for_broker = None;
                     to.clear();
                 }
-                // It is news, but not what is to be kept.
-                Came::Older => {
+                // Subscribers get it, but it must not replace the newer one.
+                Compared::Older => {
                     self.counters.outdated += 1;
                     let mut plain = Message::clone(&message);
                     plain.retain = false;
@@ -255,7 +259,7 @@ impl Node {
         }
     }
 
-    /// Whether no attempt so late came before; the first one, 0, is not remembered.
+    /// Whether this attempt is later than all that came before. Attempt 0 is not remembered.
     fn is_later(&mut self, key: Key, attempt: u32) -> bool {
         let last = self.tried.iter().filter_map(|tried| tried.get(&key)).max();
         let is_later = attempt > last.copied().unwrap_or(0);
@@ -269,13 +273,13 @@ impl Node {
         is_later
     }
 
-    /// Forget those before the last ones.
+    /// Forget the older half of the remembered attempts.
     pub(super) fn forget_attempts(&mut self) {
         let [tried, before] = &mut self.tried;
         *before = std::mem::take(tried);
     }
 
-    /// All links of the tree, and those to neighbours that are away.
+    /// Add all links of the tree, including those to neighbours that are away.
     fn everywhere(&self, except: Option<Link>, to: &mut Vec<Link>) {
         let used = self.links.iter().filter(|(_, one)| one.is_used);
         for (link, _) in used {
@@ -285,7 +289,7 @@ impl Node {
         }
     }
 
-    /// A neighbour has a message, or does not, as it came to it with this attempt.
+    /// A neighbour has answered an attempt. `done`: every node behind it that wants the message has it.
     pub fn confirmed(&mut self, link: Link, key: Key, attempt: u32, done: bool) {
         let pending = self.pending.get_mut(&key);
         if let Some(pending) = pending.filter(|one| one.attempt == attempt) {
@@ -295,7 +299,7 @@ impl Node {
         }
     }
 
-    /// The broker has it.
+    /// The broker has a message above QoS 0.
     pub fn delivered(&mut self, key: Key) {
         if let Some(pending) = self.pending.get_mut(&key) {
             pending.at_broker = false;
@@ -303,6 +307,7 @@ impl Node {
         }
     }
 
+    /// Answer the neighbour that sent a message, or release it, once nothing is waited for any more.
     fn settle(&mut self, key: Key) {
         let Some(pending) = self.pending.get(&key) else {
             return;
@@ -312,8 +317,8 @@ impl Node {
         }
         let (from, attempt, failed) = (pending.from, pending.attempt, pending.failed);
         match from {
-            // A neighbour that is back asks for all that was kept.
-            None if failed && !pending.message.kept => {
+            // A neighbour that comes back asks again for what is handed over.
+            None if failed && !pending.message.handed => {
                 self.retry.insert(key);
             }
             None => {
@@ -327,7 +332,7 @@ impl Node {
         }
     }
 
-    /// Wait no longer for a message that began here.
+    /// Stop waiting for a message of this site's clients.
     fn take_pending(&mut self, key: Key) -> Option<Pending> {
         let pending = self.pending.remove(&key)?;
         if let Some(lane) = self.own_pending.get_mut(usize::from(key.lane)) {
@@ -337,7 +342,7 @@ impl Node {
         Some(pending)
     }
 
-    /// Send again what began here and was not confirmed everywhere.
+    /// Send again the messages of this site's clients that were not confirmed everywhere.
     pub(super) fn try_again(&mut self) {
         for key in std::mem::take(&mut self.retry) {
             let Some(pending) = self.take_pending(key) else {
@@ -350,69 +355,5 @@ impl Node {
             self.everywhere(None, &mut to);
             self.pass(key, pending.attempt + 1, &to, pending.message, None, false);
         }
-    }
-
-    // -- what was retained before neighbours came ---------------------------------------------------
-
-    /// The broker is about to say what it has retained, for neighbours that asked for it. `waiting`:
-    /// what waits here until the broker takes it; they get it, too.
-    pub fn begin_reading<'a>(
-        &mut self,
-        waiting: impl IntoIterator<Item = &'a Rc<Message>>,
-        links: &[Link],
-    ) {
-        self.retained.begin_reading();
-        for message in waiting {
-            if let Some(stamp) = self.retained.waits(message) {
-                let message = Message::clone(message);
-                self.hand(Message { stamp, ..message }, links);
-            }
-        }
-    }
-
-    /// It has this: neighbours that asked for it get it.
-    pub fn found(&mut self, message: Message, links: &[Link]) {
-        if let Some(stamp) = self.retained.found(&message.topic, &message.payload) {
-            self.hand(Message { stamp, ..message }, links);
-        }
-    }
-
-    /// That was all. Neighbours are asked where what they have could not be compared before; those
-    /// that asked here get what was deleted, and the rest with the next reading.
-    pub fn end_reading(&mut self, links: &[Link]) {
-        let is_first = !self.retained.is_known;
-        if self.retained.end_reading() {
-            let again = links.iter().map(|link| Action::Hand(*link));
-            self.actions.extend(again);
-        }
-        let used = self.links.iter();
-        let used = used.filter(|(_, one)| is_first && one.is_used && one.away.is_none());
-        self.actions
-            .extend(used.map(|(link, _)| Action::Ask(*link)));
-        for (topic, stamp) in self.retained.deleted() {
-            let message = Message {
-                topic: topic.into(),
-                stamp,
-                ..Message::default()
-            };
-            self.hand(message, links);
-        }
-    }
-
-    /// Give neighbours what was kept. Whoever asks when he has the tree, and hears of all that comes
-    /// later, misses nothing, in whichever order they come.
-    fn hand(&mut self, message: Message, links: &[Link]) {
-        if links.is_empty() {
-            return;
-        }
-        let message = Message {
-            qos: Qos::AtLeastOnce,
-            retain: true,
-            kept: true,
-            ..message
-        };
-        self.counters.handed += 1;
-        let key = self.key(&message.topic, "", message.qos);
-        self.pass(key, 0, links, Rc::new(message), None, false);
     }
 }

@@ -1,27 +1,27 @@
-//! Which numbers of a lane came.
+//! Which sequence numbers of a lane have come.
 
-/// Numbers that are remembered one by one.
+/// How many of the latest numbers are remembered one by one.
 pub(super) const WINDOW: u64 = 4096;
 
-/// What is known of a number.
+/// Whether a number has come before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noted {
     /// It came for the first time.
     First,
     /// It came before.
     Again,
-    /// It is so far behind that nobody knows.
+    /// It is too far behind the highest one to know.
     Unknown,
 }
 
-/// Which numbers of a lane came.
+/// Which sequence numbers of a lane have come.
 pub(super) struct Window {
     highest: u64,
     seen: Box<[u64; WINDOW as usize / 64]>,
 }
 
 impl Window {
-    /// One that begins with this number.
+    /// A window in which this number is the first one to come.
     pub(super) fn new(first: u64) -> Self {
         Self {
             highest: first.saturating_sub(1),

@@ -1,7 +1,7 @@
 //! The command line.
 
 use super::{PROGRAM, rules, secrets};
-use crate::cooperation;
+use crate::cooperation::Kind;
 use crate::settings::{Reliability, Settings, listener, url};
 use mqtick_broker::listener::Certificate;
 use mqtick_broker::settings::load;
@@ -9,38 +9,41 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const USAGE: &str = "\
-Usage: mqtick-join --broker HOST[:PORT] [--listen ADDRESS:PORT] [--neighbour HOST[:PORT]]... [OPTION]...
+Usage: mqtick-join --broker HOST[:PORT] [--listen [ADDRESS]:PORT] [--neighbour HOST[:PORT]]... [OPTION]...
        mqtick-join --config FILE [--check-config]
        mqtick-join status|topology [--json]
        mqtick-join add HOST[:PORT]
        mqtick-join remove NAME|HOST[:PORT]
 
-Joins MQTT brokers of any kind. A node stands before each site's broker: clients connect to the node
-instead, and nodes exchange what clients of other sites want.
+Joins MQTT brokers of any kind. A node runs in front of the broker of each site. Clients connect to
+the node instead of the broker, and nodes exchange the messages that clients of other sites want.
 
-  --broker HOST[:PORT]     this site's broker; also mqtt://user:password@host, mqtts for TLS
-  --listen ADDRESS:PORT    where clients and other nodes connect (127.0.0.1:1883)
-  --neighbour HOST[:PORT]  another node; one of both ends has to name the other
-  --secret-file FILE       in its first line, what all nodes know and nobody else: who reaches a node
-                           from another machine is a neighbour only with it, or a certificate
-  --name NAME              what other nodes call this one (the host's name)
+  --broker HOST[:PORT]     this site's broker; or mqtt://user:password@host, mqtts:// for TLS
+  --listen [ADDRESS]:PORT  where clients and other nodes connect (127.0.0.1:1883); without ADDRESS:
+                           on all IPv4 addresses of this host
+  --neighbour HOST[:PORT]  another node to connect to; only one end of a link has to name the other
+  --secret-file FILE       the secret that all nodes share, in the first line. Nodes on other machines
+                           need it, or a certificate, to connect to this one
+  --name NAME              the name of this node (the host's name)
   --algorithm NAME         subscriptions: messages go where they are wanted (default);
-                           publications: each message goes everywhere
-  --reliability WHEN       a client's QoS 1 or 2 is acknowledged once its broker has it: broker
-                           (default); or once all sites that want it have it: all
-  --config FILE            settings, of which there are more; status and the like read `control` there
-  --check-config           say what is wrong with the settings, and end
-  --control PATH           where status and the like ask (/run/mqtick-join/control)
-  --lines                  print a line a second while messages flow; on a terminal it does so anyway
-  --json                   status, topology: for programs
+                           publications: each message goes to all nodes
+  --reliability WHEN       when a client gets the acknowledgement for QoS 1 and 2:
+                           broker: once its broker has the message (default);
+                           all: once all sites that want the message have it
+  --config FILE            read settings from a file, which can hold more than these options
+  --check-config           check the settings, and exit
+  --control PATH           the socket for status and the like (/run/mqtick-join/control)
+  --lines                  print a line each second while messages flow; the default on a terminal
+  --json                   print status or topology as JSON
   --version                print the version
   --help                   print this
 
-  status                   who is connected, and what was counted
-  topology                 a drawing of the tree of nodes
-  add HOST[:PORT]          connect to one more node, until the end of the program
-  remove NAME|HOST[:PORT]  part with a neighbour, and turn it away until the next add, or the end of
-                           the program
+Commands for a node that runs (they find it by --control, or by `control` in --config):
+
+  status                   show what is connected, and what was counted
+  topology                 draw the tree of nodes
+  add HOST[:PORT]          connect to one more node, until this one restarts
+  remove NAME|HOST[:PORT]  part with a neighbour, and refuse it until the next add or restart
 
 Examples:
   mqtick-join --broker localhost:1884 --neighbour localhost:2883
@@ -50,17 +53,32 @@ Examples:
   mqtick-join add site-c.example
   mqtick-join remove site-c
 
-Exit code: 0 ended by a signal, or answered; 1 failed; 2 wrong command line or settings.
+Exit codes: 0 ended by a signal, or answered; 1 failed; 2 wrong command line or settings.
 ";
 
-/// What is to be done.
+/// What the command line asks for.
 pub(super) enum Asked {
+    /// Run a node with these settings; whether to print a line each second.
     Run(Box<Settings>, bool),
+    /// Ask the node with this control socket a question.
     Ask(PathBuf, String),
-    Said,
+    /// Nothing more: it was printed.
+    Printed,
 }
 
-/// What the command line asks for.
+fn plain(error: lexopt::Error) -> String {
+    error.to_string()
+}
+
+/// The value of an option.
+fn text(parser: &mut lexopt::Parser) -> Result<String, String> {
+    let value = parser
+        .value()
+        .and_then(|value| value.into_string().map_err(Into::into));
+    value.map_err(plain)
+}
+
+/// Read the command line, and the configuration that it names.
 pub(super) fn arguments() -> Result<Asked, String> {
     use lexopt::prelude::*;
     let mut parser = lexopt::Parser::from_env();
@@ -68,16 +86,9 @@ pub(super) fn arguments() -> Result<Asked, String> {
     let mut words: Vec<String> = Vec::new();
     type Change = Box<dyn FnOnce(&mut Settings)>;
     let mut changes: Vec<Change> = Vec::new();
-    let plain = |error: lexopt::Error| error.to_string();
     let mut listeners = Vec::new();
     let mut control: Option<PathBuf> = None;
     while let Some(argument) = parser.next().map_err(plain)? {
-        let text = |parser: &mut lexopt::Parser| -> Result<String, String> {
-            parser
-                .value()
-                .and_then(|value| value.string())
-                .map_err(plain)
-        };
         match argument {
             Short('c') | Long("config") => path = Some(PathBuf::from(text(&mut parser)?)),
             Long("check-config") => check = true,
@@ -91,7 +102,8 @@ pub(super) fn arguments() -> Result<Asked, String> {
             }
             Long("listen") => {
                 let said = text(&mut parser)?;
-                let address = said.parse().map_err(|_| {
+                let all = if said.starts_with(':') { "0.0.0.0" } else { "" };
+                let address = format!("{all}{said}").parse().map_err(|_| {
                     format!("--listen {said:?} is no address with a port, such as 0.0.0.0:1883")
                 })?;
                 listeners.push(listener(address));
@@ -112,9 +124,11 @@ pub(super) fn arguments() -> Result<Asked, String> {
                 changes.push(Box::new(|settings| settings.name = name));
             }
             Long("algorithm") => {
-                let kind = cooperation::Kind::named(&text(&mut parser)?).ok_or_else(|| {
-                    let names = cooperation::Kind::ALL.map(cooperation::Kind::name);
-                    format!("--algorithm is {}", names.join(" or "))
+                let kind = Kind::named(&text(&mut parser)?).ok_or_else(|| {
+                    format!(
+                        "--algorithm can be {}",
+                        Kind::ALL.map(Kind::name).join(" or ")
+                    )
                 })?;
                 changes.push(Box::new(move |settings| settings.algorithm = kind));
             }
@@ -122,17 +136,17 @@ pub(super) fn arguments() -> Result<Asked, String> {
                 let when = match text(&mut parser)?.as_str() {
                     "broker" => Reliability::Broker,
                     "all" => Reliability::All,
-                    _ => return Err("--reliability is broker or all".into()),
+                    _ => return Err("--reliability can be broker or all".into()),
                 };
                 changes.push(Box::new(move |settings| settings.reliability = when));
             }
             Short('h') | Long("help") => {
                 print!("{USAGE}");
-                return Ok(Asked::Said);
+                return Ok(Asked::Printed);
             }
             Short('V') | Long("version") => {
                 println!("{PROGRAM} {}", env!("CARGO_PKG_VERSION"));
-                return Ok(Asked::Said);
+                return Ok(Asked::Printed);
             }
             Value(word) => words.push(word.string().map_err(plain)?),
             other => return Err(other.unexpected().to_string()),
@@ -140,7 +154,7 @@ pub(super) fn arguments() -> Result<Asked, String> {
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     if json && !matches!(words.as_slice(), ["status" | "topology"]) {
-        return Err("--json belongs to status and topology".into());
+        return Err("--json can only be used with status and topology".into());
     }
     let question = match words.as_slice() {
         [] => None,
@@ -152,18 +166,13 @@ pub(super) fn arguments() -> Result<Asked, String> {
         }
         ["remove", who] => Some(format!("remove {who}")),
         ["add" | "remove"] => {
-            return Err("say which neighbour, as in `mqtick-join add site-c:1883`".into());
+            return Err("name the neighbour, as in `mqtick-join add site-c:1883`".into());
         }
-        _ => {
-            return Err(format!(
-                "{:?} is not understood; see --help",
-                words.join(" ")
-            ));
-        }
+        _ => return Err(format!("{:?} is no command; see --help", words.join(" "))),
     };
     if question.is_some() && (check || lines || !changes.is_empty() || !listeners.is_empty()) {
         return Err(format!(
-            "{:?} asks a node that runs: beside it only --config, --control and --json mean something",
+            "{:?} asks a node that runs: only --config, --control and --json can be used with it",
             words.join(" ")
         ));
     }
@@ -191,12 +200,12 @@ pub(super) fn arguments() -> Result<Asked, String> {
             Certificate::load(tls)?;
         }
         println!("the settings are good");
-        return Ok(Asked::Said);
+        return Ok(Asked::Printed);
     }
     Ok(Asked::Run(Box::new(settings), lines))
 }
 
-/// An error of a setting, with its line where it is in a file.
+/// The message for an error in the settings, with file and line if it is in a file.
 fn in_file(path: Option<&Path>, error: mqtick_broker::settings::Error) -> String {
     let text = path.and_then(|path| fs::read_to_string(path).ok());
     let line = text.and_then(|text| mqtick_broker::settings::line_of(&text, &error.key));

@@ -7,7 +7,7 @@ fn kept(topic: &str, payload: &str, stamp: u64) -> Message {
         payload: payload.into(),
         retain: true,
         stamp,
-        kept: true,
+        handed: true,
         ..Message::default()
     }
 }
@@ -15,10 +15,10 @@ fn kept(topic: &str, payload: &str, stamp: u64) -> Message {
 #[test]
 fn what_was_published_last_wins_also_by_a_clock_that_is_behind() {
     let mut here = Retained::default();
-    assert_eq!(here.came(&kept("a", "ahead", 1000)), Came::Newer);
+    assert_eq!(here.came(&kept("a", "ahead", 1000)), Compared::Newer);
     assert_eq!(here.published("a", b"now", 10).0, 1001);
-    assert_eq!(here.came(&kept("a", "ahead", 1000)), Came::Older);
-    assert_eq!(here.came(&kept("a", "now", 1002)), Came::Same);
+    assert_eq!(here.came(&kept("a", "ahead", 1000)), Compared::Older);
+    assert_eq!(here.came(&kept("a", "now", 1002)), Compared::Same);
 }
 
 #[test]
@@ -27,8 +27,8 @@ fn what_was_found_gives_way_to_what_was_seen_and_to_nothing_else() {
     here.begin_reading();
     assert_eq!(here.found("a", b"found"), Some(0));
     here.end_reading();
-    assert_eq!(here.came(&kept("a", "found elsewhere", 0)), Came::Older);
-    assert_eq!(here.came(&kept("a", "seen", 1)), Came::Newer);
+    assert_eq!(here.came(&kept("a", "found elsewhere", 0)), Compared::Older);
+    assert_eq!(here.came(&kept("a", "seen", 1)), Compared::Newer);
 }
 
 #[test]
@@ -41,8 +41,8 @@ fn what_the_broker_lost_comes_again_and_what_was_deleted_does_not() {
     here.back();
     here.begin_reading();
     here.end_reading();
-    assert_eq!(here.came(&kept("lost", "x", 5)), Came::Newer);
-    assert_eq!(here.came(&kept("deleted", "x", 5)), Came::Older);
+    assert_eq!(here.came(&kept("lost", "x", 5)), Compared::Newer);
+    assert_eq!(here.came(&kept("deleted", "x", 5)), Compared::Older);
     assert_eq!(here.deleted(), [("deleted".into(), 6)]);
 }
 
@@ -58,7 +58,7 @@ fn what_is_on_its_way_to_the_broker_while_that_is_read_is_known_afterwards() {
     assert_eq!(here.found("changed", b"before"), None);
     here.end_reading();
     for topic in ["new", "changed"] {
-        assert_eq!(here.came(&kept(topic, "y", 4)), Came::Older);
+        assert_eq!(here.came(&kept(topic, "y", 4)), Compared::Older);
     }
     here.begin_reading();
     assert_eq!(here.found("denied", b"not for others"), None);
@@ -66,7 +66,7 @@ fn what_is_on_its_way_to_the_broker_while_that_is_read_is_known_afterwards() {
     here.end_reading();
     assert_eq!(
         here.came(&kept("new", "y", 4)),
-        Came::Newer,
+        Compared::Newer,
         "it never came"
     );
 }
@@ -106,10 +106,10 @@ fn what_came_again_is_no_surer_to_be_at_the_broker() {
     here.came(&kept("a", "", 5));
     here.away();
     here.back();
-    assert_eq!(here.came(&kept("a", "", 6)), Came::Same);
+    assert_eq!(here.came(&kept("a", "", 6)), Compared::Same);
     here.begin_reading();
     assert_eq!(here.found("a", b"before"), Some(0));
-    assert_eq!(here.came(&kept("a", "", 6)), Came::Newer);
+    assert_eq!(here.came(&kept("a", "", 6)), Compared::Newer);
 }
 
 #[test]
@@ -145,8 +145,8 @@ fn what_is_not_for_other_sites_stays_and_does_not_touch_what_is() {
     assert_eq!(here.found("b", b"not for others"), None);
     here.end_reading();
     assert_eq!(here.deleted(), [("gone".into(), 5)]);
-    assert_eq!(here.came(&kept("a", "newer", 6)), Came::Newer);
-    assert_eq!(here.came(&kept("b", "found elsewhere", 0)), Came::Newer);
+    assert_eq!(here.came(&kept("a", "newer", 6)), Compared::Newer);
+    assert_eq!(here.came(&kept("b", "found elsewhere", 0)), Compared::Newer);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn two_sites_that_give_the_same_stamp_at_once_keep_the_same() {
         other.came(&kept("a", "x", stamp)),
     ];
     assert!(
-        came.contains(&Came::Newer) && came.contains(&Came::Older),
+        came.contains(&Compared::Newer) && came.contains(&Compared::Older),
         "{came:?}"
     );
 }
@@ -230,15 +230,15 @@ fn where_there_is_no_room_nothing_that_may_be_newer_is_replaced() {
         here.published(topic, b"x", 5);
     }
     assert_eq!((here.len(), here.unknown), (2, 1));
-    assert_eq!(here.came(&kept("c", "y", 6)), Came::Older);
-    assert_eq!(here.came(&kept("a", "y", 6)), Came::Newer);
+    assert_eq!(here.came(&kept("c", "y", 6)), Compared::Older);
+    assert_eq!(here.came(&kept("a", "y", 6)), Compared::Newer);
     let live = Message {
-        kept: false,
+        handed: false,
         ..kept("c", "y", 6)
     };
     assert_eq!(
         here.came(&live),
-        Came::Newer,
+        Compared::Newer,
         "what is published now is kept"
     );
 }

@@ -4,8 +4,8 @@ use super::{FOR_EVER, Sessions};
 use std::sync::Arc;
 
 impl Sessions {
-    /// The sessions that outlive their connection, where something about them has changed: a line
-    /// with expiry and client, after it a line with a tab for each of its filters.
+    /// The sessions that outlive their connection, as text, if they have changed: for each a line with
+    /// its expiry and client, then a line with a tab for each of its filters.
     pub fn changes(&mut self) -> Option<String> {
         if !std::mem::take(&mut self.changed) {
             return None;
@@ -23,10 +23,15 @@ impl Sessions {
         Some(text)
     }
 
-    /// Read that again; what this site is subscribed to.
+    /// The last [`Self::changes`] could not be written to disk: give them again.
+    pub fn not_kept(&mut self) {
+        self.changed = true;
+    }
+
+    /// Read this text again. Returns the filters that this site is subscribed to.
     ///
     /// # Errors
-    /// The line that is none of ours.
+    /// The number of the first malformed line.
     pub fn restore(&mut self, text: &str, now_s: u64) -> Result<Vec<Arc<str>>, usize> {
         let mut new = Vec::new();
         let mut client: Option<String> = None;
@@ -49,12 +54,13 @@ impl Sessions {
     }
 }
 
-/// A text of MQTT in one line.
+/// A text without line breaks, for any text of MQTT.
 fn escaped(text: &str) -> String {
     let text = text.replace('%', "%25");
     text.replace('\n', "%0A").replace('\r', "%0D")
 }
 
+/// The text that [`escaped`] was given.
 fn plain(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut plain = parts.next()?.to_owned();

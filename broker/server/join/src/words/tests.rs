@@ -1,4 +1,4 @@
-//! What nodes say to each other, read and written.
+//! Packets between nodes, written and read.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
@@ -29,7 +29,7 @@ fn a_message_is_what_it_was_after_it_went_to_a_neighbour() {
         client: "a client".into(),
         arrived: None,
         stamp: 0x1_0000_0000,
-        kept: true,
+        handed: true,
         is_denied: false,
     };
     let key = Key {
@@ -50,7 +50,7 @@ fn a_message_is_what_it_was_after_it_went_to_a_neighbour() {
     let came = Passed {
         key,
         attempt: 3,
-        stated: None, // one that is to be kept never says that
+        stated: None, // a retained message never states it
         message: sent.clone(),
     };
     assert_eq!(parse_message(&publish), Ok(came));
@@ -66,7 +66,7 @@ fn a_message_is_what_it_was_after_it_went_to_a_neighbour() {
     octets.clear();
     let once = Message {
         retain: false,
-        kept: false,
+        handed: false,
         stamp: 0,
         ..sent
     };
@@ -122,8 +122,8 @@ fn a_greeting_is_read_as_it_was_said_and_one_of_another_version_is_told_apart() 
     let other = Hello::parse("mqtick-join/1/11/3/1/2/subscriptions/site-a").unwrap_err();
     assert_eq!(
         other,
-        "the node that connects speaks version \"1\" of mqtick-join's words, and the one that it \
-         connects to version 4: bring both to the same release"
+        "the node that connects speaks version \"1\" of mqtick-join's protocol, and the node that it \
+         connects to speaks version 4: install the same release at both"
     );
     for wrong in [
         "",

@@ -1,4 +1,4 @@
-//! Reads any octets as what a neighbour says, and has a node do it.
+//! Reads any octets as packets of a neighbour, and has a node process them.
 
 use mqtick_join::cooperation::{Kind, Source};
 use mqtick_join::node::{Action, Message, Node};
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 const LINK: u64 = 1;
 
-/// Fail where something panics, where what was read is not what is said again, or where a node says
-/// more than one answer for each word.
+/// Fails if something panics, if what was read differs when it is written and read again, or if a node
+/// has more to do than the words can cause.
 pub fn check(octets: &[u8]) {
     let text = String::from_utf8_lossy(octets);
     if let Ok(hello) = Hello::parse(&text) {
@@ -88,7 +88,7 @@ fn talk(octets: &[u8], kind: Kind) {
     assert!(said <= 40 + 8 * words, "{said} actions for {words} words");
 }
 
-/// A message: read, and the same after it was said again.
+/// A message: it has to be the same after it was written and read again.
 fn message(node: &mut Node, publish: &Publish<'_>) -> usize {
     let Ok(passed) = words::parse_message(publish) else {
         return 0;

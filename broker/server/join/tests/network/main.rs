@@ -1,7 +1,7 @@
-//! Nodes in a simulated network: links that delay, lose what is on them and come back, nodes that
-//! start anew, clients that subscribe and publish all the while. When all that has ended, the nodes
-//! agree on one tree, each message goes exactly where it is wanted, and no message above QoS 0 was
-//! lost on the way to somebody who could be reached all the time.
+//! Nodes in a simulated network: links delay, break (and lose what is on them) and come back, nodes
+//! restart, and clients subscribe and publish all the while. When that is over, the nodes agree on one
+//! tree, each message goes exactly where it is wanted, and no message above QoS 0 was lost on the way
+//! to a node that could be reached all the time.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
@@ -40,7 +40,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// For how long a node waits for a neighbour that went: not at all, or as is usual.
+/// How long a node waits for a neighbour that went away: not at all, or the default.
 fn absence_s() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), Just(30)]
 }
@@ -80,7 +80,7 @@ fn run(kind: Kind, size: usize, absence_s: u64, events: &[Event]) {
             let text = String::from_utf8_lossy(payload);
             let sure = text.starts_with("last")
                 || !events.iter().any(|one| matches!(one, Event::Restart(_)));
-            // A node that starts anew does not know what it had before.
+            // A node that restarts does not know which messages it had before.
             assert!(
                 *count == 1 || !sure,
                 "{text} came {count} times to {number}"
@@ -117,8 +117,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
-    /// As long as every node can be reached by some way, and news of a link is there within the
-    /// seconds that nodes allow for it.
+    /// If every node can always be reached some way, and news of a link arrives within the seconds that
+    /// nodes allow for it.
     #[test]
     fn links_come_and_go_and_each_message_above_qos_0_arrives_once_wherever_it_is_wanted(
         size in 2..8_usize,
@@ -129,7 +129,7 @@ proptest! {
         arrives_once(size, absence_s, &filters, &events);
     }
 
-    /// As long as all can be reached again before others stop waiting for them.
+    /// If all nodes can be reached again before others stop waiting for them.
     #[test]
     fn parts_come_and_go_and_each_message_above_qos_0_arrives_once_wherever_it_is_wanted(
         size in 2..8_usize,
@@ -139,7 +139,7 @@ proptest! {
         arrives_once(size, 30, &filters, &events);
     }
 
-    /// Only a node that starts anew may get what it had before, or lose what began there.
+    /// Only a node that restarts may get a message twice, or lose one that was published there.
     #[test]
     fn nodes_start_anew_and_each_message_above_qos_0_of_others_arrives_wherever_it_is_wanted(
         size in 2..8_usize,

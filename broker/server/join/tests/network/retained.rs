@@ -1,4 +1,4 @@
-//! What is to be kept: once all are joined, each site has what was published last on each topic.
+//! Retained messages: once all sites are joined, each has the last one of each topic.
 
 use crate::simulated::{Network, TOPICS, message};
 use mqtick_join::cooperation::Kind;
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
-    /// Whatever the order in which sites join, part and publish, and brokers go and come back; also
-    /// where links and brokers lose QoS 0, and one broker all that it had.
+    /// In whatever order sites join, part and publish, and brokers go and come back; even if links and
+    /// brokers lose messages of QoS 0, and one broker loses everything that it had.
     #[test]
     fn once_all_are_joined_each_site_has_what_was_published_last_on_a_topic(
         size in 2..7_usize,
@@ -21,7 +21,7 @@ proptest! {
     }
 }
 
-/// Nobody publishes at the last site: its broker loses all each time that it goes.
+/// No client publishes at the last site: its broker loses everything each time that it goes away.
 fn all_have_the_last(size: usize, events: &[(u8, usize, usize)]) {
     for kind in [Kind::Subscriptions, Kind::Publications] {
         let mut network = Network::new(kind, size, 30);

@@ -1,6 +1,6 @@
-//! The network: links, and at each site a node, its broker, and what is under way between the two.
+//! The network: links, and at each site a node, its broker, and messages on their way between the two.
 
-use mqtick_join::cooperation::{Kind, Say, Source};
+use mqtick_join::cooperation::{Kind, Source};
 use mqtick_join::node::{Action, Key, Link, Message, Node};
 use mqtick_join::topology::State;
 use mqtick_packet::Qos;
@@ -19,7 +19,7 @@ enum Word {
     Gone,
 }
 
-/// One direction of a link: control and lanes keep their order, each by itself.
+/// One direction of a link. Control words keep their order, and so do the messages of each lane.
 #[derive(Default)]
 struct Wire {
     lanes: [VecDeque<Word>; 3],
@@ -34,26 +34,26 @@ pub struct Cable {
 pub struct Site {
     pub node: Node,
     pub filters: BTreeSet<&'static str>,
-    /// What its broker was given, and how often.
+    /// The payloads that its broker got, and how often.
     pub got: HashMap<Vec<u8>, usize>,
-    /// What its clients were told that all have.
+    /// Messages that were confirmed by all sites.
     pub released: BTreeSet<Key>,
     /// What its broker has retained.
     pub kept: BTreeMap<String, Vec<u8>>,
-    /// What is on its way to the broker.
+    /// Messages on their way to the broker.
     queue: VecDeque<(Key, Rc<Message>)>,
     pub is_away: bool,
     asked: Vec<Link>,
-    /// Who asked, and on how many lanes.
+    /// Neighbours that have asked on some lanes, and on how many.
     half_asked: HashMap<Link, usize>,
     reading: Option<Reading>,
     links: HashMap<Link, u64>,
 }
 
-/// The broker says what it has retained.
+/// A reading of what the broker has retained.
 struct Reading {
     serves: Vec<Link>,
-    /// What it had when it was asked.
+    /// What the broker has not said yet of what it had when it was asked.
     left: Option<BTreeMap<String, Vec<u8>>>,
 }
 
@@ -65,7 +65,7 @@ impl Site {
         };
     }
 
-    /// The broker takes the first message of QoS 0, or above; whether there was one.
+    /// The broker takes the first message of QoS 0, or above it. Returns whether there was one.
     fn take(&mut self, is_sure: bool) -> bool {
         let mut queue = self.queue.iter();
         let at = queue.position(|(_, one)| is_sure == (one.qos != Qos::AtMostOnce));
@@ -80,7 +80,7 @@ impl Site {
         true
     }
 
-    /// Neighbours get what they asked for, once they hear of what comes later.
+    /// Begin to read for neighbours that asked, once they get all later messages.
     pub fn begin_reading(&mut self) {
         let node = &self.node;
         let is_due = !node.retained.is_known || self.asked.iter().any(|link| node.is_told(*link));
@@ -95,7 +95,7 @@ impl Site {
         self.reading = Some(Reading { serves, left: None });
     }
 
-    /// The broker hears of it, or says one more, or that this was all.
+    /// The broker gets the question, or names one more message, or says that there are no more.
     pub fn go_on_reading(&mut self) {
         let Some(reading) = &mut self.reading else {
             return;
@@ -110,7 +110,7 @@ impl Site {
                 self.node.found(found, &reading.serves);
             }
             None => {
-                // By the time that it has answered a ping, it has taken what was on its socket.
+                // When it has answered a ping, it has taken everything that was on its socket.
                 while self.take(false) {}
                 let serves = self.reading.take().map_or(Vec::new(), |one| one.serves);
                 self.node.end_reading(&serves);
@@ -123,7 +123,7 @@ impl Site {
         self.node.retained.back();
     }
 
-    /// The broker goes, with what it was given at QoS 0 and has not taken.
+    /// The broker goes away, and loses messages of QoS 0 that it has not taken.
     pub fn lose_broker(&mut self) {
         self.is_away = true;
         self.node.retained.away();
@@ -150,7 +150,7 @@ pub struct Network {
     now_s: u64,
     chance: u64,
     absence_s: u64,
-    /// Nothing arrives over this cable until it is another one.
+    /// Nothing arrives over this cable as long as it is named here.
     pub held: Option<u64>,
 }
 
@@ -187,7 +187,7 @@ impl Network {
     }
 
     pub fn start(&mut self, number: usize) -> Site {
-        // Identifiers are random: the order of starts says nothing.
+        // Like random identifiers, these are not in the order in which nodes start.
         self.ids += 1;
         let id = self.ids.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Site {
@@ -238,7 +238,7 @@ impl Network {
         self.collect(other);
     }
 
-    /// What is on it is lost, and each end notices some time.
+    /// Cut a cable: words on it are lost, and each end notices at some time.
     pub fn cut(&mut self, cable: u64) {
         if let Some(cable) = self.cables.get_mut(&cable).filter(|one| !one.is_cut) {
             cable.is_cut = true;
@@ -260,13 +260,13 @@ impl Network {
         }
     }
 
-    /// Which cables are whole.
+    /// The cables that are not cut.
     pub fn whole(&self) -> Vec<u64> {
         let whole = self.cables.iter().filter(|(_, cable)| !cable.is_cut);
         whole.map(|(key, _)| *key).collect()
     }
 
-    /// It knows nothing any more; its neighbours notice some time.
+    /// Restart a node: it forgets everything, and its neighbours notice at some time.
     pub fn restart(&mut self, site: usize) {
         let mut ends = Vec::new();
         self.cables.retain(|_, cable| {
@@ -322,13 +322,12 @@ impl Network {
         key
     }
 
-    /// Do what a node says, as far as it goes without a wire.
+    /// Do a node's actions: put words on wires, and messages on their way to the broker.
     pub fn collect(&mut self, site: usize) {
         while let Some(action) = self.sites[site].node.next_action() {
             let (link, lane, word) = match action {
                 Action::State(link, state) => (link, 0, Word::State(state)),
-                Action::Say(Say::Subscribe(link, filter)) => (link, 0, Word::Say(true, filter)),
-                Action::Say(Say::Unsubscribe(link, filter)) => (link, 0, Word::Say(false, filter)),
+                Action::Say(say) => (say.link, 0, Word::Say(say.wants, say.filter)),
                 Action::Send {
                     link,
                     key,
@@ -385,7 +384,7 @@ impl Network {
         }
     }
 
-    /// Let one thing happen, whichever; whether there was one.
+    /// Let one thing happen, chosen at random. Returns whether there was one.
     pub fn step(&mut self) -> bool {
         let mut ready = Vec::new();
         let here = |(key, _): &(&u64, &Cable)| self.held != Some(**key);
@@ -425,7 +424,7 @@ impl Network {
         true
     }
 
-    /// At which site it did.
+    /// A word arrives. Returns at which site.
     pub fn word_arrives(&mut self, key: u64, way: usize, lane: usize) -> usize {
         let cable = self.cables.get_mut(&key).unwrap();
         let word = cable.wires[way].lanes[lane].pop_front().unwrap();
@@ -458,10 +457,10 @@ impl Network {
         site
     }
 
-    /// A client publishes what is to be kept; whether the broker is there to take it.
+    /// A client publishes a retained message. Returns false if the broker cannot take it now.
     pub fn keep(&mut self, site: usize, topic: &str, payload: Vec<u8>, qos: Qos) -> bool {
         let here = &self.sites[site];
-        // What meets at a broker at the same moment has no order.
+        // Messages that reach a broker at the same moment have no order.
         let meets = here.queue.iter().any(|(_, one)| one.topic == topic);
         if here.is_away || meets {
             return false;
@@ -490,8 +489,8 @@ impl Network {
         }
     }
 
-    /// Until nothing is under way. Time goes on meanwhile: as long as links that are no longer needed
-    /// make a loop, a subscription and its end may follow each other round it.
+    /// Go on until nothing is on its way. Time has to pass meanwhile: as long as links that are no longer
+    /// needed make a loop, a subscription and its end may follow each other round it.
     pub fn rest(&mut self) {
         let mut steps = 0;
         while self.step() {
@@ -503,7 +502,7 @@ impl Network {
         }
     }
 
-    /// Nothing is under way, nobody is waited for any more, and ticks bring nothing either.
+    /// Go on until nothing is on its way, no neighbour is waited for, and ticks change nothing.
     pub fn settle(&mut self) {
         let (mut calm, mut ticks) = (0, 0);
         while calm < 10 {
@@ -538,7 +537,7 @@ impl Network {
                 .any(|filter| mqtick_topics::matches(filter, topic))
     }
 
-    /// All that is said at the top.
+    /// Check everything that the top of main.rs says.
     pub fn check(&mut self) {
         self.settle();
         let part = self.parts();
