@@ -33,7 +33,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const LOOK: Duration = Duration::from_millis(5); // between two looks whether all workers have ended
+const LOOK: Duration = Duration::from_millis(5); // between two checks for the workers' end
 const AFTERWARDS: Duration = Duration::from_secs(10); // for closing the store in the end
 
 const USAGE: &str = "\

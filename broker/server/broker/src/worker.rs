@@ -156,7 +156,7 @@ impl Worker {
         let mut moderation = Moderation::new(Instant::now());
         let gather = Duration::from_micros(self.desk.shared.settings.delivery.gather_us);
         if !gather.is_zero() {
-            let _ = nix::sys::prctl::set_timerslack(SLACK_NS); // else the sleep may last twice as long
+            let _ = nix::sys::prctl::set_timerslack(SLACK_NS); // else sleeps may last twice as long
         }
         loop {
             let now_s = self.desk.shared.now_s();
@@ -532,7 +532,7 @@ impl Worker {
         self.desk.count();
     }
 
-    /// End sessions that have expired; publish wills whose delay is over, and `$SYS` when it is due.
+    /// End sessions that have expired; publish wills whose delay is over, and `$SYS` when due.
     fn keep_house(&mut self, now_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
         let mut wills = Vec::new();
