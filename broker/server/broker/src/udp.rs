@@ -274,8 +274,8 @@ impl Outlet {
         let is_copy = |copy: &&Copy| copy.peer.is_some();
         let (mut done, mut dropped) = (0, 0);
         while let Some(rest) = headers.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            // SAFETY: the kernel is told the length of `rest`. Each header in it points to an address
-            // and to a part in the vectors above, and each part to some of `octets`, which the kernel
+            // SAFETY: the kernel is told the length of `rest`. Each header points to an address and
+            // to a part in the vectors above, and each part to some of `octets`, which the kernel
             // only reads. All of them, and the descriptor, outlive the call.
             let sent = unsafe {
                 libc::sendmmsg(
@@ -351,8 +351,8 @@ impl Outlet {
         }
     }
 
-    /// Receive some datagrams, each into `ROOM` octets. Returns for each the sender, the length, and
-    /// the kernel's stamp in ns of the system's clock.
+    /// Receive some datagrams, each into `ROOM` octets. Returns for each the sender, the length,
+    /// and the kernel's stamp in ns of the system's clock.
     pub(crate) fn receive(&self, room: &mut [u8]) -> Vec<(SocketAddr, usize, Option<i64>)> {
         let parts = room.chunks_exact_mut(ROOM);
         let mut parts: Vec<_> = parts.map(|one| [IoSliceMut::new(one)]).collect();
