@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub mod reason {
     /// A normal DISCONNECT, but the will is to be published.
     pub const WITH_WILL: u8 = 0x04;
-    /// Nobody is subscribed.
+    /// No client is subscribed.
     pub const NO_SUBSCRIBERS: u8 = 0x10;
     /// There was no such subscription.
     pub const NO_SUBSCRIPTION: u8 = 0x11;

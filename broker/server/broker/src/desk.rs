@@ -100,7 +100,7 @@ pub struct Desk {
     /// Which worker.
     pub worker: usize,
     tree: Arc<Subscriptions>,
-    /// Who may do what.
+    /// Passwords and access rules.
     pub access: Arc<Access>,
     changes: u64,
     fanouts: HashMap<Box<str>, Fanout>,

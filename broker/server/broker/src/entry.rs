@@ -269,7 +269,8 @@ impl Connection {
         let most = desk.shared.settings.limits.session_expiry_s;
         let done = self.with_state(desk, |state, _| {
             if state.expiry_s == 0 && wanted.is_some_and(|wanted| wanted > 0) {
-                return End::because(reason::PROTOCOL, "a session that ends gets no expiry"); // [MQTT-3.14.2-2]
+                // [MQTT-3.14.2-2]
+                return End::because(reason::PROTOCOL, "a session that ends gets no expiry");
             }
             if let Some(wanted) = wanted {
                 state.expiry_s = wanted.min(most);

@@ -505,8 +505,8 @@ struct Heard {
     copies: u64,
 }
 
-/// Close rules. Returns the number of the answer that says that they are closed, and also those
-/// that were being closed before.
+/// Close rules. Returns the number of the answer that says that they are closed. Rules that are
+/// being closed already count, too.
 fn close(state: &mut State, concerns: impl Fn(&Key, &Told) -> bool) -> Option<u64> {
     let found = state.rules.iter().filter(|(key, rule)| concerns(key, rule));
     let found: Vec<_> = found

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const KEEP_ROOM: usize = 1 << 18; // octets of a buffer that are kept after a burst
 
-/// Which connection it is.
+/// Identifies a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The worker that owns the connection.
@@ -36,7 +36,7 @@ pub enum Promise {
     Ack(AckKind, u16, u8),
     /// CONNACK, which follows.
     Connected {
-        /// Whether the session was present.
+        /// Whether it says that the session was present.
         present: bool,
     },
     /// What follows. It must not be sent if the changes were refused.

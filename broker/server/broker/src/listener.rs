@@ -201,7 +201,8 @@ fn tcp(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
     listen(&first, Backlog::new(BACKLOG)?)?;
     setsockopt(&first, sockopt::ReusePort, &true)?;
     let mut all = vec![TcpListener::from(first)];
-    let chosen = all.iter().try_fold(address, |_, one| one.local_addr())?; // the kernel's, for port 0
+    // The kernel has chosen the port if it was 0.
+    let chosen = all.iter().try_fold(address, |_, one| one.local_addr())?;
     for _ in 1..workers {
         let next = bound(chosen, true)?;
         listen(&next, Backlog::new(BACKLOG)?)?;

@@ -78,7 +78,7 @@ pub struct State {
     pub link: Option<Link>,
     /// The user name, proven by password or certificate.
     pub user: Option<Box<str>>,
-    /// How long the session outlives its connection, in seconds; `u32::MAX`: for good.
+    /// How long the session outlives its connection, in seconds; `u32::MAX`: without limit.
     pub expiry_s: u32,
     /// When the connection ended, in seconds of the broker's clock.
     pub left_s: Option<u64>,

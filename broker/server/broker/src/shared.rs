@@ -45,7 +45,7 @@ pub type Subscriptions = Tree<u64, Subscription>;
 /// Sessions by the client's identifier.
 pub type Sessions = HashMap<Box<str>, Arc<Session>>;
 
-/// Who may do what.
+/// Passwords and access rules.
 pub struct Access {
     /// None: passwords are not asked for.
     pub passwords: Option<Passwords>,
@@ -160,7 +160,7 @@ pub struct Shared {
     pub bounds: Bounds,
     /// All subscriptions; readers take no lock.
     pub tree: ArcSwap<Subscriptions>,
-    /// Who may do what.
+    /// Passwords and access rules.
     pub access: ArcSwap<Access>,
     /// The counters.
     pub counters: Counters,
@@ -410,7 +410,7 @@ impl Shared {
         result
     }
 
-    /// Change who may do what.
+    /// Replace passwords and access rules.
     pub fn change_access(&self, access: Access) {
         let _closed = self.feed.close_topics(|_| true);
         self.access.store(Arc::new(access));

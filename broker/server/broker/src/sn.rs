@@ -133,13 +133,13 @@ struct Held {
     answer: Answer,
 }
 
-/// Serves what comes over MQTT-SN.
+/// Serves the datagrams of MQTT-SN.
 pub struct Door {
     outlet: Arc<Outlet>,
     gateway: Gateway<Kept, Arc<Session>>,
     settings: Sn,
     looked: usize, // steps of searches for retained messages in the present second
-    held: VecDeque<Held>, // answers, until the disk has what they acknowledge
+    held: VecDeque<Held>, // answers that wait until the disk has what they acknowledge
     refused: [u64; REFUSED.len()],
     advertised_s: u64,
     upstream: Option<Upstream>,

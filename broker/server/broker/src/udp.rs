@@ -443,7 +443,7 @@ mod tests {
         let mut batch = Batch::default();
         let peer = peer(own.port());
         batch.copy(&peer, b"before", None);
-        batch.copy(&peer, &[0; 70_000], None); // no datagram is so long
+        batch.copy(&peer, &[0; 70_000], None); // too long for a datagram
         batch.answer(own, &[0; 70_000]); // an answer is no copy
         batch.copy(&peer, b"behind", None);
         assert_eq!(outlet.send(&mut batch), (2, 1));

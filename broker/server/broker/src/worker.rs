@@ -34,7 +34,7 @@ const SENSORS: u64 = FIRST_TOKEN - 2;
 const WAIT_MS: u16 = 1000;
 const LEAVE_MS: u16 = 10; // between two groups of farewells
 const DEAF_MS: u16 = 10; // shortest pause in accepting, where the rate limit is reached
-/// For so long, connections that the rate limit allows and nobody uses add up.
+/// Connections that the rate limit allows and that do not come add up for this time.
 const SAVED: Duration = Duration::from_millis(100);
 
 /// Whether the process or the machine has run out of descriptors or memory: another try at once
@@ -151,7 +151,7 @@ impl Worker {
         let mut events = Vec::new();
         let mut second = 0;
         if !self.calls.is_empty() {
-            self.called(); // those that were left when the worker failed
+            self.called(); // calls that were left when the worker failed
         }
         let mut moderation = Moderation::new(Instant::now());
         let gather = Duration::from_micros(self.desk.shared.settings.delivery.gather_us);

@@ -217,7 +217,7 @@ impl State {
             let octets = courier
                 .encoder
                 .octets(&message, &flight.entry.copy, courier.now_s);
-            // A message without memory cannot wait for it, as in `fill`.
+            // A message for which there is no memory cannot wait, as in `fill`.
             let finds_none =
                 self.key.is_none() && !memory::may_queue(link.waiting() + octets.packet.len());
             if octets.packet.len() > link.largest || finds_none {

@@ -278,7 +278,7 @@ impl Upstream {
         }
     }
 
-    /// Read what came.
+    /// The poller has events for a connection: read what has come.
     pub fn ready(&mut self, token: u64, flags: EpollFlags) {
         let now_s = self.shared.now_s();
         let Some(held) = self.lines.get_mut(&token) else {

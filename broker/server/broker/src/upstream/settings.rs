@@ -28,10 +28,10 @@ pub struct Upstream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// One for all of them.
+    /// One connection for all of them.
     #[default]
     Aggregating,
-    /// One for each, with its identifier, session and will.
+    /// One connection for each, with its identifier, session and will.
     Transparent,
 }
 

@@ -58,7 +58,7 @@ impl Wire {
         }
     }
 
-    /// Read what came.
+    /// Read octets that have come.
     pub fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.read(room),

@@ -68,8 +68,8 @@ impl Line {
         }
     }
 
-    /// Publish, if there is room. Messages of QoS 1 and 2 wait until they are answered, `most` of
-    /// them. While the upstream is away, only those wait for whose answer no sensor waits.
+    /// Publish, if there is room. Up to `most` messages of QoS 1 and 2 wait until they are
+    /// answered. While the upstream is away, only messages without an `answer` are taken to wait.
     ///
     /// # Errors
     /// Why it is not taken.

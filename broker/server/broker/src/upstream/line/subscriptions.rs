@@ -94,7 +94,7 @@ impl Line {
     /// Ask the upstream for a subscription.
     ///
     /// # Errors
-    /// What to tell the sensor.
+    /// The return code for the sensor, if the upstream is not asked.
     pub fn subscribe(
         &mut self,
         now_s: u64,
