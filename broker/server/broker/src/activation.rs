@@ -1,4 +1,4 @@
-//! Sockets that systemd opened for us and keeps open over our restart (`sd_listen_fds(3)`).
+//! Sockets that systemd has opened and keeps open over a restart (`sd_listen_fds(3)`).
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
@@ -12,7 +12,7 @@ use std::os::unix::net::UnixListener;
 const FIRST: RawFd = 3; // SD_LISTEN_FDS_START
 const MOST: RawFd = 1024;
 
-/// A socket that takes connections.
+/// A socket that accepts connections.
 pub enum Door {
     /// Over IP.
     Tcp(TcpListener),
@@ -20,15 +20,15 @@ pub enum Door {
     Unix(UnixListener),
 }
 
-/// What systemd passed, each with its name (`FileDescriptorName=`).
+/// The sockets that systemd has passed, each with its name (`FileDescriptorName=`).
 #[derive(Default)]
 pub struct Passed(Vec<(String, OwnedFd)>);
 
 impl Passed {
-    /// Take them over. To be called once, before the program opens anything.
+    /// Take them over. Must be called once, before the program opens any file.
     ///
     /// # Errors
-    /// What the environment says cannot be true.
+    /// The environment contradicts the open files.
     pub fn take() -> Result<Self, String> {
         let said = |name: &str| std::env::var(name).ok();
         let number = |name: &str| {
@@ -37,7 +37,7 @@ impl Passed {
                 .transpose()
                 .map_err(|text| format!("{name}={text} is no number"))
         };
-        // Another process's: they were passed to who started us.
+        // If the id is another one, they were passed to the process that has started this one.
         let is_ours =
             number("LISTEN_PID")?.is_some_and(|pid| pid.unsigned_abs() == std::process::id());
         let count = number("LISTEN_FDS")?.filter(|_| is_ours).unwrap_or(0);
@@ -55,10 +55,10 @@ impl Passed {
         Ok(Self(sockets))
     }
 
-    /// Those of one name: a unit may list several sockets.
+    /// Take the sockets of one name: a unit may list several.
     ///
     /// # Errors
-    /// Where there is none, or one takes no connections.
+    /// There is none, or one does not accept connections.
     pub fn claim(&mut self, name: &str) -> Result<Vec<Door>, String> {
         let (found, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0)
             .into_iter()
@@ -78,10 +78,10 @@ impl Passed {
         found.into_iter().map(|(_, socket)| door(socket)).collect()
     }
 
-    /// See that none is left over: its clients would wait for ever.
+    /// Check that no socket is left over: its clients would wait for ever.
     ///
     /// # Errors
-    /// With the names of those that are.
+    /// The names of those that are left.
     pub fn finish(self) -> Result<(), String> {
         let names: Vec<_> = self
             .0
@@ -98,18 +98,18 @@ impl Passed {
     }
 }
 
-/// A descriptor that was open before the program began.
+/// Take over a descriptor that was open before the program began.
 #[allow(unsafe_code)]
 fn own(file: RawFd) -> Option<OwnedFd> {
     // SAFETY: F_GETFD takes any number, and touches no memory.
     if unsafe { libc::fcntl(file, libc::F_GETFD) } == -1 {
         return None;
     }
-    // SAFETY: it is open, as was just seen. LISTEN_PID says that whoever started this process passed
-    // it for this process's use; `take` is called once, before anything else here opens a file, so
-    // nobody else owns it.
+    // SAFETY: it is open, as was just checked. By LISTEN_PID, it was passed to this process for its
+    // use. `take` is called once, before anything else here opens a file, so nothing else owns it.
     let owned = unsafe { OwnedFd::from_raw_fd(file) };
-    // It fails for no descriptor that is open; a program that we started would keep it, no more.
+    // It does not fail for an open descriptor. If it did, only a program started by us would keep
+    // it.
     let _ = fcntl(&owned, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC));
     Some(owned)
 }

@@ -1,4 +1,4 @@
-//! Who hears over UDP, and datagrams that leave together.
+//! Subscribers over UDP, and datagrams that leave together.
 
 use crate::residence::{Account, Arrived, Clock, TRAILER};
 use std::net::SocketAddr;
@@ -9,23 +9,23 @@ use std::sync::{Arc, Mutex};
 const FULL: usize = 1024; // copies that leave together; the kernel takes no more
 const SPARE: usize = 1 << 20; // octets of a batch that are not given back
 
-/// How often a datagram was sent again.
+/// How often a datagram is sent again.
 pub(crate) const NEVER_AGAIN: Option<u32> = Some(0);
 
-/// Somebody who has a lease.
+/// An address to which copies are sent over UDP: under a lease, or to a client of MQTT-SN.
 pub struct Peer {
-    /// Where.
+    /// The address.
     pub address: SocketAddr,
     pub(crate) end_ns: AtomicU64,
     lease: u16,
-    /// Its copies.
+    /// The counted copies to it.
     pub account: Mutex<Account>,
 }
 
 impl Peer {
-    /// Nothing is sent there after `end_ns`.
+    /// A peer to which nothing is sent after `end_ns`, by the clock of [`crate::udp::Outlet`].
     pub fn new(address: SocketAddr, end_ns: u64) -> Self {
-        // No other lease of this address has had the same number lately.
+        // So no other recent lease of this address has the same number.
         static LEASES: AtomicU16 = AtomicU16::new(0);
         Self {
             address,
@@ -35,13 +35,13 @@ impl Peer {
         }
     }
 
-    /// Nothing is sent there after this time.
+    /// Send nothing there after this time.
     pub fn set_end(&self, end_ns: u64) {
         self.end_ns.store(end_ns, Relaxed);
     }
 
-    /// The trailer of a copy that leaves now; whether it is counted. The octets below 1 ns say which
-    /// lease it is of.
+    /// The trailer of a copy that leaves now, and whether the copy is counted. The octets of the
+    /// residence below 1 ns have the lease's number.
     pub fn state(&self, account: &Account, arrived: &Arrived, now: Clock) -> ([u8; TRAILER], bool) {
         let (mut trailer, is_counted) = account.state(arrived, now, NEVER_AGAIN);
         if is_counted {
@@ -66,8 +66,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Append one message's copy, which says how long it was here where it is known when the message
-    /// came. All copies of a batch that says so are of one message.
+    /// Append a copy of a message. It states its residence if `arrived` is known. Then all copies
+    /// of the batch are of that message.
     pub fn copy(&mut self, peer: &Arc<Peer>, packet: &[u8], arrived: Option<Arrived>) {
         self.arrived = arrived;
         self.push(peer.address, Some(Arc::clone(peer)), packet);
@@ -78,12 +78,12 @@ impl Batch {
         self.push(to, None, packet);
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.copies.is_empty()
     }
 
-    /// Whether it had better be sent now.
+    /// Whether it has to be sent before more is appended.
     pub fn is_full(&self) -> bool {
         self.copies.len() >= FULL
     }
@@ -91,7 +91,7 @@ impl Batch {
     fn push(&mut self, to: SocketAddr, peer: Option<Arc<Peer>>, packet: &[u8]) {
         let last = self.copies.last().map(|copy| copy.octets.clone());
         let is_same = |last: &Range<usize>| self.octets.get(last.clone()) == Some(packet);
-        // Copies that state nothing share their octets.
+        // Equal copies that state no residence share their octets.
         let octets = match last.filter(|last| self.arrived.is_none() && is_same(last)) {
             Some(last) => last,
             None => {

@@ -1,4 +1,4 @@
-//! What other threads ask a worker to do. `threads` models it with loom's locks.
+//! The queue of calls to a worker. The crate `threads` checks it with loom's locks.
 
 use crate::sync::Mutex;
 use std::sync::PoisonError;
@@ -7,12 +7,12 @@ use std::sync::PoisonError;
 pub struct Calls<T>(Mutex<Vec<T>>);
 
 impl<T> Calls<T> {
-    /// None yet.
+    /// An empty queue.
     pub fn new() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Add one; `wake` is called where the worker may not know that there are any.
+    /// Add a call. `wake` is called if the worker may not know that there are any.
     pub fn add(&self, call: T, wake: impl FnOnce()) {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         calls.push(call);
@@ -21,13 +21,13 @@ impl<T> Calls<T> {
         }
     }
 
-    /// How many wait.
+    /// How many calls wait.
     pub fn len(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Take all, in their order. `heard` takes back that the worker was woken: before it looks, or
-    /// it would miss who calls in between.
+    /// Take all calls, in order. `heard` resets the wake-up. It is called first: otherwise a call
+    /// that comes between would be missed.
     pub fn take(&self, heard: impl FnOnce()) -> Vec<T> {
         heard();
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,4 +1,4 @@
-//! One client's connection: what its packets mean.
+//! One client's connection: reads its packets and acts on them.
 
 use crate::desk::Desk;
 use crate::link::Link;
@@ -14,27 +14,27 @@ use std::sync::Arc;
 
 /// Reason codes of MQTT 5 (clause 2.4).
 pub mod reason {
-    /// The connection ends as agreed, but the will is wanted.
+    /// A normal DISCONNECT, but the will is to be published.
     pub const WITH_WILL: u8 = 0x04;
-    /// Nobody is subscribed.
+    /// No client is subscribed.
     pub const NO_SUBSCRIBERS: u8 = 0x10;
     /// There was no such subscription.
     pub const NO_SUBSCRIPTION: u8 = 0x11;
     /// Something that no other code stands for.
     pub const UNSPECIFIED: u8 = 0x80;
-    /// Not a version that we speak.
+    /// A version of MQTT that is not supported.
     pub const VERSION: u8 = 0x84;
-    /// Against the protocol.
+    /// A violation of the protocol.
     pub const PROTOCOL: u8 = 0x82;
-    /// Name and password do not fit.
+    /// User name or password is wrong.
     pub const NOT_RIGHT: u8 = 0x86;
     /// Not allowed.
     pub const NOT_AUTHORIZED: u8 = 0x87;
-    /// Too much to do.
+    /// The broker is too busy.
     pub const BUSY: u8 = 0x89;
     /// The broker ends.
     pub const SHUTTING_DOWN: u8 = 0x8B;
-    /// No such way to prove who one is.
+    /// The authentication method is not supported.
     pub const METHOD: u8 = 0x8C;
     /// The client was not heard for 1.5 times its keep-alive.
     pub const KEEP_ALIVE: u8 = 0x8D;
@@ -46,20 +46,20 @@ pub mod reason {
     pub const TOPIC: u8 = 0x90;
     /// No message has this identifier.
     pub const NO_IDENTIFIER: u8 = 0x92;
-    /// No such alias.
+    /// The topic alias is not valid.
     pub const ALIAS: u8 = 0x94;
-    /// A limit of the configuration.
+    /// A limit of the configuration is reached.
     pub const QUOTA: u8 = 0x97;
-    /// An identifier that is not allowed.
+    /// The client identifier is not allowed.
     pub const CLIENT: u8 = 0x85;
 }
 
-const UNANSWERED: usize = 64; // reads
+const UNANSWERED: usize = 64; // reads whose changes the store has not answered, at most
 
-/// Why a client is refused where the limit of all memory is reached.
+/// Why a client is refused when the limit of all memory is reached.
 pub(crate) const NO_MEMORY: &str = "as much memory is held as the configuration allows";
 
-const LARGEST_CONNECT: usize = 1 << 20; // octets: a stranger's
+const LARGEST_CONNECT: usize = 1 << 20; // octets
 
 /// Why a connection ends.
 pub enum End {
@@ -67,7 +67,7 @@ pub enum End {
     Gone,
     /// The client connected again.
     TakenOver,
-    /// We end it, for this reason.
+    /// The broker ends it, for this reason.
     Because(u8, String),
 }
 
@@ -80,7 +80,7 @@ impl End {
         Self::because(reason::PROTOCOL, "the first packet is not CONNECT")
     }
 
-    /// The reason code of MQTT 5; 0: the other side went.
+    /// The reason code of MQTT 5; 0: the other side has ended it.
     pub(crate) fn reason(&self) -> u8 {
         match self {
             Self::Gone => 0,
@@ -99,23 +99,23 @@ impl From<Error> for End {
 pub(crate) enum Stage {
     /// Before CONNECT.
     New(Box<Link>),
-    /// Its password is being checked; the CONNECT waits.
+    /// Its password is being checked. The CONNECT waits.
     Checking(Box<Link>, Vec<u8>),
     Up(Arc<Session>),
     Over,
 }
 
-/// A connection, as its worker sees it.
+/// A connection: the part that only its worker uses.
 pub struct Connection {
-    /// Where its octets come from.
+    /// The socket.
     pub socket: Arc<Socket>,
     /// Its token.
     pub token: u64,
-    /// The broker's clock when it was last heard, or accepted, in seconds.
+    /// When its last packet came, or it was accepted, in seconds of the broker's clock.
     pub heard_s: u64,
-    /// How many messages it published, and packets that change subscriptions, in the present second.
+    /// How many PUBLISH and SUBSCRIBE packets have come in the present second.
     pub published: u32,
-    /// How many retained messages it was sent in the present second.
+    /// How many retained messages were looked at for it in the present second.
     pub looked: usize,
     pub(crate) stage: Stage,
     pub(crate) version: Version,
@@ -123,21 +123,22 @@ pub struct Connection {
     pub(crate) by_certificate: bool,
     pub(crate) silent_s: u64,
     pub(crate) user: Option<Box<str>>,
-    /// Whether stamps can be believed.
+    /// Decides whether the kernel's stamps can be trusted.
     pub arrivals: Arrivals,
-    /// For each read whose changes the store has not answered: their last batch.
+    /// For each read whose changes the store has not answered: the last batch of them.
     pub unanswered: VecDeque<u64>,
-    awaits: u64,           // the last batch that it asked to be woken for
-    pinged_s: Option<u64>, // when it sent the first PINGREQ that may not be answered yet
+    awaits: u64,           // the last batch for which `awaited` has asked for a wake-up
+    pinged_s: Option<u64>, // when the first PINGREQ came that may not be answered yet
     partial: Vec<u8>,
-    clogged: bool, // it has to read before it is heard
+    clogged: bool, // it has to read before more is taken from it
     share: Share,
     _seat: Seat,
     pub(crate) aliases: Vec<Box<str>>,
 }
 
 impl Connection {
-    /// A connection from which nothing has come yet. `by_certificate`: that says who it is.
+    /// A connection from which nothing has come yet. `by_certificate`: the client is known by its
+    /// certificate.
     pub fn new(
         socket: Arc<Socket>,
         link: Link,
@@ -170,14 +171,14 @@ impl Connection {
         }
     }
 
-    /// Whether what comes must wait.
+    /// Whether packets of the client must wait.
     pub fn is_waiting(&self, publishes_a_second: u32) -> bool {
         self.clogged
             || matches!(self.stage, Stage::Checking(..))
             || (publishes_a_second > 0 && self.published >= publishes_a_second)
     }
 
-    /// Whether so much of what it brought is on its way to the disk that nothing may follow.
+    /// Whether too many of its packets are on their way to the disk to take more.
     pub fn is_crowded(&mut self, desk: &Desk) -> bool {
         let Some(ledger) = &desk.courier.ledger else {
             return false;
@@ -192,7 +193,8 @@ impl Connection {
         count >= UNANSWERED || (count > 0 && ledger.is_full())
     }
 
-    /// What a connection that rests waits for, if it waits for the disk; each is said once.
+    /// The batch that a paused connection waits for, if it waits for the disk. Each batch is
+    /// returned once.
     pub fn awaited(&mut self) -> Option<(u64, Arc<Session>)> {
         let first = *self.unanswered.front()?;
         if std::mem::replace(&mut self.awaits, first) >= first {
@@ -201,7 +203,7 @@ impl Connection {
         self.session().ok().map(|session| (first, session))
     }
 
-    /// Whether it was silent for too long.
+    /// Whether it has been silent for too long.
     pub fn is_late(&self, now_s: u64) -> bool {
         self.silent_s > 0 && now_s > self.heard_s + self.silent_s
     }
@@ -222,22 +224,22 @@ impl Connection {
         }
     }
 
-    /// Whether nothing waits to be written.
+    /// Whether no octets wait to be written.
     pub fn is_idle(&mut self) -> bool {
         self.link(|link| link.waiting()) == Some(0)
     }
 
-    /// The socket takes more.
+    /// The socket has room again.
     pub fn unblock(&mut self) {
         self.link(Link::unblock);
     }
 
-    /// Leave what comes in the socket, or take it again.
+    /// Stop reading from the client, or start again.
     pub fn pause(&mut self, on: bool) {
         self.link(|link| link.pause(on));
     }
 
-    /// Answer PINGREQs that wait for the disk, once they waited for a second.
+    /// Answer PINGREQs that wait for the disk, once they have waited for a second.
     pub fn answer_pings(&mut self, now_s: u64) {
         if self
             .pinged_s
@@ -248,23 +250,23 @@ impl Connection {
         }
     }
 
-    /// Give room back that is not used.
+    /// Free room that is not used.
     pub fn give_back(&mut self) {
         self.link(Link::give_back);
     }
 
-    /// Take all stamps of what left; whether there were any.
+    /// Take all stamps of departures. Returns whether there were any.
     pub fn take_departures(&mut self) -> bool {
         self.link(Link::take_departures).unwrap_or(false)
     }
 
-    /// See whether the stamp of what was just read can be believed.
+    /// Decide whether the stamp of what was just read can be trusted.
     pub fn arrived(&mut self, desk: &mut Desk) {
         let out_of_order = self.socket.troubles().map(|(_, count)| count);
         desk.came = self.arrivals.take(desk.stamp.take(), out_of_order);
     }
 
-    /// Take what the socket brought.
+    /// Take octets that were read from the socket.
     pub fn input(
         &mut self,
         desk: &mut Desk,
@@ -319,7 +321,10 @@ impl Connection {
         self.hold(0)
     }
 
-    /// Say how much it holds, and see whether it may hold so many octets more.
+    /// Account for the memory that it holds.
+    ///
+    /// # Errors
+    /// It may not hold so many octets `more`.
     pub(crate) fn hold(&mut self, more: usize) -> Result<(), End> {
         let waiting = match &self.stage {
             Stage::Checking(_, whole) => whole.len(),
@@ -333,7 +338,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Go on with what came while it had to wait.
+    /// Go on with packets that have come while it had to wait.
     pub fn go_on(&mut self, desk: &mut Desk) -> Result<(), End> {
         let clogged = self.link(|link| !memory::may_hold(link.waiting()));
         self.clogged = clogged.unwrap_or(false);
@@ -378,7 +383,10 @@ impl Connection {
         }
     }
 
-    /// Do something with the session's state while it is still this connection's.
+    /// Do something with the session's state.
+    ///
+    /// # Errors
+    /// Another connection has taken over the session.
     pub(crate) fn with_state<T>(
         &self,
         desk: &mut Desk,

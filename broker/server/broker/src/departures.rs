@@ -1,4 +1,5 @@
-//! Which copy left when: the kernel's stamp comes with what left, and that alone says whose it is.
+//! Assigns the kernel's stamps of departures to copies: a stamp comes with the frame that has left,
+//! and only that identifies the copy.
 
 use crate::batch::Peer;
 use crate::residence::TRAILER;
@@ -7,7 +8,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-const MOST: usize = 1 << 16; // peers, as many as may have a lease
+const MOST: usize = 1 << 16; // peers; as many may have a lease
 
 /// The last counted copy of each peer, until its stamp comes.
 #[derive(Default)]
@@ -16,22 +17,23 @@ pub struct Departures {
 }
 
 impl Departures {
-    /// Whether no stamp is waited for.
+    /// Whether no copy waits for its stamp.
     pub fn is_empty(&self) -> bool {
         self.under_way.is_empty()
     }
 
-    /// A copy with this trailer is about to leave. No other one to this address ever has the same:
-    /// within a lease it counts, and leases differ in what their residences have below 1 ns.
+    /// A copy with this trailer is about to leave. No other copy to this address has the same one:
+    /// copies of one lease are numbered, and leases differ in the octets below 1 ns of the
+    /// residence.
     pub fn expect(&mut self, peer: &Arc<Peer>, trailer: [u8; TRAILER]) {
         let to = key(peer.address);
         if self.under_way.len() >= MOST && !self.under_way.contains_key(&to) {
-            self.under_way.clear(); // of leases that ended, and stamps that were lost
+            self.under_way.clear(); // they are of leases that have ended, or their stamps were lost
         }
         self.under_way.insert(to, (trailer, Arc::clone(peer)));
     }
 
-    /// A frame left.
+    /// A frame has left.
     pub fn left(&mut self, frame: &[u8], at_ns: i64) {
         let Some(trailer) = frame.last_chunk::<TRAILER>() else {
             return;
@@ -47,13 +49,13 @@ impl Departures {
     }
 }
 
-/// What an account knows a copy by: its number, and who made the stamps.
+/// What identifies a copy in an account: its number, and the program that has made it.
 pub fn copy_of(trailer: &[u8; TRAILER]) -> u32 {
     u32::from_be_bytes(std::array::from_fn(|at| trailer[12 + at]))
 }
 
-/// Where a frame goes, by each header of IP in it that says UDP and the length of what is left:
-/// how much stands before it depends on the link.
+/// Possible destinations of a frame. Where its IP header begins depends on the link. So each place
+/// counts where there is a header of UDP over IP with the length of the rest.
 fn destinations(frame: &[u8]) -> impl Iterator<Item = (IpAddr, u16)> {
     (0..frame.len()).filter_map(|at| {
         let packet = frame.get(at..)?;
@@ -104,7 +106,7 @@ fn destination_v6(packet: &[u8]) -> Option<(IpAddr, u16)> {
     is_it.then(|| (to.into(), port))
 }
 
-/// What a frame says of an address: not by which link.
+/// What a frame contains of an address: not the link's scope.
 fn key(to: SocketAddr) -> (IpAddr, u16) {
     (to.ip(), to.port())
 }
@@ -116,7 +118,7 @@ mod tests {
 
     const TO: [u8; 6] = [10, 0, 0, 7, 0x13, 0x88];
 
-    /// A copy's frame as the error queue brings it, after so many octets of a link's header.
+    /// The frame of a copy in the error queue, after a link's header of so many octets.
     fn frame(link: usize, to: [u8; 6], trailer: [u8; TRAILER]) -> Vec<u8> {
         let [a, b, c, d, e, f] = to;
         let length = 28 + 12 + TRAILER as u8;
@@ -141,7 +143,7 @@ mod tests {
         (peer, trailer)
     }
 
-    /// What the next copy's trailer says was wrong, and that trailer; all came 5 ns ago.
+    /// The correction that the next copy states, and its trailer. All messages came 5 ns ago.
     fn state(peer: &Peer) -> (i32, [u8; TRAILER]) {
         let now = Clock::read();
         let arrived = Arrived {

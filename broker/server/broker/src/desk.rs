@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const REMEMBERED: usize = 64 << 20; // octets: topics, and subscriptions to them
-const FANOUT: usize = 128; // octets of each, about
-const GATHERED: u64 = 1 << 17; // octets that came
+const FANOUT: usize = 128; // octets of memory of one, about
+const GATHERED: u64 = 1 << 17; // octets read
 const LONGEST: usize = 256; // octets of a topic that is remembered
-/// Of one message, by the data plane (`broker/spec/acceleration.md`, clause 1).
+/// Copies of one message that the data plane can send (`broker/spec/acceleration.md`, clause 1).
 const MOST_COPIES: usize = 4095;
-const MOST_QUIET: usize = 1024; // copies; then other workers hear their clients, if they have to
+const MOST_QUIET: usize = 1024; // copies between two pauses in which other workers can wake up
 
-/// Who gets what is published to one topic.
+/// The subscribers of one topic.
 #[derive(Clone, Default)]
 pub struct Fanout {
     subscriptions: Arc<[Subscription]>,
@@ -33,14 +33,14 @@ pub struct Fanout {
     is_turned: bool,
 }
 
-/// A shared subscription: one of these gets the message.
+/// A shared subscription: one member gets each message.
 struct Group {
-    members: Box<[Subscription]>, // who may, at least one
+    members: Box<[Subscription]>, // those that may read the topic, at least one
     turn: Arc<AtomicUsize>,
 }
 
 impl Group {
-    /// Whose turn it is, of those who are connected if any is.
+    /// The member whose turn it is: a connected one, if there is any.
     fn next(&self) -> Option<&Subscription> {
         let turn = self.turn.fetch_add(1, Relaxed) % self.members.len().max(1);
         let (before, from) = self.members.split_at(turn);
@@ -50,7 +50,7 @@ impl Group {
     }
 }
 
-/// A part of a fan-out that another core takes over.
+/// A part of a fan-out that another worker delivers.
 pub struct Part {
     subscriptions: Arc<[Subscription]>,
     message: Arc<Kept>,
@@ -58,14 +58,14 @@ pub struct Part {
     publisher: u64,
 }
 
-/// Who has a message that was copied before it came.
+/// Which subscribers have got a message from `mqtick-accelerate` before it came here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Served {
-    /// It was not copied.
+    /// None: it was not copied.
     Nobody,
-    /// Who is subscribed over MQTT-SN.
+    /// Clients of MQTT-SN.
     Sensors,
-    /// Who is subscribed over mqtt-udp.
+    /// Subscribers over mqtt-udp.
     Peers,
 }
 
@@ -79,28 +79,28 @@ impl Served {
     }
 }
 
-/// Where somebody's copies can be sent in our place.
+/// How a subscriber's copies can be sent in our place.
 pub enum Place {
-    /// They cannot: we serve him.
+    /// They cannot: the broker sends them.
     Others,
-    /// There, with the topic called so.
+    /// To this address, with this name or id of the topic.
     At(SocketAddr, Called),
-    /// The same, but we have to know of each message.
+    /// The same, but each message has to come to the broker, too.
     Watched(SocketAddr, Called),
-    /// Not always: we serve all.
+    /// Not reliably: the broker has to serve all subscribers.
     Unclear,
 }
 
-/// One worker's means to deliver.
+/// What one worker needs to publish messages.
 pub struct Desk {
     /// What all workers share.
     pub shared: Arc<Shared>,
-    /// What it has at hand.
+    /// What it needs to deliver copies.
     pub courier: Courier,
     /// Which worker.
     pub worker: usize,
     tree: Arc<Subscriptions>,
-    /// Who may do what.
+    /// Passwords and access rules.
     pub access: Arc<Access>,
     changes: u64,
     fanouts: HashMap<Box<str>, Fanout>,
@@ -108,21 +108,22 @@ pub struct Desk {
     flushed_at: u64,
     remembered_octets: usize,
     share: Share,
-    /// When what was just read came: see `Arrivals`.
+    /// When the octets that were just read came, if that is known: see `Arrivals`.
     pub came: Option<i64>,
-    /// The kernel's stamp of what was just read, until a message asks whether it can be believed.
+    /// The kernel's stamp of what was just read, until a message needs to know whether it can be
+    /// trusted.
     pub stamp: Option<i64>,
-    /// Who has the present message already.
+    /// Which subscribers have the present message already.
     pub served: Served,
-    /// Whether copies are written after all that one look brought: see `Moderation`.
+    /// Whether copies are written after all input of one wait: see `Moderation`.
     pub gathers: bool,
-    /// The last batch of changes that it gave to the store.
+    /// The last batch of changes that it has submitted to the store.
     pub submitted: u64,
-    /// Messages that came.
+    /// Messages that have come and are not counted yet.
     pub received: u64,
-    /// Octets that came.
+    /// Octets that have come and are not counted yet.
     pub octets: u64,
-    /// Spare room.
+    /// A spare buffer.
     pub spare: Vec<u8>,
     turn: bool,
 }
@@ -171,8 +172,8 @@ impl Desk {
         }
     }
 
-    /// Deliver a message to all that are subscribed; whether anybody is. `alone`: nothing else came
-    /// with it, so that there is nothing to gather copies for.
+    /// Deliver a message to all subscribers. Returns whether there are any. `alone`: nothing else
+    /// has come with it, so its copies need not wait for others.
     pub fn publish(&mut self, publisher: Option<&Session>, message: &Message, alone: bool) -> bool {
         let from = publisher.map_or(0, |session| session.number);
         self.courier.entering = None;
@@ -189,7 +190,7 @@ impl Desk {
         let message = &message;
         if message.retain {
             self.shared.retain(message, &mut self.courier);
-            // Who subscribed before that may have got the message that was retained before.
+            // A client that has subscribed before that may have got the former retained message.
             self.refresh();
             cached = self.known(message.topic);
         }
@@ -203,14 +204,14 @@ impl Desk {
         }
         self.courier.at_once = alone && !self.gathers || is_urgent;
         if self.courier.at_once {
-            self.write(); // what came before leaves before
+            self.write(); // copies of earlier messages leave first
         }
         self.courier.arrived = trailer
             .zip(self.came)
             .map(|(trailer, at_ns)| Arrived { at_ns, trailer });
         let mut quiet = self.quiet();
         let mut kept = None;
-        // A part that finds no room is dropped, so only what may be lost is shared out.
+        // A part for which there is no room is dropped, so only QoS 0 is shared out.
         let is_shared = way.mode == Mode::Parallel
             && message.qos == Qos::AtMostOnce
             && self.shared.callers.len() > 1;
@@ -232,9 +233,9 @@ impl Desk {
         !fanout.groups.is_empty() || !all.is_empty()
     }
 
-    /// Have somebody else copy more messages like the one that was just published, if each copy that
-    /// it can make would leave at once, and nothing else need be done for it. `publisher`: the number
-    /// of its session, 0: none.
+    /// Have `mqtick-accelerate` copy more messages like the one that was just published, if it can
+    /// send each copy at once, and nothing else has to be done for them. `publisher`: the number
+    /// of the publisher's session, 0: none.
     pub fn offer(
         &mut self,
         key: Key,
@@ -248,7 +249,7 @@ impl Desk {
         if counts || !shared.feed.wants(&key) {
             return;
         }
-        // Of a shared subscription one of several gets it.
+        // Of a shared subscription, the broker chooses the member.
         let fanout = self.known(topic).filter(|one| one.groups.is_empty());
         let Some(fanout) = fanout.filter(|one| one.way.mode != Mode::Parallel) else {
             return;
@@ -279,13 +280,13 @@ impl Desk {
             residence: fanout.way.residence,
             keep_alive_s,
         };
-        // Unless somebody subscribed or unsubscribed since.
+        // Unless a subscription has changed since.
         shared
             .feed
             .offer(&rule, || self.changes == shared.changes());
     }
 
-    /// See who is subscribed now.
+    /// Take over changes of subscriptions and access lists.
     pub fn refresh(&mut self) {
         let changes = self.shared.changes();
         if changes != self.changes {
@@ -296,7 +297,7 @@ impl Desk {
         }
     }
 
-    /// Who gets what is published to a topic, if that is known.
+    /// The subscribers of a topic, if they are remembered.
     fn known(&mut self, topic: &str) -> Option<Fanout> {
         if self.latest.0 != topic {
             self.latest.1 = self.fanouts.get(topic).cloned();
@@ -308,7 +309,7 @@ impl Desk {
         self.latest.1.clone()
     }
 
-    /// Whether it is the other way round this time.
+    /// Whether the order is reversed this time.
     fn is_turned(&mut self, topic: &str) -> bool {
         let turn = match self.fanouts.get_mut(topic) {
             Some(fanout) => &mut fanout.is_turned,
@@ -325,9 +326,9 @@ impl Desk {
         self.share.set(0);
     }
 
-    /// Publish a client's will: its life begins now.
+    /// Publish a client's will. Its message expiry interval begins now.
     pub fn publish_will(&mut self, client: &Session, will: &Will) {
-        self.came = None; // it came long ago
+        self.came = None; // the will came long ago
         let user = client.lock().user.clone();
         let access = self.shared.access.load();
         let topic = will.message.message().topic;
@@ -338,7 +339,7 @@ impl Desk {
         if may {
             self.publish_as(client, will);
         }
-        // Not before: a will that is published twice is better than one that is lost.
+        // Only now: a will that is published twice is better than one that is lost.
         client.lock().keep(&mut self.courier);
     }
 
@@ -356,9 +357,9 @@ impl Desk {
         );
     }
 
-    /// Deliver what another worker handed over.
+    /// Deliver a part that another worker has handed over.
     pub fn deliver(&mut self, part: &Part) {
-        self.send_batch(); // what came before leaves before
+        self.send_batch(); // copies of earlier messages leave first
         self.courier.encoder.begin();
         self.courier.at_once = true;
         self.courier.arrived = part.arrived;
@@ -375,7 +376,7 @@ impl Desk {
         self.note_departures(&part.subscriptions);
     }
 
-    /// Where copies are stamped as they leave, see that it wakes nobody.
+    /// If copies are stamped as they leave, keep the stamps from waking other workers.
     fn quiet(&self) -> Option<Quiet> {
         let is_stamped = self.courier.arrived.is_some();
         is_stamped.then(|| self.shared.quiet(self.worker))
@@ -388,8 +389,8 @@ impl Desk {
         }
     }
 
-    /// After all copies of a message: see when those over TCP left. The kernel has the stamps of
-    /// nearly all by now, and their connections' workers need not wake up for them.
+    /// After all copies of a message: take the stamps of those that left over TCP. The kernel has
+    /// nearly all of them by now, so the workers of these connections need not wake up for them.
     fn note_departures(&mut self, all: &[Subscription]) {
         if self.courier.arrived.take().is_none() {
             return;
@@ -401,7 +402,7 @@ impl Desk {
         }
     }
 
-    /// Give what changed to the store, and write what waits in the links that were listed.
+    /// Submit changes to the store, and write what waits in the listed links.
     pub fn flush(&mut self) {
         self.flushed_at = self.octets;
         self.send_batch();
@@ -412,7 +413,7 @@ impl Desk {
         self.write();
     }
 
-    /// Whether what gathered must go on: it is much, or the store is to have it.
+    /// Whether `flush` must not wait longer: there is much to write, or something for the store.
     pub fn has_gathered(&self) -> bool {
         self.courier.noted.is_some() || self.octets.wrapping_sub(self.flushed_at) > GATHERED
     }
@@ -451,7 +452,7 @@ impl Desk {
         }
     }
 
-    /// Go on with what was held back for changes that were answered.
+    /// Go on with what was held back for changes that the store has answered.
     pub fn settle(&mut self) {
         let Some(ledger) = self.courier.ledger.clone() else {
             return;
@@ -460,7 +461,7 @@ impl Desk {
             if batch > ledger.answered() {
                 ledger.wake(self.worker);
                 if batch > ledger.answered() {
-                    return; // whoever answers now wakes this worker
+                    return; // the store's next answer wakes this worker
                 }
             }
             self.courier.at_once = false;
@@ -475,7 +476,7 @@ impl Desk {
         }
     }
 
-    /// Add what was counted to the counters of all.
+    /// Add what was counted to the shared counters.
     pub fn count(&mut self) {
         let Counters {
             sent,
@@ -500,7 +501,7 @@ impl Desk {
         if to.no_local && to.session.number == from || self.served.has(&to.session) {
             return;
         }
-        // Copies that leave at once leave in their order, whatever carries them.
+        // Copies that leave at once leave in order, also over different transports.
         let Courier { batch, sensors, .. } = &self.courier;
         let is_first = match (&to.session.peer, &to.session.sensor) {
             (Some(_), _) => sensors.batch.is_empty(),
@@ -516,7 +517,7 @@ impl Desk {
             .deliver(&mut self.courier, message, kept, to, retain);
     }
 
-    /// Deliver to one of each shared subscription.
+    /// Deliver to one member of each shared subscription.
     fn serve_groups(&mut self, groups: &[Group], message: &Message, from: u64) {
         if groups.is_empty() {
             return;
@@ -529,7 +530,7 @@ impl Desk {
         }
     }
 
-    /// Find who is subscribed, and remember it.
+    /// Find the subscribers of a topic, and remember them.
     fn look_up(&mut self, topic: &str, way: Way) -> Fanout {
         let access = self.shared.access.load();
         let may = |one: &Subscription| {
@@ -572,8 +573,8 @@ impl Desk {
         fanout
     }
 
-    /// Whether a subscriber's copies are this worker's part of a fan-out that the cores share. It is
-    /// the same one each time, so that messages keep their order.
+    /// Whether a subscriber is in this worker's part of a fan-out that all workers share. It is
+    /// always the same worker, so that messages keep their order.
     fn is_mine(&self, one: &Subscription) -> bool {
         one.session.number % self.shared.callers.len() as u64 == self.worker as u64
     }
@@ -601,8 +602,8 @@ impl Desk {
     }
 }
 
-/// A message without what its trailer says, where it has one, and what it says: a copy that is not
-/// sent at once, or is kept, states nothing.
+/// If a message has a trailer: the message with a trailer that states nothing, and the one that it
+/// has. So a copy that is kept, or not sent at once, states nothing.
 fn split_trailer<'a>(
     message: &Message<'a>,
     payload: &'a mut [u8; 64],

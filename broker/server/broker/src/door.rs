@@ -1,5 +1,5 @@
-//! The door behind which the first worker serves what comes over UDP: datagrams have to be served in
-//! the order in which they come.
+//! mqtt-udp: the door, with which the first worker serves datagrams. They have to be served in the
+//! order in which they come, so one worker does it.
 
 use crate::batch::Peer;
 use crate::desk::{Desk, Place, Served};
@@ -18,18 +18,20 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
-pub(crate) const LOWEST_PORT: u16 = 1024; // the system's own services are below, echo among them
+pub(crate) const LOWEST_PORT: u16 = 1024; // system services, such as echo, are below
 
-/// Serves what comes over UDP.
+/// Serves the datagrams of mqtt-udp.
 pub struct Door {
     outlet: Arc<Outlet>,
     server: Server<Arc<Session>>,
-    looked: usize,             // for retained messages, in the present second: steps
-    lease_end_ns: Option<u64>, // the first one's, as it was said
+    /// Steps of searches for retained messages in the present second.
+    looked: usize,
+    /// When the first lease ends, as `mqtick-accelerate` was told.
+    lease_end_ns: Option<u64>,
 }
 
 impl Door {
-    /// A door that knows nobody; none if there is no socket.
+    /// A door without subscribers; none if mqtt-udp is off.
     pub fn new(shared: &Shared) -> Option<Self> {
         let outlet = Arc::clone(shared.outlet.as_ref()?);
         let rate = shared.settings.limits.publishes_a_second_a_client;
@@ -53,7 +55,7 @@ impl Door {
         self.outlet.count(self.server.counters());
     }
 
-    /// Who copies in our place knows nothing of leases.
+    /// Tell `mqtick-accelerate` when the first lease ends: it does not know of leases.
     fn note_ends(&mut self, desk: &Desk) {
         let end_ns = self.server.next_end_ns();
         if end_ns != self.lease_end_ns {
@@ -64,12 +66,12 @@ impl Door {
         }
     }
 
-    /// Forget everybody: they find out by a PINGREQ that is not answered.
+    /// Forget all subscribers. They find out by an unanswered PINGREQ.
     pub fn forget_all(&mut self, desk: &mut Desk) {
         self.with_hands(desk, false, |server, hands| server.clear(hands));
     }
 
-    /// What was counted, by name.
+    /// The counters, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.server.counters()
     }
@@ -92,7 +94,7 @@ impl Door {
 impl Serve for Door {
     fn datagram(&mut self, desk: &mut Desk, alone: bool, from: SocketAddr, octets: &[u8]) {
         let SocketAddr::V4(from) = from else {
-            return; // its socket is of IPv4
+            return; // the socket is of IPv4
         };
         let now_ns = self.outlet.now_ns();
         self.with_hands(desk, alone, |server, hands| {
@@ -105,7 +107,7 @@ impl Serve for Door {
     }
 }
 
-/// What the server reaches the rest of the broker with.
+/// How the server of mqtt-udp reaches the rest of the broker.
 struct Hands<'a> {
     desk: &'a mut Desk,
     alone: bool,
@@ -122,7 +124,8 @@ impl Hands<'_> {
         let (from, called) = (key.publisher, key.topic.clone());
         let place = |session: &Session| match &session.peer {
             None => Place::Others,
-            // What sends back what it gets must not go round without us: see `Server::test`.
+            // A subscriber that sends back what it gets must not loop without us: see
+            // `Server::test`.
             Some(peer) if peer.address == from => Place::Watched(from, called.clone()),
             Some(peer) => Place::At(peer.address, called.clone()),
         };
@@ -137,11 +140,11 @@ fn key(from: SocketAddrV4, topic: &str) -> Key {
     }
 }
 
-/// No client's identifier in an access list: a `/` fits no pattern.
+/// Stands for the client's identifier in access lists. No pattern matches it, because of the `/`.
 const NOBODY: &str = "udp/";
-/// Publishers need none.
+/// Publishers have no session.
 const NO_SESSION: u64 = 0;
-const UNUSED_S: u16 = 60; // until a rule for one that says nothing ends
+const UNUSED_S: u16 = 60; // until a rule ends whose publisher is silent
 
 impl Engine for Hands<'_> {
     type Subscriber = Arc<Session>;
@@ -167,7 +170,7 @@ impl Engine for Hands<'_> {
     fn end(&mut self, who: Arc<Session>, filters: HashSet<Box<str>>) {
         self.renew(&who, 0);
         if let Some(peer) = &who.peer {
-            // Nothing may be heard of it any more.
+            // Rules for its messages end, too.
             drop(self.desk.shared.feed.close_publisher(peer.address));
         }
         if !filters.is_empty() {
@@ -259,7 +262,7 @@ impl Engine for Hands<'_> {
     fn say_served(&mut self, octets: &[u8]) -> bool {
         let question = self.desk.shared.feed.question(octets);
         if let Some(number) = question {
-            self.desk.flush(); // copies first
+            self.desk.flush(); // copies leave first
             self.desk.shared.feed.say_served(number);
         }
         question.is_some()
@@ -289,7 +292,7 @@ impl Engine for Hands<'_> {
             let Some(packet) = packet(message.topic, message.payload) else {
                 continue;
             };
-            // It leaves before whoever retains a newer one may send that.
+            // It leaves before any worker can send a newer one.
             shared.if_retained(kept, || {
                 self.desk.courier.batch.copy(peer, &packet, None);
                 self.desk.send_batch();

@@ -1,4 +1,4 @@
-//! How a client comes and goes.
+//! How a client connects and disconnects.
 
 use crate::connection::{Connection, End, NO_MEMORY, Stage, reason};
 use crate::desk::Desk;
@@ -78,7 +78,7 @@ impl Connection {
         self.hold(0)
     }
 
-    /// The password of the CONNECT that waits was checked.
+    /// The password of the waiting CONNECT was checked.
     pub fn checked(&mut self, desk: &mut Desk, right: bool) -> Result<(), End> {
         let (link, octets) = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Checking(link, octets) => (link, octets),
@@ -159,7 +159,7 @@ impl Connection {
                     old.close();
                     shared.counters.connected.fetch_sub(1, Relaxed);
                 }
-                // What waits for one user is nothing for another one.
+                // Another user must not get what waits for this one.
                 let is_other = state.user.as_deref() != user;
                 let over = connect.clean_start
                     || state.expiry_s == 0
@@ -269,7 +269,8 @@ impl Connection {
         let most = desk.shared.settings.limits.session_expiry_s;
         let done = self.with_state(desk, |state, _| {
             if state.expiry_s == 0 && wanted.is_some_and(|wanted| wanted > 0) {
-                return End::because(reason::PROTOCOL, "a session that ends gets no expiry"); // [MQTT-3.14.2-2]
+                // [MQTT-3.14.2-2]
+                return End::because(reason::PROTOCOL, "a session that ends gets no expiry");
             }
             if let Some(wanted) = wanted {
                 state.expiry_s = wanted.min(most);
@@ -297,9 +298,9 @@ impl Connection {
         if let End::Because(code, why) = end {
             desk.shared
                 .complain(&format!("{}: refused: {why}", link.socket().peer()));
-            // Without a CONNECT that could be read, nobody knows in which version to answer.
+            // Without a readable CONNECT, the version of the answer is not known.
             if self.greeted || *code == reason::VERSION {
-                // A CONNACK cannot say that it took too long, but that there is too much to do.
+                // CONNACK has no reason code for a timeout; Server busy comes closest.
                 let code = match *code {
                     reason::KEEP_ALIVE => reason::BUSY,
                     code => code,

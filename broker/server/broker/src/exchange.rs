@@ -1,4 +1,4 @@
-//! Messages and subscriptions of a connected client.
+//! PUBLISH, SUBSCRIBE, UNSUBSCRIBE and acknowledgements of a connected client.
 
 use crate::connection::{Connection, End, Stage, reason};
 use crate::desk::Desk;
@@ -14,7 +14,7 @@ use mqtick_packet::{
 use mqtick_topics::valid_filter;
 use std::sync::Arc;
 
-/// Retained messages that are looked at for one client in a second.
+/// Retained messages that are looked at for one client in a second, at most.
 pub(crate) const MOST_RETAINED: usize = 1 << 20;
 
 impl Connection {
@@ -46,12 +46,12 @@ impl Connection {
                 &named
             }
         };
-        // Its identifier is on disk if the message is.
+        // The packet identifier is in the same batch as the message.
         let ledger = desk.courier.ledger.as_ref();
         let ledger = ledger.filter(|_| publish.qos == Qos::ExactlyOnce).cloned();
         let _whole = ledger.as_ref().map(|ledger| ledger.whole());
         if publish.qos > Qos::AtMostOnce && !self.begin_qos(desk, publish)? {
-            return Ok(()); // it came before
+            return Ok(()); // it has come before
         }
         desk.courier.once = desk.courier.span;
         if desk.stamp.is_some() && has_trailer(publish.payload) {
@@ -124,7 +124,7 @@ impl Connection {
         })
     }
 
-    /// The topic that an alias stands for; a name with it gives it that meaning.
+    /// The topic of an alias. If the packet has a topic, the alias is set to it.
     fn alias(&mut self, desk: &Desk, alias: u16, topic: &str) -> Result<Box<str>, End> {
         let most = desk.shared.settings.limits.topic_alias;
         if alias == 0 || alias > most {
@@ -196,8 +196,8 @@ impl Connection {
         }
         let version = self.version;
         let mut granted: Vec<(Filter, bool)> = Vec::new();
-        // What the session knows and what the tree knows change together: somebody may take the
-        // session over meanwhile.
+        // The session and the tree change together, under the session's lock: another connection
+        // may take over the session.
         self.with_state(desk, |state, desk| {
             let mut codes = Vec::new();
             for one in subscribe.filters() {

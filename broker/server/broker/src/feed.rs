@@ -22,20 +22,20 @@ use std::time::Duration;
 
 const HELLO: &str = "mqtick-feed 2\n";
 const MILLISECOND_NS: u64 = 1_000_000;
-/// Nothing is copied for longer than this after the last sign of life.
+/// Nothing is copied for longer than this after the broker's last sign of life.
 const LEASE_NS: u64 = 1_000 * MILLISECOND_NS;
 const RENEWAL_NS: u64 = 250 * MILLISECOND_NS;
-/// An answer that takes longer does not come.
+/// After this time without an answer, the connection is given up.
 const PATIENCE_NS: u64 = 500 * MILLISECOND_NS;
 const LOOK_MS: u16 = 50;
-/// Messages with the mark that were under way when their rule ended are here within this time.
+/// Marked messages that were under way when their rule ended arrive within this time.
 const UNDER_WAY_NS: u64 = 10_000 * MILLISECOND_NS;
-const LINE: usize = 320; // octets of what it says
-const BACKLOG: usize = 1 << 20; // octets that were not read; then no more rules are offered
+const LINE: usize = 320; // octets of a line from it, at most
+const BACKLOG: usize = 1 << 20; // octets that wait to be read; with more, no rule is offered
 const MOST_BACKLOG: usize = 16 << 20;
 const RULES: usize = 16_384;
 
-/// What a client calls a topic.
+/// A topic, as a client names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Called {
     /// Over MQTT-SN.
@@ -44,12 +44,12 @@ pub enum Called {
     Name(Arc<str>),
 }
 
-/// What a message is found by.
+/// What identifies the messages of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Who sends it.
+    /// The publisher's address.
     pub publisher: SocketAddr,
-    /// What it is about, in the publisher's words.
+    /// The topic, as the publisher names it.
     pub topic: Called,
 }
 
@@ -88,20 +88,20 @@ impl fmt::Display for Escaped<'_> {
 
 /// Copies that may be sent in the broker's place.
 pub struct Rule<'a> {
-    /// Of which messages.
+    /// The messages that are copied.
     pub key: Key,
     /// The topic's name.
     pub name: &'a str,
-    /// To whom, and what they call the topic.
+    /// The subscribers' addresses, and how each names the topic.
     pub copies: Vec<(SocketAddr, Called)>,
-    /// The publisher's session (0: none), and those of who gets copies.
+    /// The sessions of the publisher (0: none) and, after it, of those that get copies.
     pub sessions: Vec<u64>,
-    /// Whether the message has to come here, too, for others than these.
+    /// Whether each message has to come to the broker, too. Then it has a mark.
     pub marked: bool,
-    /// Whether copies say how long they were under way.
+    /// Whether copies state their residence.
     pub residence: bool,
-    /// Within how many seconds something must be heard of the publisher; without a session the rule
-    /// ends then.
+    /// The publisher must be heard within so many seconds. If it has no session, the rule ends
+    /// after that time without messages.
     pub keep_alive_s: u16,
 }
 
@@ -112,7 +112,7 @@ impl Rule<'_> {
         let (key, name) = (&self.key, Escaped(self.name));
         let mut line = format!("rule {key} -{mark}{residence} {} {name}", self.keep_alive_s);
         for (to, called) in &self.copies {
-            // Nothing that is written to a String fails.
+            // Writing to a String does not fail.
             let _ = match called {
                 Called::Id(topic) => write!(line, " {to}={}", Id(*topic)),
                 Called::Name(_) => write!(line, " {to}=n"),
@@ -126,7 +126,7 @@ impl Rule<'_> {
 struct Told {
     name: Box<str>,
     sessions: Vec<u64>,
-    /// It is gone once this was answered.
+    /// The rule is gone once this question was answered.
     closing: Option<u64>,
 }
 
@@ -135,18 +135,19 @@ struct State {
     link: Option<UnixStream>,
     out: Vec<u8>,
     rules: HashMap<Key, Told>,
-    /// Whose messages may have the mark: the publisher's session, and until when after the rule.
+    /// Messages that may have the mark: the publisher's session and, once the rule has ended, until
+    /// when.
     marked: HashMap<Key, (u64, Option<u64>)>,
     asked: u64,
     answered: u64,
-    /// What waits for an answer, and since when.
+    /// Questions that wait for an answer, and since when, in ns.
     unanswered: VecDeque<(u64, u64)>,
     until_ns: u64,
-    /// The first lease over mqtt-udp ends then.
+    /// When the first lease over mqtt-udp ends.
     lease_end_ns: Option<u64>,
-    /// How many are changing who gets what.
+    /// How many changes of subscriptions are going on.
     changing: usize,
-    /// What the program that copies shows when it asks; 0: none does.
+    /// What `mqtick-accelerate` proves itself with when it asks; 0: it is not connected.
     token: u64,
 }
 
@@ -158,7 +159,7 @@ impl State {
         }
     }
 
-    /// Say something that is answered with the number returned.
+    /// Ask a question. Returns its number, with which it is answered.
     fn ask(&mut self, what: fmt::Arguments<'_>) -> u64 {
         self.asked += 1;
         let number = self.asked;
@@ -183,14 +184,14 @@ impl State {
         }
     }
 
-    /// No more is said. What was said holds until the lease ends.
+    /// Close the connection. What was allowed holds until the lease ends.
     fn hang_up(&mut self) {
         self.link = None;
         self.token = 0;
         self.out = Vec::new();
     }
 
-    /// The other side has ended a rule that nothing uses.
+    /// `mqtick-accelerate` has ended a rule that is not used.
     fn end(&mut self, publisher: &str, called: &str) {
         let of = publisher.parse::<SocketAddr>();
         let is_it = |key: &Key| {
@@ -223,7 +224,7 @@ impl State {
     }
 }
 
-/// What is said to the program that copies. There is one at a time.
+/// The connection to `mqtick-accelerate`. There is one at a time.
 #[derive(Default)]
 pub struct Feed {
     state: Mutex<State>,
@@ -232,7 +233,7 @@ pub struct Feed {
     copies: AtomicU64,
 }
 
-/// Who gets what changes while this lives: no rule is offered.
+/// While this lives, subscriptions may change, and no rule is offered.
 pub struct Closed<'a>(&'a Feed);
 
 impl Drop for Closed<'_> {
@@ -246,7 +247,7 @@ impl Feed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was copied in the broker's place, by name.
+    /// The counters of messages and copies that `mqtick-accelerate` has sent, by name.
     pub fn counted(&self) -> [(&'static str, u64); 2] {
         let of = |counter: &AtomicU64| counter.load(Relaxed);
         [
@@ -255,13 +256,13 @@ impl Feed {
         ]
     }
 
-    /// Whether a rule could be offered for such messages.
+    /// Whether a rule for these messages could be offered.
     pub fn wants(&self, key: &Key) -> bool {
         let state = self.state();
         state.link.is_some() && !state.rules.contains_key(key)
     }
 
-    /// Offer a rule, if nothing changed meanwhile.
+    /// Offer a rule, unless a subscription has changed meanwhile: `is_current`.
     pub fn offer(&self, rule: &Rule<'_>, is_current: impl FnOnce() -> bool) {
         let mut state = self.state();
         let has_room = state.rules.len() < RULES && state.out.len() < BACKLOG;
@@ -286,7 +287,7 @@ impl Feed {
         state.say(&rule.line());
     }
 
-    /// Whether the mark of a message can be believed: a rule has it, or had it lately.
+    /// Whether the mark of a message can be trusted: a rule sets it, or did so until lately.
     pub fn believes(&self, key: &Key, publisher: u64) -> bool {
         let state = self.state();
         let known = state.marked.get(key);
@@ -295,13 +296,14 @@ impl Feed {
         })
     }
 
-    /// Nothing is copied after this time, in ns from now, until there is another one: a lease ends.
+    /// The first lease over mqtt-udp ends in so many ns. Nothing is copied after that, until the
+    /// next call.
     pub fn lease_ends(&self, in_ns: Option<u64>) {
         let end_ns = in_ns.map(|in_ns| now_ns().saturating_add(in_ns));
         self.state().lease_end_ns = end_ns;
     }
 
-    /// What was asked with these octets, if whoever copies asked it.
+    /// The number of the question in these octets, if it is from `mqtick-accelerate`.
     pub fn question(&self, octets: &[u8]) -> Option<u64> {
         let (token, number) = octets.split_first_chunk()?;
         let number = u64::from_be_bytes(number.try_into().ok()?);
@@ -309,19 +311,19 @@ impl Feed {
         (token != 0 && token == self.state().token).then_some(number)
     }
 
-    /// All that came before this question was served.
+    /// Say that all messages that have come before this question are served.
     pub fn say_served(&self, number: u64) {
         self.state().say(&format!("heard {number}\n"));
     }
 
-    /// Take back the rule for such messages, without waiting: something came that closed it.
+    /// Take back the rule for these messages, without waiting: a message has closed it.
     pub fn take_back(&self, key: &Key) {
         let mut state = self.state();
         close(&mut state, |other, _| other == key);
     }
 
-    /// See that nothing is copied any more by rules for these topics, in the time that the answer
-    /// takes, 1.5 s at most.
+    /// End the rules for these topics, and wait until nothing is copied by them any more: for the
+    /// answer or, if there is none, for the end of what was allowed, 1.5 s at most.
     pub fn close_topics(&self, concerns: impl Fn(&str) -> bool) -> Closed<'_> {
         self.close(|_, rule| concerns(&rule.name))
     }
@@ -337,7 +339,7 @@ impl Feed {
     }
 
     fn close(&self, concerns: impl Fn(&Key, &Told) -> bool) -> Closed<'_> {
-        // Whatever becomes of the thread that listens, nothing is copied after this.
+        // Nothing is copied after this time, even if the listening thread has failed.
         const ALL: Duration = Duration::from_nanos(PATIENCE_NS + 2 * LEASE_NS);
         let mut state = self.state();
         state.changing += 1;
@@ -350,7 +352,7 @@ impl Feed {
         Closed(self)
     }
 
-    /// Serve who connects, one after another.
+    /// Serve connections, one after another.
     pub fn listen(&self, listener: &UnixListener) {
         loop {
             match listener.accept() {
@@ -365,7 +367,7 @@ impl Feed {
         }
     }
 
-    /// Why it ended.
+    /// Serve a connection. Returns why it has ended.
     fn serve(&self, link: UnixStream) -> String {
         let reader = link.set_nonblocking(true).and_then(|()| link.try_clone());
         let mut reader = match reader {
@@ -378,12 +380,12 @@ impl Feed {
             let mut token = [0; 8];
             let random =
                 File::open("/dev/urandom").and_then(|mut from| from.read_exact(&mut token));
-            // Without chance nobody is believed.
+            // Without random octets, no question is answered.
             state.token = random.map_or(0, |()| u64::from_be_bytes(token));
             state.say(HELLO);
             let line = format!("token {:016x}\n", state.token);
             state.say(&line);
-            // It is answered with their hello and this number.
+            // The other side answers with its hello and this number.
             state.ask(format_args!("sync"));
         }
         let mut heard = Heard::default();
@@ -477,7 +479,8 @@ impl Feed {
         more(&self.copies, &mut heard.copies, copies);
     }
 
-    /// Once nothing can be copied any more, nobody waits any more.
+    /// After the end of a connection: wait until nothing can be copied any more. Then all waiting
+    /// threads go on.
     fn await_end(&self) {
         let mut state = self.state();
         state.hang_up();
@@ -502,7 +505,8 @@ struct Heard {
     copies: u64,
 }
 
-/// Close rules; which answer says that they are. Those that are being closed are waited for, too.
+/// Close rules. Returns the number of the answer that says that they are closed. Rules that are
+/// being closed already count, too.
 fn close(state: &mut State, concerns: impl Fn(&Key, &Told) -> bool) -> Option<u64> {
     let found = state.rules.iter().filter(|(key, rule)| concerns(key, rule));
     let found: Vec<_> = found
@@ -529,10 +533,11 @@ fn close(state: &mut State, concerns: impl Fn(&Key, &Told) -> bool) -> Option<u6
     Some(number)
 }
 
-/// Listen at this place. If a broker was there before, what it lent is over when this returns.
+/// Listen on this socket. If an earlier broker has left it behind, all that it has allowed is over
+/// when this returns.
 ///
 /// # Errors
-/// The system's, or another broker is there.
+/// The system's, or another broker listens there.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     let found = symlink_metadata(path);
     let is_socket = found.is_ok_and(|found| found.file_type().is_socket());
@@ -583,7 +588,7 @@ mod tests {
         }
     }
 
-    /// A feed, and the other end.
+    /// A feed, and the other end of its connection.
     fn connected(name: &str) -> (Arc<Feed>, BufReader<UnixStream>) {
         let path = std::env::temp_dir().join(format!("mqtick-feed-{name}-{}", std::process::id()));
         let _ = remove_file(&path);
@@ -607,7 +612,7 @@ mod tests {
         line
     }
 
-    /// Answer all up to the line that begins so.
+    /// Answer all lines up to the one that begins so.
     fn answer(other: &mut BufReader<UnixStream>, until: &str) -> String {
         loop {
             let line = line(other);
@@ -680,7 +685,7 @@ mod tests {
                 .parse()
                 .unwrap()
         };
-        lent(&mut other); // it may be of before
+        lent(&mut other); // it may be from before
         assert!(lent(&mut other) <= end_ns);
         feed.lease_ends(None);
         lent(&mut other);
@@ -695,7 +700,7 @@ mod tests {
         feed.offer(&rule("a/b"), || true);
         answer(&mut other, "rule");
         assert!(!feed.wants(&key()) && feed.believes(&key(), 1) && !feed.believes(&key(), 2));
-        drop(feed.close_topics(|name| name == "other")); // it waits for nobody
+        drop(feed.close_topics(|name| name == "other")); // there is nothing to wait for
         let changing = Arc::clone(&feed);
         let change = std::thread::spawn(move || {
             let closed = changing.close_session(2);

@@ -1,4 +1,4 @@
-//! What the first worker reads datagrams with, so many at a time that others have their turn.
+//! How the first worker reads datagrams: so few at a time that other input has its turn.
 
 use crate::desk::Desk;
 use crate::poller::Poller;
@@ -8,27 +8,27 @@ use nix::sys::epoll::EpollFlags;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-const TURN: usize = 256; // datagrams until others have their turn
+const TURN: usize = 256; // datagrams until other input has its turn
 const TURN_NS: u64 = 2_000_000; // the same, in time
 
-/// Whoever serves datagrams.
+/// A door, which serves datagrams.
 pub(crate) trait Serve {
-    /// Serve one; `alone`: no other one came with it.
+    /// Serve a datagram. `alone`: no other one has come with it.
     fn datagram(&mut self, desk: &mut Desk, alone: bool, from: SocketAddr, octets: &[u8]);
 
-    /// Do what some datagrams together ask for.
+    /// Do what is done once for all datagrams that have come together.
     fn go_on(&mut self, _: &mut Desk) {}
 }
 
-/// Reads what comes to a socket.
+/// Reads the datagrams of a socket.
 pub(crate) struct Inlet {
     outlet: Arc<Outlet>,
     room: Vec<u8>,
-    since: Looks, // nothing that will be read came before
+    since: Looks, // looks at the clock, before the arrival of all that will be read
 }
 
 impl Inlet {
-    /// Have the worker of a poller wait for what comes.
+    /// Have the worker of a poller wait for datagrams.
     pub(crate) fn open(
         outlet: &Arc<Outlet>,
         poller: &Arc<Poller>,
@@ -42,7 +42,7 @@ impl Inlet {
         })
     }
 
-    /// Have what has come served.
+    /// Read the datagrams that have come, and have them served.
     pub(crate) fn ready(&mut self, desk: &mut Desk, flags: EpollFlags, by: &mut impl Serve) {
         if flags.contains(EpollFlags::EPOLLERR) {
             self.outlet.departures();

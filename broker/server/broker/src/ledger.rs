@@ -1,9 +1,9 @@
-//! The order of what must be on disk before it is acknowledged.
+//! The order of changes that must be on disk before they are acknowledged.
 //!
-//! All threads append changes to one list, under the lock that orders what changed: a session's
-//! changes under the session's, retained messages under theirs. At the end of each read the list
-//! goes to the store as one batch. Batches have numbers that rise; whoever has to wait for a change
-//! waits until the batch that holds it was answered.
+//! All threads append changes to one list. They hold the lock of what has changed meanwhile, that
+//! of the session or of the retained messages, so the order is right. At the end of each read the
+//! list goes to the store as one batch. Batches are numbered. To wait for a change is to wait until
+//! the store has answered its batch.
 
 use crate::message::{Copy, Kept, Message};
 use crate::poller::Poller;
@@ -17,16 +17,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const MOST: usize = 1 << 28; // octets of changes that may wait for the disk
-const CHANGE: usize = size_of::<Change>() + 64; // octets of each, with what it names, about
+const CHANGE: usize = size_of::<Change>() + 64; // octets of memory of one, about
 const UNKEPT: usize = 1 << 17; // topics
-const AGAIN: usize = 1000; // of them in a second
+const AGAIN: usize = 1000; // unkept topics that are tried again in a second
 const RUNS: usize = 4096; // of refused batches that are remembered
 
 /// The batches that hold some changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     pub(crate) first: u64,
-    /// The last one: the changes are on disk, or were refused, when it was answered.
+    /// The last one: once it is answered, the changes are on disk or were refused.
     pub last: u64,
 }
 
@@ -50,7 +50,7 @@ pub struct Entering {
 struct List {
     store: Option<Store>,
     changes: Vec<Change>,
-    retained: Vec<Arc<str>>, // topics that they are about
+    retained: Vec<Arc<str>>, // topics of changed retained messages
     batch: u64,
     octets: usize,
     next_message: u64,
@@ -59,10 +59,10 @@ struct List {
 #[derive(Default)]
 struct Answers {
     answered: AtomicU64,
-    refused: AtomicU64,                       // the last batch that was
-    all_refused: Mutex<VecDeque<(u64, u64)>>, // the last runs of those that were: first and last
+    refused: AtomicU64,                       // the last batch that was refused
+    all_refused: Mutex<VecDeque<(u64, u64)>>, // the last runs of refused batches: first and last
     refusals: AtomicU64,
-    octets: AtomicUsize,              // of changes that were not answered
+    octets: AtomicUsize,              // of unanswered changes
     unkept: Mutex<HashSet<Arc<str>>>, // topics whose retained messages were refused
     waits: Vec<(AtomicBool, Arc<Poller>)>,
 }
@@ -75,7 +75,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger for a store; `workers` are woken when what they wait for was answered.
+    /// A ledger for a store. `workers` are woken when the store answers, if they wait for that.
     pub fn new(store: Store, next_message: u64, workers: Vec<Arc<Poller>>) -> Self {
         let waits = workers.into_iter();
         Self {
@@ -99,8 +99,8 @@ impl Ledger {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until it is dropped, all that is appended is in one batch. A thread has one at a time, and
-    /// does not submit meanwhile.
+    /// Until this guard is dropped, all that is appended is in one batch. A thread holds one at a
+    /// time, and does not submit meanwhile.
     pub fn whole(&self) -> RwLockReadGuard<'_, ()> {
         self.cut.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,9 +110,9 @@ impl Ledger {
         self.list().append(&self.answers, change)
     }
 
-    /// Append that a message enters a session's queue. `entering` is the message's number once it
-    /// entered one; it has another one in each batch, since it is kept only where its batch has a
-    /// queue that holds it.
+    /// Append that a message enters a session's queue. `entering` is the message's number, once it
+    /// has entered a queue. It has another number in each batch, since the store keeps a message
+    /// only if a queue holds it in the same batch.
     pub fn queue(
         &self,
         client: &Arc<str>,
@@ -158,8 +158,8 @@ impl Ledger {
         list.append(&self.answers, change)
     }
 
-    /// Hand all that was appended to the store. No session may be locked by the caller: who has a
-    /// packet's changes made whole may wait for it.
+    /// Hand all that was appended to the store. The caller must not hold the lock of a session: a
+    /// thread with a guard of `whole` may wait for it.
     pub fn submit(&self) {
         let _cut = self.cut.write().unwrap_or_else(PoisonError::into_inner);
         let mut list = self.list();
@@ -177,7 +177,7 @@ impl Ledger {
             result: Err(Refused::Failed("nobody answered".into())),
         };
         let done = move |result| pending.answer(result);
-        // Under the lock, so that batches come to the store in their order.
+        // Under the lock, so that batches come to the store in order.
         if let Some(store) = &list.store {
             store.submit(changes, Some(Box::new(done)));
         }
@@ -188,7 +188,7 @@ impl Ledger {
         self.answers.answered.load(Ordering::SeqCst)
     }
 
-    /// Whether changes that were answered were refused, or some of them.
+    /// Whether some of these changes, which are answered, were refused.
     pub fn is_refused(&self, span: Span) -> bool {
         if self.answers.refused.load(Ordering::SeqCst) < span.first {
             return false;
@@ -197,7 +197,8 @@ impl Ledger {
         self.answers.runs().iter().rev().any(overlaps)
     }
 
-    /// Topics whose retained messages were refused, for another try: one while the disk refuses.
+    /// Topics whose retained messages were refused, for another try: only one while the disk
+    /// refuses.
     pub fn take_unkept(&self) -> Vec<Arc<str>> {
         let refuses = self.answers.refused.load(Ordering::SeqCst) == self.answered();
         let mut unkept = self.answers.unkept();
@@ -209,24 +210,24 @@ impl Ledger {
         some
     }
 
-    /// How many batches were refused.
+    /// How many batches have been refused.
     pub fn refusals(&self) -> u64 {
         self.answers.refusals.load(Ordering::Relaxed)
     }
 
-    /// Whether so much waits for the disk that nobody may add to it.
+    /// Whether so much waits for the disk that no more may be added.
     pub fn is_full(&self) -> bool {
         self.answers.octets.load(Ordering::Relaxed) > MOST
     }
 
-    /// Have a worker woken when more was answered.
+    /// Have a worker woken at the store's next answer.
     pub fn wake(&self, worker: usize) {
         if let Some((waits, _)) = self.answers.waits.get(worker) {
             waits.store(true, Ordering::SeqCst);
         }
     }
 
-    /// Close the store: all that was appended is on disk or was refused.
+    /// Close the store. Then all that was appended is on disk or was refused.
     ///
     /// # Errors
     ///
@@ -274,11 +275,11 @@ impl Answers {
         self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In the store's thread.
+    /// The store has answered a batch. This runs in the store's thread.
     fn take(&self, batch: u64, octets: usize, result: &Result<(), Refused>) {
         self.octets.fetch_sub(octets, Ordering::Relaxed);
         match result {
-            // Wrong: it was for a session that ended meanwhile.
+            // Wrong: it is for a session that has ended meanwhile.
             Ok(()) | Err(Refused::Wrong(_)) => {}
             Err(Refused::Full | Refused::Failed(_)) => {
                 let mut runs = self.runs();
@@ -302,7 +303,7 @@ impl Answers {
     }
 }
 
-/// A batch that was submitted. Dropped without an answer, it was refused.
+/// A batch that was submitted. If it is dropped without an answer, it counts as refused.
 struct Pending {
     answers: Arc<Answers>,
     batch: u64,
@@ -334,13 +335,13 @@ pub fn wall_s() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// A time of the broker's clock in Unix seconds of the system's, which may have been set since the
-/// start: the next start goes by that one.
+/// Convert a time of the broker's clock to one of the system's clock, in Unix seconds. That may
+/// have been set since the start, and the broker's next start goes by it.
 fn to_wall(s: u64, now_s: u64) -> u64 {
     (wall_s() + s).saturating_sub(now_s).max(1)
 }
 
-/// A session's state, for the store.
+/// A session's state, as the store keeps it.
 pub fn session_change(key: &Arc<str>, state: &State, now_s: u64) -> Change {
     Change::Session {
         client: Arc::clone(key),
@@ -350,7 +351,7 @@ pub fn session_change(key: &Arc<str>, state: &State, now_s: u64) -> Change {
             user: state.user.as_deref().map(Into::into),
             will: state.will.as_ref().map(|will| store::Will {
                 message: Arc::new(store::Message {
-                    expiry: will.lifetime_s.map_or(0, |s| u64::from(s.max(1))), // 0: for ever
+                    expiry: will.lifetime_s.map_or(0, |s| u64::from(s.max(1))), // 0: no limit
                     ..to_store(&will.message.message(), now_s)
                 }),
                 retain: will.message.message().retain,
@@ -360,7 +361,7 @@ pub fn session_change(key: &Arc<str>, state: &State, now_s: u64) -> Change {
     }
 }
 
-/// A message, for the store.
+/// A message, as the store keeps it.
 pub fn to_store(message: &Message, now_s: u64) -> store::Message {
     store::Message {
         topic: message.topic.into(),
@@ -371,7 +372,7 @@ pub fn to_store(message: &Message, now_s: u64) -> store::Message {
     }
 }
 
-/// A message of the store.
+/// A message that the store has kept.
 pub fn from_store(message: &store::Message, retain: bool) -> Arc<Kept> {
     Kept::new(&Message {
         whole: None,
@@ -384,7 +385,7 @@ pub fn from_store(message: &store::Message, retain: bool) -> Arc<Kept> {
     })
 }
 
-/// A will of the store.
+/// A will that the store has kept.
 pub fn will_from_store(will: &store::Will) -> Will {
     let lifetime_s = u32::try_from(will.message.expiry).ok();
     let message = Message {
@@ -457,7 +458,7 @@ mod tests {
         let (ledger, folder) = ledger();
         ledger.close().unwrap();
         let span = ledger.append(retain(1000));
-        ledger.submit(); // to a store that is gone
+        ledger.submit(); // to a closed store
         assert_eq!(ledger.answered(), span.last);
         assert!(ledger.is_refused(span));
         assert_eq!(ledger.answers.octets.load(Ordering::Relaxed), 0);

@@ -1,6 +1,6 @@
-//! The program: configuration, listeners, connections, sessions, delivery.
+//! The MQTT broker: configuration, listeners, connections, sessions, delivery.
 //!
-//! `mqtick-join` uses its listeners, transports, settings and what surrounds them.
+//! `mqtick-join` uses the public modules: listeners, transports, settings and others.
 
 pub mod activation;
 mod batch;

@@ -1,4 +1,4 @@
-//! The way to one connected client: what waits to be written, and the socket.
+//! The writing half of a client's connection: packets that wait to be written, and the socket.
 
 use crate::ledger::Span;
 use crate::memory::{self, Of, Share};
@@ -11,21 +11,21 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-const KEEP_ROOM: usize = 1 << 18; // octets; what a burst needed more is given back
+const KEEP_ROOM: usize = 1 << 18; // octets of a buffer that are kept after a burst
 
-/// Which connection of which worker.
+/// Identifies a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The worker that owns the connection.
     pub worker: usize,
-    /// The connection's token there; never used twice.
+    /// The connection's token, which is never used twice.
     pub token: u64,
 }
 
-/// What a client is told once changes are on disk, or were refused.
+/// What a client is told once changes are on disk or were refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
-    /// Nothing; the message of QoS 2 that follows may leave, if it was not refused.
+    /// Nothing. The QoS 2 message that follows may leave, unless it was refused.
     Publish {
         /// Its packet identifier.
         id: u16,
@@ -34,42 +34,42 @@ pub enum Promise {
     },
     /// This acknowledgement: kind, packet identifier, reason code.
     Ack(AckKind, u16, u8),
-    /// That it is connected, to a session that was there or not: in what follows.
+    /// CONNACK, which follows.
     Connected {
-        /// Whether the session was there.
+        /// Whether it says that the session was present.
         present: bool,
     },
-    /// What follows; it must not be said where the changes were refused.
+    /// What follows. It must not be sent if the changes were refused.
     Kept,
     /// Answers to so many PINGREQs.
     Pings(u32),
 }
 
 struct Mark {
-    at: usize, // in what is held back, from the first octet that ever was
+    at: usize, // position in what is held back, from the first octet that ever was
     span: Span,
     promise: Promise,
 }
 
-/// The writing half of a connection. Whoever holds the lock around it may write.
+/// The writing half of a connection. The thread that holds the lock around it may write.
 pub struct Link {
     /// Where the reading half is.
     pub place: Place,
-    /// What the client speaks.
+    /// The client's MQTT version.
     pub version: Version,
     /// The largest packet that the client takes, in octets.
     pub largest: usize,
-    /// Whether it is in somebody's list of links to flush.
+    /// Whether it is in a worker's list of links to flush.
     pub listed: bool,
     poller: Arc<Poller>,
     socket: Arc<Socket>,
     transport: Transport,
     out: Vec<u8>,
-    held: Vec<u8>,    // back, until changes are on disk
-    held_from: usize, // which octet its first one is, of all that were ever held back
-    passed: usize,    // how many of those are not held back any more
+    held: Vec<u8>,    // held back until changes are on disk
+    held_from: usize, // position of its first octet, from the first that ever was held back
+    passed: usize,    // up to which position octets are let through
     marks: VecDeque<Mark>,
-    /// The batch that somebody waits for to let through what is held back.
+    /// The newest batch that a worker waits for, to let through what is held back.
     pub awaited: u64,
     wire: Vec<u8>,
     written: usize,
@@ -77,7 +77,7 @@ pub struct Link {
     paused: bool,
     counted: u32, // octets written in all, modulo 2^32
     account: Option<Box<Account>>,
-    is_stamped: bool, // what leaves, and the poller knows
+    is_stamped: bool, // departures are stamped, and the poller knows of it
     share: Share,
 }
 
@@ -114,7 +114,7 @@ impl Link {
         }
     }
 
-    /// Octets that wait.
+    /// Octets that wait to be written.
     pub fn waiting(&self) -> usize {
         let held = self.held_from + self.held.len() - self.passed;
         self.out.len() + held + self.wire.len() - self.written
@@ -138,7 +138,7 @@ impl Link {
         });
     }
 
-    /// Answer a PINGREQ, after what is held back; whether that is now.
+    /// Answer a PINGREQ after what is held back. Returns whether it is answered now.
     pub fn answer_ping(&mut self) -> bool {
         match self.marks.back_mut() {
             None => pingresp(&mut self.out),
@@ -154,7 +154,8 @@ impl Link {
         self.marks.is_empty()
     }
 
-    /// Answer PINGREQs before what is held back: it takes long, and the client waits for a sign.
+    /// Answer PINGREQs before what is held back: the disk takes long, and the client must hear
+    /// something.
     pub fn answer_pings(&mut self) {
         let connected = |mark: &Mark| matches!(mark.promise, Promise::Connected { .. });
         if self.marks.iter().any(connected) {
@@ -171,19 +172,19 @@ impl Link {
         self.flush();
     }
 
-    /// The last batch that something is held back for.
+    /// The newest batch for which something is held back.
     pub fn newest(&self) -> Option<u64> {
         self.marks.back().map(|mark| mark.span.last)
     }
 
-    /// What may be promised next, if its changes were answered; then `pass` lets through what
-    /// follows.
+    /// Take the next promise, if the store has answered its changes: batches up to `answered`. Then
+    /// `pass` lets through what follows.
     pub fn promise(&mut self, answered: u64) -> Option<(Span, Promise)> {
         let mark = self.marks.pop_front_if(|mark| mark.span.last <= answered)?;
         Some((mark.span, mark.promise))
     }
 
-    /// Where to append a promise that is kept.
+    /// Where to append the packet of a promise: before what is held back.
     pub fn front(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
@@ -221,8 +222,8 @@ impl Link {
         self.held_from = self.passed;
     }
 
-    /// Whether it may hold so many octets more than those that wait. Where `waits`, there is room
-    /// for them afterwards: they are to be appended to `out`.
+    /// Whether so many octets may be added to those that wait. With `waits`, room for them is
+    /// reserved: the caller appends them to `out`.
     pub fn may_take(&mut self, octets: usize, waits: bool) -> bool {
         let out = self.out();
         if out.capacity() - out.len() >= octets {
@@ -236,7 +237,7 @@ impl Link {
         may
     }
 
-    /// Give room back that is not used.
+    /// Free room that is not used.
     pub fn give_back(&mut self) {
         self.out.shrink_to(memory::ALWAYS);
         self.wire.shrink_to(memory::ALWAYS);
@@ -249,7 +250,8 @@ impl Link {
         self.share.set(octets + marks);
     }
 
-    /// Take what the socket brought: MQTT's octets are appended to `plain`, also where it fails.
+    /// Take octets that were read from the socket. Those of MQTT are appended to `plain`, also if
+    /// it fails.
     pub fn receive(&mut self, octets: &[u8], plain: &mut Vec<u8>) -> Result<(), Failure> {
         self.transport.receive(octets, plain, &mut self.wire)
     }
@@ -259,7 +261,7 @@ impl Link {
         self.transport.common_name()
     }
 
-    /// Whether octets pass unchanged.
+    /// Whether octets pass unchanged: there is no TLS and no WebSocket.
     pub fn is_plain(&self) -> bool {
         matches!(self.transport, Transport::Plain)
     }
@@ -286,8 +288,8 @@ impl Link {
         }
     }
 
-    /// Write a copy whose trailer says how long it was here, if nothing waits before it: a copy
-    /// that waits is written as it is.
+    /// Write a copy whose trailer states its residence, if nothing waits before it. Otherwise the
+    /// copy waits, and its trailer stays as it is.
     pub fn write_stated(&mut self, packet: &[u8], arrived: &Arrived) {
         let Some(start) = packet
             .len()
@@ -327,7 +329,7 @@ impl Link {
         }
     }
 
-    /// Look whether the kernel says when the copy before left.
+    /// Take the kernel's stamp of when the last counted copy left, if there is one.
     pub fn note_departure(&mut self) {
         let Some(account) = &mut self.account else {
             return;
@@ -340,7 +342,7 @@ impl Link {
         }
     }
 
-    /// Take all stamps of what left; whether there were any.
+    /// Take all stamps of departures from the kernel. Returns whether there were any.
     pub fn take_departures(&mut self) -> bool {
         let mut any = false;
         while let Some(account) = &mut self.account
@@ -356,7 +358,7 @@ impl Link {
         self.counted = self.counted.wrapping_add(written as u32);
     }
 
-    /// Write what the socket takes.
+    /// Write as much as the socket takes.
     pub fn flush(&mut self) {
         self.listed = false;
         if !self.is_plain() && !self.out.is_empty() {
@@ -403,27 +405,27 @@ impl Link {
         self.measure();
     }
 
-    /// The socket takes more.
+    /// The socket has room again.
     pub fn unblock(&mut self) {
         self.blocked = false;
         self.expect();
         self.flush();
     }
 
-    /// Leave what the client sends in the socket, or take it again.
+    /// Stop reading from the client, or start again.
     pub fn pause(&mut self, on: bool) {
         self.paused = on;
         self.expect();
     }
 
-    /// Only here and in `flush` is it said what the poller waits for: under the lock.
+    /// Tell the poller what to wait for. Only this and `flush` do so, under the lock.
     fn expect(&self) {
         let (token, reads) = (self.place.token, !self.paused);
         self.poller
             .expect(&self.socket, token, self.is_stamped, reads, self.blocked);
     }
 
-    /// End the connection after what waits was offered to the socket once.
+    /// End the connection, after one try to write what waits.
     pub fn close(&mut self) {
         self.flush();
         self.transport.close(&mut self.wire);

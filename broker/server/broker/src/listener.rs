@@ -1,4 +1,4 @@
-//! Where connections come from.
+//! Sockets that accept connections.
 
 use crate::activation::{Door, Passed};
 use crate::settings::{self, Place};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 const BACKLOG: i32 = 4096;
 
-/// A socket that takes connections, and what they speak.
+/// A socket that accepts connections, and their transport.
 pub struct Listener {
     door: Door,
     speaks: settings::Transport,
@@ -36,7 +36,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Read it.
+    /// Read the files of a certificate.
     pub fn load(settings: &settings::Tls) -> Result<Self, String> {
         let present = Arc::new(ArcSwap::new(read(settings)?));
         Ok(Self {
@@ -45,10 +45,10 @@ impl Certificate {
         })
     }
 
-    /// Read these again, for connections to come: all, or, where one cannot be used, none.
+    /// Read these again, for new connections. If one cannot be used, all stay as they are.
     ///
     /// # Errors
-    /// What is wrong with one.
+    /// What is wrong with one of them.
     pub fn reload(all: &[Self]) -> Result<(), String> {
         let read: Result<Vec<_>, _> = all.iter().map(|one| read(&one.settings)).collect();
         for (one, read) in all.iter().zip(read?) {
@@ -85,11 +85,11 @@ fn read(settings: &settings::Tls) -> Result<Arc<ServerConfig>, String> {
 }
 
 impl Listener {
-    /// Open it once for each worker: the kernel spreads connections over TCP listeners; a Unix
-    /// listener, and what systemd opened, is shared.
+    /// Open the sockets of each worker. The kernel spreads connections over TCP listeners. Unix
+    /// listeners, and sockets from systemd, are shared by all workers.
     ///
     /// # Errors
-    /// Why that cannot be done.
+    /// Why one cannot be opened.
     pub fn open(
         settings: &settings::Listener,
         tls: Option<&Certificate>,
@@ -132,7 +132,7 @@ impl Listener {
         }
     }
 
-    /// Take one connection.
+    /// Accept one connection.
     pub fn accept(&self) -> io::Result<(Socket, Transport)> {
         let socket = match &self.door {
             Door::Tcp(listener) => Socket::tcp(listener.accept()?.0)?,
@@ -156,7 +156,7 @@ impl Listener {
         Ok((socket, transport))
     }
 
-    /// Whether a client's certificate says who it is.
+    /// Whether the user name is that of the client's certificate.
     pub fn knows_by_certificate(&self) -> bool {
         self.tls
             .as_ref()
@@ -174,7 +174,7 @@ impl AsFd for Listener {
 }
 
 fn unix(path: &Path) -> io::Result<UnixListener> {
-    // A file that an earlier run left behind: nobody listens to it.
+    // An earlier run may have left the file behind: no program listens on it.
     if UnixStream::connect(path).is_err() && path.exists() {
         std::fs::remove_file(path)?;
     }
@@ -183,7 +183,7 @@ fn unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The same sockets for each worker.
+/// The same sockets again for each worker.
 fn shared(doors: &[Door], workers: usize) -> io::Result<Vec<Vec<Door>>> {
     let again = |door: &Door| match door {
         Door::Tcp(listener) => listener.try_clone().map(Door::Tcp),
@@ -194,14 +194,15 @@ fn shared(doors: &[Door], workers: usize) -> io::Result<Vec<Vec<Door>>> {
         .collect()
 }
 
-/// A socket for each worker. The first one listens before it may share its port: where another
-/// broker of the same user has the port, that fails, and nobody gets half of the other's clients.
+/// A socket for each worker. The first one listens before it may share its port: if another broker
+/// of the same user has the port, this fails, rather than taking half of that broker's clients.
 fn tcp(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
     let first = bound(address, false)?;
     listen(&first, Backlog::new(BACKLOG)?)?;
     setsockopt(&first, sockopt::ReusePort, &true)?;
     let mut all = vec![TcpListener::from(first)];
-    let chosen = all.iter().try_fold(address, |_, one| one.local_addr())?; // where it was port 0
+    // The kernel has chosen the port if it was 0.
+    let chosen = all.iter().try_fold(address, |_, one| one.local_addr())?;
     for _ in 1..workers {
         let next = bound(chosen, true)?;
         listen(&next, Backlog::new(BACKLOG)?)?;

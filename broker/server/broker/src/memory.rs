@@ -1,12 +1,12 @@
 //! One limit for everything that clients can make the broker hold.
 //!
-//! Who holds something says so with a [`Share`]. Each may grow to as much as is still free, so
-//! whoever holds much is stopped first, and something is always left for the others. Memory belongs
-//! to the process, and so do these counters.
+//! Each holder of memory accounts for it with a [`Share`]. A holder may grow to as much as is still
+//! free, so the largest ones are stopped first, and something is always left for the others. The
+//! counters are global, as the memory of the process is.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// What each may hold in any case, in octets.
+/// Octets that each holder may hold in any case.
 pub const ALWAYS: usize = 4096;
 
 const LEAST: usize = 64 << 20;
@@ -14,13 +14,13 @@ const LEAST: usize = 64 << 20;
 /// What memory is held for.
 #[derive(Clone, Copy)]
 pub enum Of {
-    /// What waits to be written.
+    /// Packets that wait to be written.
     Outboxes,
     /// Messages that are queued, under way, retained or a will.
     Messages,
-    /// What came of packets that are not whole.
+    /// Parts of packets that have not come completely.
     Packets,
-    /// Sessions with their subscriptions, and what is remembered of who is subscribed.
+    /// Sessions with their subscriptions, and remembered fan-outs.
     Sessions,
 }
 
@@ -28,7 +28,7 @@ const NAMES: [&str; 4] = ["outboxes", "messages", "packets", "sessions"];
 static HELD: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// The limit where the configuration names none: a quarter of what the machine has.
+/// The limit if the configuration names none: a quarter of the machine's memory, in octets.
 pub fn usual_limit() -> usize {
     use nix::unistd::{SysconfVar, sysconf};
     let of = |what| {
@@ -42,66 +42,65 @@ pub fn usual_limit() -> usize {
     (pages.saturating_mul(page) / 4).max(LEAST)
 }
 
-/// Set the limit, octets.
+/// Set the limit, in octets.
 pub fn limit_to(octets: usize) {
     LIMIT.store(octets, Relaxed);
 }
 
-/// The limit, octets.
+/// The limit, in octets.
 pub fn limit() -> usize {
     LIMIT.load(Relaxed)
 }
 
-/// What is held, octets, and for what.
+/// The octets that are held, by what they are held for.
 pub fn held() -> impl Iterator<Item = (&'static str, usize)> {
     NAMES
         .into_iter()
         .zip(HELD.iter().map(|one| one.load(Relaxed)))
 }
 
-/// What is still free, octets.
+/// Octets that are still free.
 pub fn free() -> usize {
     limit().saturating_sub(HELD.iter().map(|one| one.load(Relaxed)).sum())
 }
 
-/// Whether more than half is held: then nobody keeps room that is not used, and nothing more is
-/// kept for good.
+/// Whether more than half is held: then unused room is freed, and no more messages are retained.
 pub fn is_tight() -> bool {
     free() < limit() / 2
 }
 
-/// Whether somebody may hold as much as this in all.
+/// Whether one holder may hold so many octets in all.
 pub fn may_hold(octets: usize) -> bool {
     octets <= ALWAYS || octets <= free()
 }
 
-/// Whether so much in all may wait for one client. Half of what is free: those that do not read
-/// are often many, and leave more to those that send.
+/// Whether so many octets in all may wait for one client: at most half of what is free. Clients
+/// that do not read are often many, and those that send need the rest.
 pub fn may_queue(octets: usize) -> bool {
     octets <= ALWAYS || octets <= free() / 2
 }
 
-/// What one holds, until it is dropped.
+/// What one holder holds, until this is dropped.
 pub struct Share {
     of: Of,
     octets: usize,
 }
 
 impl Share {
-    /// Of somebody who holds this much.
+    /// The share of a holder of so many octets.
     pub fn new(of: Of, octets: usize) -> Self {
         let mut share = Self { of, octets: 0 };
         share.set(octets);
         share
     }
 
-    /// It is this much now.
+    /// Set the octets that are held now.
     pub fn set(&mut self, octets: usize) {
         if octets == self.octets {
             return;
         }
         if let Some(held) = HELD.get(self.of as usize) {
-            // In one step also where it becomes less: the sum wraps as it should.
+            // One step, also if it becomes less: the sum wraps to the right value.
             held.fetch_add(octets.wrapping_sub(self.octets), Relaxed);
         }
         self.octets = octets;

@@ -1,4 +1,4 @@
-//! A message on its way, and its octets, encoded once for all subscribers that are alike.
+//! A message on its way, and its encoding, which is made once for all subscribers that are alike.
 
 use crate::memory::{Of, Share};
 use mqtick_packet::{Outgoing, Qos, Version, publish};
@@ -7,19 +7,20 @@ use std::sync::Arc;
 /// A PUBLISH as it was received, or as it was kept.
 #[derive(Clone, Copy)]
 pub struct Message<'a> {
-    /// The packet that brought it, where a copy at QoS 0 has the same octets, in this version.
+    /// The packet that brought it, and its version, if copies of QoS 0 in that version have the
+    /// same octets.
     pub whole: Option<(Version, &'a [u8])>,
-    /// The topic's name, whole: an alias is resolved before.
+    /// The topic's full name: an alias is resolved before.
     pub topic: &'a str,
-    /// The application's octets.
+    /// The payload.
     pub payload: &'a [u8],
-    /// As published.
+    /// QoS, as published.
     pub qos: Qos,
-    /// As published.
+    /// RETAIN, as published.
     pub retain: bool,
     /// The properties that go on unchanged, encoded; empty in MQTT 3.1.1.
     pub forwarded: &'a [u8],
-    /// When it may no longer be delivered, in seconds of the broker's clock.
+    /// When it expires, in seconds of the broker's clock.
     pub expires_s: Option<u64>,
 }
 
@@ -48,7 +49,7 @@ impl Kept {
         })
     }
 
-    /// The message again.
+    /// The message.
     pub fn message(&self) -> Message<'_> {
         Message {
             whole: None,
@@ -61,25 +62,25 @@ impl Kept {
         }
     }
 
-    /// How much memory it takes, about.
+    /// How many octets of memory it takes, about.
     pub fn octets(&self) -> usize {
         self.message().octets()
     }
 }
 
 impl Message<'_> {
-    /// How much memory it takes where it is kept, about.
+    /// How many octets of memory it takes if it is kept, about.
     pub fn octets(&self) -> usize {
         size_of::<Kept>() + self.topic.len() + self.payload.len() + self.forwarded.len()
     }
 }
 
-/// What one copy has of its own.
+/// What differs between the copies of a message.
 #[derive(Clone, Copy)]
 pub struct Copy {
-    /// The subscriber's.
+    /// The subscriber's MQTT version.
     pub version: Version,
-    /// The lower one of the publisher's and the subscription's.
+    /// The lower QoS of the message's and the subscription's.
     pub qos: Qos,
     /// Whether it is sent as a retained message.
     pub retain: bool,
@@ -87,21 +88,21 @@ pub struct Copy {
     pub subscription: u32,
 }
 
-/// Octets of a packet, and where its packet identifier stands.
+/// A packet, and where its packet identifier is.
 pub struct Octets {
     /// The packet.
     pub packet: Vec<u8>,
-    /// Counted from the packet's first octet; none at QoS 0.
+    /// Position of the packet identifier in the packet; none at QoS 0.
     pub id_at: Option<usize>,
 }
 
 const KEEP_ROOM: usize = 1 << 16; // octets
-const KINDS: usize = 12; // versions, levels of service, retained or not
+const KINDS: usize = 12; // 2 versions, 3 levels of QoS, retained or not
 
 /// Encodes a message once for each kind of copy.
 pub struct Encoder {
     kinds: [Octets; KINDS],
-    made: u16, // which of them, a bit each
+    made: u16, // a bit for each kind that is encoded
     single: Octets,
 }
 
@@ -120,7 +121,7 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// Forget the last message.
+    /// Begin with another message.
     pub fn begin(&mut self) {
         while self.made != 0 {
             let kind = &mut self.kinds[self.made.trailing_zeros() as usize % KINDS];
@@ -130,7 +131,7 @@ impl Encoder {
         }
     }
 
-    /// The octets of this copy of the message; the packet identifier is 0 in them.
+    /// The packet of this copy of the message, with 0 as the packet identifier.
     pub fn octets(&mut self, message: &Message, copy: &Copy, now_s: u64) -> &Octets {
         if copy.subscription != 0 && copy.version == Version::V5 {
             encode(&mut self.single, message, copy, now_s);

@@ -6,14 +6,14 @@ use crate::sn;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What an answer of this format says it is.
+/// The content type of this format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 struct Page(String);
 
 impl Page {
     fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // Nothing that is written to a String fails.
+        // Writing to a String does not fail.
         let _ = writeln!(self.0, "# HELP mqtick_broker_{name} {help}");
         let _ = writeln!(self.0, "# TYPE mqtick_broker_{name} {kind}");
     }
@@ -28,7 +28,7 @@ impl Page {
         let _ = writeln!(self.0, "mqtick_broker_{name} {}", value.load(Relaxed));
     }
 
-    /// Series of one family: none of the labels needs escaping.
+    /// The series of one family. None of the labels needs escaping.
     fn series<V: Display>(
         &mut self,
         name: &str,
@@ -41,7 +41,7 @@ impl Page {
     }
 }
 
-/// All of them, now.
+/// All counters, as of now.
 pub fn page(shared: &Shared) -> String {
     let Counters {
         accepted,

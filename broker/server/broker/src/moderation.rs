@@ -1,14 +1,15 @@
-//! When a worker lets input gather before it looks again, as network cards moderate interrupts.
+//! Decides when a worker lets input gather before it reads again, as network cards moderate
+//! interrupts.
 
 use std::time::{Duration, Instant};
 
 const PERIOD: Duration = Duration::from_millis(1);
-const MANY: u128 = 50_000; // messages a second; with fewer, nothing changes
-const ENOUGH: u64 = 64; // messages of one look: gathering more saves little
-const WORTH: u64 = 4; // messages a look, or gathering does not help
-const REST: Duration = Duration::from_millis(100); // where it does not
+const MANY: u128 = 50_000; // messages a second; with fewer, input is not gathered
+const ENOUGH: u64 = 64; // messages of one wait: gathering more saves little
+const WORTH: u64 = 4; // messages of one wait on average; with fewer, gathering does not help
+const REST: Duration = Duration::from_millis(100); // how long input is not gathered then
 
-/// One worker's.
+/// The state of one worker.
 pub struct Moderation {
     began: Instant,
     looks: u64,
@@ -18,7 +19,7 @@ pub struct Moderation {
 }
 
 impl Moderation {
-    /// Nothing came yet.
+    /// Nothing has come yet.
     pub fn new(now: Instant) -> Self {
         Self {
             began: now,
@@ -29,8 +30,8 @@ impl Moderation {
         }
     }
 
-    /// After a look that brought so many messages: whether to let input gather before the next one.
-    /// Clients that wait for each other's answers publish no more because of it: then it rests.
+    /// After a wait that has brought so many messages: whether to let input gather before the next
+    /// one. Clients that wait for each other's answers only become slower by that: then it rests.
     pub fn gathers(&mut self, messages: u64, now: Instant) -> bool {
         self.looks += 1;
         self.messages += messages;
@@ -51,7 +52,7 @@ impl Moderation {
 mod tests {
     use super::*;
 
-    /// How many of the looks of a second let input gather, where each brings so many messages.
+    /// How many of a second's waits let input gather if each brings so many messages.
     fn gathered(looks: u64, messages: u64) -> usize {
         let start = Instant::now();
         let mut moderation = Moderation::new(start);

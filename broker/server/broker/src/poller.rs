@@ -1,4 +1,4 @@
-//! What a worker waits for.
+//! How a worker waits for events.
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -11,16 +11,16 @@ use std::sync::{Mutex, PoisonError};
 pub const CALLED: u64 = u64::MAX;
 const STAMPED: u64 = CALLED - 1;
 
-/// One worker's epoll; any thread may change what is waited for.
+/// The epoll of one worker. Any thread may change what it waits for.
 ///
-/// Connections whose copies are stamped as they leave are in an epoll of their own inside of it. The
-/// kernel reports each stamp before it hands the copy on: where that wakes a worker on another core,
-/// the copy leaves tens of microseconds after its stamp. So whoever sends such copies has the other
-/// workers not wait for these connections meanwhile: three system calls a worker, none a copy.
+/// Connections whose copies are stamped as they leave are in an inner epoll. The kernel reports
+/// each stamp before it passes the copy on. If that wakes a worker on another core, the copy leaves
+/// tens of microseconds after its stamp. So a worker that sends such copies keeps the other workers
+/// from waiting for these connections meanwhile: three system calls a worker, none a copy.
 pub struct Poller {
     epoll: Epoll,
     stamped: Epoll,
-    is_used: AtomicBool, // the one inside
+    is_used: AtomicBool, // the inner one
     hushed: Mutex<usize>,
     call: EventFd,
 }
@@ -44,37 +44,37 @@ impl Poller {
 
     /// Wake the worker.
     pub fn call(&self) {
-        // It fails only where 2^64 calls were not heard yet.
+        // It fails only if 2^64 calls were not taken yet.
         let _ = self.call.write(1);
     }
 
-    /// A call was heard.
+    /// Reset the wake-up.
     pub fn heard(&self) {
         let _ = self.call.read();
     }
 
-    /// Wait for a listener; of several workers that do, one is woken.
+    /// Wait for a listener. If several workers do so, one is woken.
     pub fn listen(&self, listener: impl AsFd, token: u64) -> nix::Result<()> {
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
         self.epoll.add(listener, EpollEvent::new(flags, token))
     }
 
-    /// Wait no longer.
+    /// Wait for a file no longer.
     pub fn forget(&self, file: impl AsFd) {
         if self.epoll.delete(&file).is_err() {
             let _ = self.stamped.delete(file);
         }
     }
 
-    /// From now on a connection's copies are stamped as they leave; whether it is waited for as
-    /// such.
+    /// From now on a connection's copies are stamped as they leave. Returns whether it is in the
+    /// inner epoll.
     pub fn stamp(&self, file: impl AsFd, token: u64) -> bool {
         self.is_used.store(true, Relaxed);
         let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
         match self.stamped.add(&file, event) {
             Ok(()) => {}
             Err(Errno::EEXIST) => return true,
-            Err(_) => return false, // no memory: it stays where it is
+            Err(_) => return false, // no memory: it stays in the outer one
         }
         let is_known = self.epoll.delete(&file).is_ok();
         if !is_known {
@@ -83,7 +83,7 @@ impl Poller {
         is_known
     }
 
-    /// Do not wake the worker for those connections until `unhush`, which must follow.
+    /// Do not wake the worker for connections with stamps until `unhush`, which must follow.
     pub fn hush(&self) {
         let mut hushed = self.hushed.lock().unwrap_or_else(PoisonError::into_inner);
         if *hushed == 0 {
@@ -92,8 +92,8 @@ impl Poller {
         *hushed += 1;
     }
 
-    /// Have the worker go on with what came meanwhile, also if it is hushed again at once or still is
-    /// for somebody else.
+    /// Wake the worker for what has come meanwhile, also if another worker has hushed it, too, or
+    /// does so at once.
     pub fn unhush(&self) {
         let mut hushed = self.hushed.lock().unwrap_or_else(PoisonError::into_inner);
         *hushed -= 1;
@@ -113,14 +113,14 @@ impl Poller {
         }
     }
 
-    /// Wait for what a new connection brings.
+    /// Wait for input of a new connection.
     pub fn add(&self, file: impl AsFd, token: u64) -> nix::Result<()> {
         self.epoll
             .add(file, EpollEvent::new(EpollFlags::EPOLLIN, token))
     }
 
-    /// Wait for what it brings, for room to write, for both or for its end only. `is_stamped`: see
-    /// `stamp`.
+    /// Wait for input, for room to write, for both, or only for the connection's end. `is_stamped`:
+    /// see [`Self::stamp`].
     pub fn expect(&self, file: impl AsFd, token: u64, is_stamped: bool, read: bool, write: bool) {
         let mut flags = EpollFlags::empty();
         flags.set(EpollFlags::EPOLLIN, read);
@@ -130,11 +130,11 @@ impl Poller {
         } else {
             &self.epoll
         };
-        // It fails where the worker has just forgotten the connection.
+        // It fails if the worker has just forgotten the connection.
         let _ = epoll.modify(file, &mut EpollEvent::new(flags, token));
     }
 
-    /// Wait, at most this long; `events` holds what happened.
+    /// Wait for events, at most this long. They are put into `events`.
     pub fn wait(&self, events: &mut Vec<(u64, EpollFlags)>, milliseconds: u16) {
         events.clear();
         Self::gather(&self.epoll, events, milliseconds.into());

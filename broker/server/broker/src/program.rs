@@ -33,8 +33,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const LOOK: Duration = Duration::from_millis(5); // from one look for the workers' end to the next
-const AFTERWARDS: Duration = Duration::from_secs(10); // for the store
+const LOOK: Duration = Duration::from_millis(5); // between two checks for the workers' end
+const AFTERWARDS: Duration = Duration::from_secs(10); // for closing the store in the end
 
 const USAGE: &str = "\
 Usage: mqtick-broker [--config FILE] [--upstream URL] [--check-config]
@@ -153,8 +153,8 @@ fn arguments() -> Result<Asked, String> {
     Ok(Asked::Run(Box::new(settings)))
 }
 
-/// Whether a store could be in this folder, without making it: so far as it exists, it is a folder
-/// that can be written.
+/// Check that a store can be in this folder, without creating it: its nearest ancestor that exists
+/// must be a folder that can be written.
 fn check_folder(path: &Path) -> Result<(), String> {
     let mut there = path.ancestors().filter(|one| one.exists());
     let place = there.next().unwrap_or(Path::new("."));
@@ -188,7 +188,7 @@ fn read_access(settings: &Settings) -> Result<Access, String> {
 /// Serve until a signal comes.
 ///
 /// # Errors
-/// A sentence: why it cannot start.
+/// Why the broker cannot start, as a sentence.
 pub fn run(settings: Settings) -> Result<(), String> {
     let mut passed = Passed::take()?;
     let access = read_access(&settings)?;
@@ -197,7 +197,7 @@ pub fn run(settings: Settings) -> Result<(), String> {
         log::warning(&warning);
     }
     raise_descriptors();
-    // Every thread inherits the mask; the signals are waited for here.
+    // Every thread inherits the mask. Only this thread takes the signals.
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         signals.add(signal);
@@ -213,7 +213,7 @@ pub fn run(settings: Settings) -> Result<(), String> {
         bound.map_err(|error| format!("delivery.accelerate, {}: {error}", path.display()))
     });
     let feed = feed.transpose()?;
-    // Before the listeners: who is let in there may use both.
+    // Before the listeners: a client that connects may use these sockets at once.
     let outlet = settings.udp.address.map(|address| {
         let opened = Outlet::open(address, mqtick_udp::NAMES).map(Arc::new);
         opened.map_err(|error| format!("udp {address}: {error}"))
@@ -246,7 +246,7 @@ pub fn run(settings: Settings) -> Result<(), String> {
     let (checks, to_check) = sync_channel(CHECKS);
     let shared = Shared::new(settings, access, checks, outlet, sensors)
         .map_err(|error| error.to_string())?;
-    let _ = shared.secrets.set(secrets); // it is done once
+    let _ = shared.secrets.set(secrets); // it is set only once
     if let Some(path) = &shared.settings.store.path {
         let (store, kept) = Store::open(path, log::error).map_err(|error| error.to_string())?;
         shared.restore(store, &kept);
@@ -301,14 +301,14 @@ pub fn run(settings: Settings) -> Result<(), String> {
     while !threads.iter().all(thread::JoinHandle::is_finished) {
         match next_signal(&signals, Some(LOOK))? {
             None | Some(Signal::SIGHUP) => {}
-            Some(_) => stop(Duration::ZERO), // whoever asks again does not want to wait
+            Some(_) => stop(Duration::ZERO), // a second signal ends the wait
         }
     }
     shared.ledger().map_or(Ok(()), |ledger| ledger.close())
 }
 
-/// How long to take for telling all clients that the broker ends: as fast as they may come back.
-/// systemd is told so.
+/// How long to take for telling all clients that the broker ends: at the rate at which they may
+/// connect again. Asks systemd for that time.
 fn take_leave(shared: &Shared) -> Duration {
     let limits = &shared.settings.limits;
     let clients = shared.counters.connected.load(Relaxed) as u64;
@@ -322,7 +322,7 @@ fn take_leave(shared: &Shared) -> Duration {
     over
 }
 
-/// The next signal; none: so much time went by.
+/// The next signal. None: none has come within this time.
 fn next_signal(signals: &SignalFd, within: Option<Duration>) -> Result<Option<Signal>, String> {
     let until = within.map(|within| Instant::now() + within);
     loop {
@@ -363,8 +363,8 @@ fn start(
         .map_err(|error| format!("a thread could not be started: {error}"))
 }
 
-/// Check passwords, one of each address in turn: who waits behind a flood of others' does not wait
-/// for all of them.
+/// Check passwords, one of each address in turn, so that a flood of passwords from one address does
+/// not delay the others.
 fn check_passwords(shared: &Shared, checks: &Receiver<Check>) {
     let mut waiting: VecDeque<(Option<IpAddr>, VecDeque<Check>)> = VecDeque::new();
     loop {
@@ -379,7 +379,7 @@ fn check_passwords(shared: &Shared, checks: &Receiver<Check>) {
             }
         }
         let Some((from, mut queue)) = waiting.pop_front() else {
-            return; // nobody is left who could ask
+            return; // all senders are gone
         };
         if let Some(check) = queue.pop_front() {
             let access = shared.access.load_full();
@@ -399,13 +399,13 @@ fn listen_for_metrics(address: SocketAddr) -> Result<(TcpListener, SocketAddr), 
     TcpListener::bind(address)
         .and_then(|listener| {
             listener.set_nonblocking(true)?;
-            let chosen = listener.local_addr()?; // where it was port 0
+            let chosen = listener.local_addr()?; // the kernel has chosen the port if it was 0
             Ok((listener, chosen))
         })
         .map_err(|error| format!("metrics.address, {address}: {error}"))
 }
 
-/// Clients need a descriptor each, or two; the soft limit is often 1,024.
+/// Raise the soft limit of open files, often 1,024, to the hard one: clients need one or two each.
 pub fn raise_descriptors() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard

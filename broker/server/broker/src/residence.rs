@@ -4,7 +4,7 @@ pub use mqtick_clock::{Clock, Looks};
 
 /// Octets of the trailer, at the end of the payload.
 pub const TRAILER: usize = 16;
-/// What says that it is not known how long the message was here.
+/// The trailer of a copy whose residence is not known.
 pub const NOT_STATED: [u8; TRAILER] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
 
 const LAST_COPY: u32 = (1 << 24) - 1;
@@ -16,12 +16,12 @@ pub fn has_trailer(payload: &[u8]) -> bool {
     (TRAILER + 1..=64).contains(&payload.len()) && payload.first().is_some_and(|one| one >> 4 == 2)
 }
 
-/// Whether the stamp of what is read can be believed. The kernel's stamp is that of the last segment
-/// of what is read; where an earlier one was lost on its way and came later, what was read has waited
-/// for less than the stamp says.
+/// Decides whether the kernel's stamp of a read can be trusted. It is the stamp of the last segment
+/// that was read. If an earlier segment was lost and came later than that one, the data has waited
+/// for less time than the stamp says.
 #[derive(Default)]
 pub struct Arrivals {
-    before: Option<(u32, Looks)>, // segments that came out of order, until when
+    before: Option<(u32, Looks)>, // as of the last read: segments out of order, looks at the clock
 }
 
 impl Arrivals {
@@ -30,8 +30,8 @@ impl Arrivals {
         self.before.is_none()
     }
 
-    /// What was just read: its stamp, and how many segments have come out of order. Returns when it
-    /// came: ns of `CLOCK_MONOTONIC_RAW`.
+    /// Something was read: its stamp, and how many segments have come out of order so far. Returns
+    /// when it came, in ns of `CLOCK_MONOTONIC_RAW`, if the stamp can be trusted.
     pub fn take(&mut self, stamp_ns: Option<i64>, out_of_order: Option<u32>) -> Option<i64> {
         let now = Clock::read();
         let before = self.before.take();
@@ -42,17 +42,17 @@ impl Arrivals {
     }
 }
 
-/// What the copies of one message state.
+/// What the residence of a message's copies is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// When it came: ns of `CLOCK_MONOTONIC_RAW`.
+    /// When the message came, in ns of `CLOCK_MONOTONIC_RAW`.
     pub at_ns: i64,
-    /// What its trailer said.
+    /// The trailer with which it came.
     pub trailer: [u8; TRAILER],
 }
 
 impl Arrived {
-    /// How long it was here and in all brokers before, if that is known: 2^-16 ns.
+    /// How long it has been here and in all brokers before, if that is known, in 2^-16 ns.
     #[must_use]
     pub fn so_far(&self, now: Clock) -> Option<u64> {
         let is_stated = self.is_first() || (1..=3).contains(&self.trailer[TRAILER - 1]);
@@ -67,12 +67,12 @@ impl Arrived {
     }
 }
 
-/// What one connection counts.
+/// The counted copies of one connection.
 #[derive(Default)]
 pub struct Account {
     copy: u32,
     before: Option<Departure>,
-    looks: Option<Looks>, // before the copy before was stated
+    looks: Option<Looks>, // at the clock, until the last counted copy
 }
 
 struct Departure {
@@ -83,14 +83,14 @@ struct Departure {
 }
 
 impl Account {
-    /// Whether the kernel has not said yet when the copy before left.
+    /// Whether the kernel's stamp of the last counted copy is still missing.
     pub fn is_open(&self) -> bool {
         self.before
             .as_ref()
             .is_some_and(|before| before.left_ns.is_none())
     }
 
-    /// The kernel says when an octet left.
+    /// The kernel's stamp of an octet that has left, in ns of the system's clock.
     pub fn left(&mut self, last_octet: u32, at_ns: i64) {
         // The first stamp counts: there is another one if the segment is sent again.
         let is_it = |one: &&mut Departure| one.last_octet == last_octet && one.left_ns.is_none();
@@ -99,8 +99,8 @@ impl Account {
         }
     }
 
-    /// The trailer of a copy that leaves now; whether it is counted. `sent_again`: how many segments
-    /// of this connection were, so far.
+    /// The trailer of a copy that leaves now, and whether the copy is counted. `sent_again`: how
+    /// many segments of this connection have been sent again so far.
     pub fn state(
         &self,
         arrived: &Arrived,
@@ -126,7 +126,7 @@ impl Account {
         )
     }
 
-    /// The counted copy was written: its last octet, and when it was said to leave.
+    /// A counted copy was written. `stated` is the time of departure that it states.
     pub fn written(&mut self, last_octet: u32, stated: Clock, sent_again: Option<u32>) {
         self.copy = self.copy % LAST_COPY + 1;
         let looks = self.looks.map(|looks| looks.again(stated));
@@ -140,7 +140,8 @@ impl Account {
     }
 }
 
-/// The trailer of a copy that others have stated before, with the sum of it all: 2^-16 ns.
+/// The trailer of a copy whose residence other brokers have stated before. `stated` is the sum, in
+/// 2^-16 ns.
 #[must_use]
 pub fn chained(stated: u64) -> [u8; TRAILER] {
     trailer(stated, UNKNOWN, 0)
@@ -184,7 +185,7 @@ mod tests {
         i32::from_be_bytes(std::array::from_fn(|at| trailer[8 + at]))
     }
 
-    /// An account whose copy before was stated at 1 ms and left at 3 ms.
+    /// An account whose last copy was stated at 1 ms and left at 3 ms.
     fn account(sent_again: Option<u32>) -> Account {
         let mut account = Account::default();
         account.written(98, at(-99 * MS), sent_again);

@@ -1,8 +1,8 @@
 //! A small HTTP server for one page, `GET /metrics`, in a thread of its own.
 //!
-//! Who asks may be hostile: of a request 8 KiB are read, at most 16 connections are open, the oldest
-//! is closed when another comes (so idle ones cannot keep Prometheus out), and each is closed after
-//! 5 seconds. That is what mqtick's other programs do.
+//! Its clients may be hostile: at most 8 KiB of a request are read, at most 16 connections are
+//! open, the oldest is closed when another one comes (so idle ones cannot keep Prometheus out), and
+//! each is closed after 5 seconds. The other programs of mqtick do the same.
 
 use crate::metrics::CONTENT_TYPE;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const LARGEST_REQUEST: usize = 8192;
 const MOST: usize = 16; // connections
-const AT_ONCE: usize = 64; // new connections
+const AT_ONCE: usize = 64; // new connections that are accepted
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 struct Asker {
@@ -26,7 +26,7 @@ struct Asker {
     written: usize,
 }
 
-/// Serve `page` to whoever asks for it, for ever.
+/// Serve `page`, for ever.
 pub fn serve(listener: &TcpListener, page: impl Fn() -> String) {
     let mut askers: VecDeque<Asker> = VecDeque::new();
     loop {
@@ -43,7 +43,7 @@ pub fn serve(listener: &TcpListener, page: impl Fn() -> String) {
     }
 }
 
-/// Wait until something happens; whether it is at the listener, and at each connection.
+/// Wait until something happens. Returns whether it is at the listener, and at each connection.
 fn wait(listener: &TcpListener, askers: &VecDeque<Asker>) -> Vec<bool> {
     let wanted = |asker: &Asker| match asker.answer.is_empty() {
         true => PollFlags::POLLIN,
@@ -66,7 +66,7 @@ fn wait(listener: &TcpListener, askers: &VecDeque<Asker>) -> Vec<bool> {
     all.iter().map(|one| one.any().unwrap_or(true)).collect()
 }
 
-/// Take a connection; whether there may be more.
+/// Accept a connection. Returns whether there may be more.
 fn accept(listener: &TcpListener, askers: &mut VecDeque<Asker>, page: impl Fn() -> String) -> bool {
     let stream = match listener.accept() {
         Ok((stream, _)) => stream,
@@ -87,7 +87,7 @@ fn accept(listener: &TcpListener, askers: &mut VecDeque<Asker>, page: impl Fn() 
         answer: Vec::new(),
         written: 0,
     };
-    // What it asks is there already, mostly: a crowd that comes behind it cannot push it out.
+    // Mostly its request is there already: then later connections cannot push it out.
     if asker.step(page) {
         if askers.len() >= MOST {
             askers.pop_front();
@@ -98,7 +98,7 @@ fn accept(listener: &TcpListener, askers: &mut VecDeque<Asker>, page: impl Fn() 
 }
 
 impl Asker {
-    /// Read or write; whether there is more to do.
+    /// Read or write. Returns whether there is more to do.
     fn step(&mut self, page: impl Fn() -> String) -> bool {
         if self.answer.is_empty() && !self.read(page) {
             return false;
@@ -117,12 +117,12 @@ impl Asker {
         if self.answer.is_empty() {
             return true;
         }
-        // It fails where the other side was faster.
+        // It fails if the other side has closed the connection before.
         let _ = self.stream.shutdown(Shutdown::Write);
         false
     }
 
-    /// Read what came; whether the connection goes on.
+    /// Read the request. Returns whether the connection goes on.
     fn read(&mut self, page: impl Fn() -> String) -> bool {
         let mut octets = [0; 2048];
         while self.answer.is_empty() {

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use under_way::{Entry, Flight};
 
-const SESSION: usize = 1024; // octets that each one takes, about
+const SESSION: usize = 1024; // octets of memory, about
 const SUBSCRIPTION: usize = 512;
 const LEVEL: usize = 256;
 
@@ -35,11 +35,11 @@ pub struct Bounds {
 /// One subscription, as the tree keeps it.
 #[derive(Clone)]
 pub struct Subscription {
-    /// Whose it is.
+    /// The subscriber.
     pub session: Arc<Session>,
-    /// The highest level of service that was granted.
+    /// The highest QoS that was granted.
     pub qos: Qos,
-    /// Not what the client itself published.
+    /// Whether the client does not get its own messages.
     pub no_local: bool,
     /// Whether copies say that the message was published as retained.
     pub retain_as_published: bool,
@@ -47,13 +47,13 @@ pub struct Subscription {
     pub identifier: u32,
 }
 
-/// A message to publish when the connection ends without a good-bye.
+/// The message to publish when the connection ends without a normal DISCONNECT.
 pub struct Will {
-    /// What.
+    /// The message.
     pub message: Arc<Kept>,
-    /// How long it may be delivered after that, in seconds.
+    /// How long it may be delivered after it is published, in seconds; none: without limit.
     pub lifetime_s: Option<u32>,
-    /// How long after the end of the connection, in seconds.
+    /// How long after the end of the connection it is published, in seconds.
     pub delay_s: u32,
 }
 
@@ -61,40 +61,40 @@ pub struct Will {
 pub struct Session {
     /// The client's identifier.
     pub client: Box<str>,
-    /// The key of its subscriptions; never used twice.
+    /// The key of its subscriptions in the tree, which is never used twice.
     pub number: u64,
-    /// Where it is reached if it subscribed over UDP; it has no link then.
+    /// Its address and lease, if it is subscribed over mqtt-udp. It has no link then.
     pub peer: Option<Arc<Peer>>,
-    /// What it has to be sent if it came over MQTT-SN; it has no link then.
+    /// What it has to be sent, if it is a client of MQTT-SN. It has no link then.
     pub sensor: Option<Seat<Kept>>,
-    /// Whether nobody is connected to it, so that somebody has to look whether its time is over.
+    /// Whether no client is connected to it, so that it may expire.
     pub is_away: AtomicBool,
     state: Mutex<State>,
 }
 
 /// What changes in a session.
 pub struct State {
-    /// While the client is connected.
+    /// The connection, while there is one.
     pub link: Option<Link>,
-    /// Who it is, by its password or certificate.
+    /// The user name, proven by password or certificate.
     pub user: Option<Box<str>>,
-    /// How long the session outlives its connection, in seconds; `u32::MAX`: for good.
+    /// How long the session outlives its connection, in seconds; `u32::MAX`: without limit.
     pub expiry_s: u32,
     /// When the connection ended, in seconds of the broker's clock.
     pub left_s: Option<u64>,
     /// Its last will.
     pub will: Option<Will>,
     filters: HashSet<Box<str>>,
-    /// Identifiers of messages of QoS 2 that came and were not released yet, with the changes that
-    /// each one made.
+    /// Packet identifiers of QoS 2 messages that have come and are not released yet, with the
+    /// changes that each message has made.
     received: HashMap<u16, Option<Span>>,
     /// The most messages that may be under way to it.
     pub window: u16,
-    /// What the store calls it, if it is kept on disk. The next session of the same client has
-    /// another name, so that no change meets the wrong one.
+    /// Its name in the store, if it is kept on disk. The client's next session has another name, so
+    /// that no change is applied to the wrong session.
     pub key: Option<Arc<str>>,
     flights: VecDeque<Flight>,
-    due: usize, // the last ones of them, which this connection has not got yet
+    due: usize, // how many of the last flights this connection has not been sent yet
     queue: VecDeque<Entry>,
     queued: usize,
     last_id: u16,
@@ -104,40 +104,40 @@ pub struct State {
     share: Share,
 }
 
-/// What a worker has at hand to deliver with.
+/// What a worker needs to deliver messages.
 pub struct Courier {
-    /// The message's octets.
+    /// Encodes the present message.
     pub encoder: Encoder,
     /// Whether each copy is written at once, rather than with what else the same read brings.
     pub at_once: bool,
-    /// When the message came, where copies say how long it was here.
+    /// When the message came, if its copies state their residence.
     pub arrived: Option<Arrived>,
     /// Sessions whose links have something to flush.
     pub dirty: Vec<Arc<Session>>,
     /// Datagrams to send.
     pub batch: Batch,
-    /// The same over MQTT-SN.
+    /// Datagrams of MQTT-SN to send.
     pub sensors: crate::sn::Sending,
     /// The broker's clock, seconds.
     pub now_s: u64,
-    /// Copies that went to a link.
+    /// Copies that were appended to a link, or sent in a datagram.
     pub sent: u64,
-    /// Copies that there was no room for.
+    /// Copies for which there was no room.
     pub dropped: u64,
     /// What a client may make the broker keep.
     pub bounds: Bounds,
-    /// Where what must survive is written, if anything must.
+    /// The way to the store, if there is one.
     pub ledger: Option<Arc<Ledger>>,
     /// The changes that the present packet made.
     pub span: Option<Span>,
     /// The last batch of the changes that were not submitted yet.
     pub noted: Option<u64>,
-    /// The present message, once it entered a queue of the store.
+    /// The present message in the store, once it has entered a queue there.
     pub entering: Option<Entering>,
-    /// The changes of the present message, if it is of QoS 2 from a session that is kept: who gets
-    /// it before they are on disk could get it twice.
+    /// The changes of the present message, if it is of QoS 2 and from a session that is kept: a
+    /// client that gets it before they are on disk could get it twice.
     pub once: Option<Span>,
-    /// Sessions whose links hold something back until a batch was answered.
+    /// Sessions whose links hold something back until the store has answered a batch.
     pub holding: VecDeque<(u64, Arc<Session>)>,
 }
 
@@ -150,17 +150,17 @@ impl Courier {
 }
 
 impl Session {
-    /// A session that nobody is connected to.
+    /// A session without a connection.
     pub fn new(client: &str, number: u64) -> Arc<Self> {
         Self::with(client, number, None, None)
     }
 
-    /// What stands for a subscriber over UDP in the tree.
+    /// A session that stands for a subscriber over mqtt-udp in the tree.
     pub fn with_peer(client: &str, number: u64, peer: Arc<Peer>) -> Arc<Self> {
         Self::with(client, number, Some(peer), None)
     }
 
-    /// What stands for a client over MQTT-SN in the tree.
+    /// A session that stands for a client of MQTT-SN in the tree.
     pub fn with_sensor(client: &str, number: u64, seat: Seat<Kept>) -> Arc<Self> {
         Self::with(client, number, None, Some(seat))
     }
@@ -205,7 +205,7 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Deliver one copy. `kept` is the message once somebody had to keep it.
+    /// Deliver one copy. `kept` is the message, once one of its copies has to be kept.
     pub fn deliver(
         self: &Arc<Self>,
         courier: &mut Courier,
@@ -301,7 +301,7 @@ impl Courier {
 }
 
 impl State {
-    /// Say how much it holds, beside the messages.
+    /// Account for the memory that it holds, without the messages.
     pub fn hold(&mut self) {
         let entries = self.queue.capacity() * size_of::<Entry>()
             + self.flights.capacity() * size_of::<Flight>()
@@ -321,7 +321,7 @@ impl State {
         memory::may_hold(self.filter_octets + cost(filter))
     }
 
-    /// Subscribe to a filter; whether that is new.
+    /// Subscribe to a filter. Returns whether it is new.
     pub fn add_filter(&mut self, filter: &str) -> bool {
         let is_new = self.filters.insert(filter.into());
         if is_new {
@@ -331,7 +331,7 @@ impl State {
         is_new
     }
 
-    /// Unsubscribe; whether it was there.
+    /// Unsubscribe from a filter. Returns whether there was a subscription.
     pub fn remove_filter(&mut self, filter: &str) -> bool {
         let was_there = self.filters.remove(filter);
         if was_there {
@@ -348,7 +348,7 @@ impl State {
         std::mem::take(&mut self.filters)
     }
 
-    /// Acknowledge, once the changes that `span` names are on disk.
+    /// Acknowledge, once the changes of `span` are on disk.
     pub fn answer(&mut self, kind: AckKind, id: u16, reason: u8, span: Option<Span>) {
         let Some(link) = &mut self.link else { return };
         match span {
@@ -361,7 +361,7 @@ impl State {
     }
 }
 
-/// What a subscription takes, in octets, about.
+/// Octets of memory that a subscription takes, about.
 fn cost(filter: &str) -> usize {
     let levels = filter.bytes().filter(|octet| *octet == b'/').count() + 1;
     SUBSCRIPTION + 2 * filter.len() + levels * LEVEL

@@ -44,7 +44,7 @@ pub struct Settings {
     pub udp: Udp,
     /// MQTT-SN (`broker/spec/mqtt-sn.md`).
     pub sn: Sn,
-    /// Another broker, before which this one is a gateway for sensors.
+    /// The broker for which this one is a gateway to sensors, if any.
     pub upstream: Upstream,
 }
 
@@ -52,7 +52,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Access {
-    /// Whether somebody without a name may connect, where it is said. See
+    /// Whether a client may connect without a user name, if the file says so. See
     /// [`Settings::anonymous`].
     pub anonymous: Option<bool>,
     /// Mosquitto's password file.
@@ -69,21 +69,22 @@ pub struct Limits {
     pub connections: usize,
     /// Octets of one packet.
     pub packet: usize,
-    /// Octets that all clients together make the broker hold; 0: a quarter of the machine's.
+    /// Octets of memory that the broker may hold for all clients together; 0: a quarter of the
+    /// machine's memory.
     pub memory: usize,
     /// Octets that wait for one client.
     pub queue: usize,
     /// Messages of QoS 1 and 2 that wait for one client.
     pub queue_messages: usize,
-    /// Messages under way to one client without an acknowledgement.
+    /// Messages of QoS 1 and 2 that are sent to one client and not acknowledged.
     pub inflight: u16,
     /// Subscriptions of one client.
     pub subscriptions_a_client: usize,
-    /// Seconds from a connection to its whole CONNECT.
+    /// Seconds from the start of a connection until its CONNECT has come completely.
     pub connect_timeout_s: u64,
     /// New connections in a second; 0: no limit.
     pub connections_a_second: u32,
-    /// Seconds that the end may take: clients are told one after another.
+    /// Seconds that the shutdown may take: clients are told one after another.
     pub stop_s: u64,
     /// Messages that one client publishes in a second; 0: no limit.
     pub publishes_a_second_a_client: u32,
@@ -91,8 +92,8 @@ pub struct Limits {
     pub topic_alias: u16,
     /// Retained messages.
     pub retained_messages: usize,
-    /// Seconds for which the session of a client that is gone is kept at most; `u32::MAX`: for
-    /// good.
+    /// Longest time in seconds for which a session is kept without a connection; `u32::MAX`: no
+    /// limit.
     pub session_expiry_s: u32,
 }
 
@@ -100,7 +101,7 @@ pub struct Limits {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
-    /// In which folder; none: nothing is kept.
+    /// The folder of the store; none: nothing is kept.
     pub path: Option<PathBuf>,
 }
 
@@ -108,11 +109,11 @@ pub struct Store {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Delivery {
-    /// For how long input gathers where much comes, in microseconds; 0: never.
+    /// How long input is gathered under high load, in microseconds; 0: never.
     pub gather_us: u64,
-    /// Where `mqtick-accelerate` is told what it may copy; none: nowhere.
+    /// The Unix socket at which `mqtick-accelerate` is told what it may copy; none: it is not used.
     pub accelerate: Option<PathBuf>,
-    /// For topics with wishes of their own: the first that matches counts.
+    /// Topics with settings of their own: the first filter that matches counts.
     pub topic: Vec<DeliveryTopic>,
 }
 
@@ -120,7 +121,7 @@ pub struct Delivery {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeliveryTopic {
-    /// Which topics.
+    /// The topic filter.
     pub filter: String,
     /// When, and in which order.
     #[serde(default)]
@@ -134,14 +135,14 @@ pub struct DeliveryTopic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// With whatever else one read brought, one write for each subscriber.
+    /// With all copies of one read, in one write for each subscriber.
     #[default]
     Batched,
     /// At once, one after another in the order of subscription, by one thread.
     Ordered,
-    /// At once, each message the other way round.
+    /// As `Ordered`, but the order is reversed with each message.
     Alternating,
-    /// At once, the cores share them.
+    /// At once: all workers send, each a part of the copies.
     Parallel,
 }
 
@@ -149,7 +150,7 @@ pub enum Mode {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Address and port; none: nowhere.
+    /// Address and port; none: off.
     #[serde(deserialize_with = "address")]
     pub address: Option<SocketAddr>,
 }
@@ -161,7 +162,7 @@ pub struct Udp {
     /// Address and port; none: off.
     #[serde(deserialize_with = "address")]
     pub address: Option<SocketAddr>,
-    /// Whom it answers.
+    /// The networks whose clients are answered.
     pub subnets: Vec<Subnet>,
 }
 
@@ -172,24 +173,24 @@ pub struct Sn {
     /// Address and port; none: off.
     #[serde(deserialize_with = "address")]
     pub address: Option<SocketAddr>,
-    /// Whom it answers.
+    /// The networks whose clients are answered.
     pub subnets: Vec<Subnet>,
-    /// Topics that clients know by an id beforehand.
+    /// Predefined topic ids.
     pub topic: Vec<SnTopic>,
-    /// What the gateway calls itself.
+    /// The gateway's id (GwId).
     pub gateway: u8,
-    /// Clients at a time, with those whose session is kept.
+    /// Clients at a time, including those that are away and whose session is kept.
     pub clients: usize,
     /// Whether a client has to answer a REGISTER before it gets messages.
     pub proof: bool,
-    /// Where it says that it is there; none: nowhere.
+    /// Where ADVERTISE is sent; none: nowhere.
     #[serde(deserialize_with = "address")]
     pub advertise_to: Option<SocketAddr>,
-    /// How often, in seconds.
+    /// Seconds between two ADVERTISEs.
     pub advertise_s: u16,
 }
 
-/// A topic with an id that is known beforehand.
+/// A topic with a predefined id.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnTopic {
@@ -275,7 +276,8 @@ impl Default for Delivery {
 /// Read a configuration file, of this program or of another one.
 ///
 /// # Errors
-/// What cannot be read, or is no setting; for [`Settings`] also what [`Settings::check`] refuses.
+/// The file cannot be read, or something in it is no setting; for [`Settings`] also what
+/// [`Settings::check`] refuses.
 pub fn load<S: FromStr<Err = Error>>(path: &Path) -> Result<S, Error> {
     let text = std::fs::read_to_string(path);
     let settings = text.map_err(|error| Error {
@@ -317,8 +319,8 @@ impl Settings {
         }
     }
 
-    /// Whether somebody without a name may connect. Where it is not said: only if nobody can reach
-    /// the broker from another machine, and there is no password file.
+    /// Whether a client may connect without a user name. If the file does not say so: only if no
+    /// other machine can reach the broker, and there is no password file.
     #[must_use]
     pub fn anonymous(&self) -> bool {
         let closed = || {
@@ -334,7 +336,7 @@ impl Settings {
     /// Look for values out of range and settings that contradict each other.
     ///
     /// # Errors
-    /// The first one, with its key; lines are not known here.
+    /// The first one, with its key. Its line is not known here.
     pub fn check(&self) -> Result<(), Error> {
         between("threads", self.threads, 0..=1024)?;
         self.check_listeners()?;
@@ -371,7 +373,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What is allowed but should be known, a sentence each.
+    /// Settings that are allowed but risky or without effect, a sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut said = Vec::new();
@@ -437,7 +439,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Be a gateway before this broker; where sensors are not said to be elsewhere, they are here.
+    /// Be a gateway for this broker. If the file names no address for sensors, they are on this
+    /// machine.
     pub fn serve_as_gateway(&mut self, url: Address) {
         self.upstream.url = Some(url);
         if self.sn.address.is_none() {
@@ -589,7 +592,7 @@ impl Sn {
         Ok(())
     }
 
-    /// Topics by their ids.
+    /// Predefined topics by their ids.
     #[must_use]
     pub fn predefined(&self) -> HashMap<u16, Box<str>> {
         let topics = self.topic.iter();
@@ -600,7 +603,7 @@ impl Sn {
 /// Read an address with a port.
 ///
 /// # Errors
-/// Where it is none.
+/// The text is no address with a port.
 pub fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
     let text = String::deserialize(from)?;
     text.parse().map(Some).map_err(|_| {

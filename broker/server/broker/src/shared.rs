@@ -32,12 +32,12 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-const COMPLAINTS: u64 = 10; // lines a second
+const COMPLAINTS: u64 = 10; // lines in the log in a second
 const SYS_S: u64 = 10;
 const URGENT_S: u64 = 3600;
-/// Passwords that may wait.
+/// Passwords that may wait to be checked.
 pub const CHECKS: usize = 512;
-const PARTS: usize = 4096; // of fan-outs that may wait for a worker
+const PARTS: usize = 4096; // parts of fan-outs that may wait for a worker
 
 /// All subscriptions.
 pub type Subscriptions = Tree<u64, Subscription>;
@@ -45,13 +45,13 @@ pub type Subscriptions = Tree<u64, Subscription>;
 /// Sessions by the client's identifier.
 pub type Sessions = HashMap<Box<str>, Arc<Session>>;
 
-/// Who may do what.
+/// Passwords and access rules.
 pub struct Access {
     /// None: passwords are not asked for.
     pub passwords: Option<Passwords>,
-    /// On topics.
+    /// The rules for topics.
     pub rules: Rules,
-    /// Whether somebody without a name may connect.
+    /// Whether a client may connect without a user name.
     pub anonymous: bool,
 }
 
@@ -60,59 +60,59 @@ pub struct Access {
 pub struct Way {
     /// When, and in which order.
     pub mode: Mode,
-    /// Whether each says how long it was here.
+    /// Whether each states its residence.
     pub residence: bool,
 }
 
-/// What one thread asks a worker to do.
+/// What another thread asks a worker to do.
 pub enum Call {
     /// Deliver a part of a fan-out.
     Deliver(Part),
     /// A password was checked.
     Checked {
-        /// Of which connection.
+        /// The connection's token.
         token: u64,
         /// Whether it is right.
         right: bool,
     },
-    /// End all connections, one after another, and then yourself.
+    /// End all connections, one after another, and then the worker.
     Stop {
-        /// How long that takes.
+        /// How long that may take.
         over: Duration,
     },
-    /// The upstream's name was looked up: these, or why not.
+    /// The upstream's name was looked up: its addresses, or why there are none.
     Found(Result<Vec<SocketAddr>, String>),
-    /// Fail.
+    /// Panic.
     #[cfg(test)]
     Fail,
 }
 
-/// A password to check, away from the threads that deliver.
+/// A password to check in the thread for passwords.
 pub struct Check {
-    /// Whose, as it was given.
+    /// The user name of the CONNECT.
     pub user: Box<str>,
-    /// As it was given.
+    /// The password of the CONNECT.
     pub password: Box<[u8]>,
-    /// Who waits for the answer.
+    /// The worker that waits for the answer.
     pub worker: usize,
-    /// Who waits for the answer.
+    /// The connection that waits for the answer.
     pub token: u64,
-    /// From where; none: this host.
+    /// The client's address; none: this host.
     pub from: Option<IpAddr>,
 }
 
-/// Where a worker is called.
+/// How a worker is called.
 pub struct Caller {
-    /// What it waits with.
+    /// The worker's poller.
     pub poller: Arc<Poller>,
     calls: Calls<Call>,
     alive_s: AtomicU64,
 }
 
-/// Workers that do not wake up for connections whose copies are stamped.
+/// While this lives, the other workers do not wake up for connections whose copies are stamped.
 pub struct Quiet {
     shared: Arc<Shared>,
-    worker: usize, // who sends
+    worker: usize, // the one that sends
 }
 
 impl Quiet {
@@ -129,26 +129,26 @@ impl Drop for Quiet {
     }
 }
 
-/// What happened since the start.
+/// What has happened since the start.
 #[derive(Default)]
 pub struct Counters {
     /// Connections that were accepted.
     pub accepted: AtomicU64,
     /// Connections that were refused, before or at CONNECT.
     pub refused: AtomicU64,
-    /// Connections that broke the protocol.
+    /// Connections of clients that the broker has ended for a reason.
     pub malformed: AtomicU64,
-    /// PUBLISH packets that came.
+    /// Messages that have come from clients.
     pub received: AtomicU64,
-    /// Copies that went to a client.
+    /// Copies that were sent to a client.
     pub sent: AtomicU64,
     /// Copies for which there was no room.
     pub dropped: AtomicU64,
-    /// Octets that came.
+    /// Octets that have come.
     pub octets: AtomicU64,
     /// Clients that are connected.
     pub connected: AtomicUsize,
-    /// Workers that had to be started again.
+    /// How often a worker has failed and begun anew.
     pub restarts: AtomicU64,
 }
 
@@ -160,23 +160,23 @@ pub struct Shared {
     pub bounds: Bounds,
     /// All subscriptions; readers take no lock.
     pub tree: ArcSwap<Subscriptions>,
-    /// Who may do what.
+    /// Passwords and access rules.
     pub access: ArcSwap<Access>,
-    /// What happened.
+    /// The counters.
     pub counters: Counters,
-    /// What else happened, by reason and transport.
+    /// The counters by reason and transport.
     pub tally: Arc<Tally>,
     /// The workers.
     pub callers: Vec<Caller>,
-    /// Where datagrams leave, if MQTT over UDP is on.
+    /// The socket of mqtt-udp, if that is on.
     pub outlet: Option<Arc<Outlet>>,
-    /// Where datagrams of MQTT-SN leave, if it is on.
+    /// The socket of MQTT-SN, if that is on.
     pub sensors: Option<Arc<Outlet>>,
-    /// What is said to the program that copies in our place.
+    /// The connection to `mqtick-accelerate`.
     pub feed: Feed,
-    /// What happened between a gateway and its upstream.
+    /// The counters of a gateway's upstream.
     pub upstream: upstream::Counters,
-    /// What a gateway proves itself to its upstream with.
+    /// A gateway's password and configuration of TLS for its upstream.
     pub secrets: OnceLock<upstream::Secrets>,
     /// Sessions by the client's identifier.
     sessions: Mutex<Sessions>,
@@ -192,11 +192,11 @@ pub struct Shared {
     told: Mutex<(u64, u64)>,
     start: Instant,
     began_s: u64,
-    ahead_s: AtomicI64, // the system's clock, of the broker's
+    ahead_s: AtomicI64, // how much the system's clock is ahead of the broker's
 }
 
 impl Shared {
-    /// A broker on its own, in which everybody may do everything.
+    /// A broker for tests, in which every client may do everything.
     #[cfg(test)]
     #[allow(clippy::unwrap_used)]
     pub(crate) fn alone(settings: Settings, sensors: Option<Arc<Outlet>>) -> Arc<Self> {
@@ -209,7 +209,7 @@ impl Shared {
         Arc::new(Self::new(settings, access, checks, None, sensors).unwrap())
     }
 
-    /// A broker without sessions; `checks` leads to whoever checks passwords.
+    /// A broker without sessions. `checks` leads to the thread that checks passwords.
     pub fn new(
         settings: Settings,
         access: Access,
@@ -276,8 +276,8 @@ impl Shared {
         })
     }
 
-    /// The broker's clock: Unix seconds at its start and what has passed since, whatever becomes of
-    /// the system's clock. What is kept over a restart expires by it.
+    /// The broker's clock: Unix seconds at its start, and what has passed since, also if the
+    /// system's clock is set. Expiry times are of this clock.
     pub fn now_s(&self) -> u64 {
         self.began_s + self.up_s()
     }
@@ -287,13 +287,13 @@ impl Shared {
         self.start.elapsed().as_secs()
     }
 
-    /// Where what must survive is written, if anything must.
+    /// The way to the store, if there is one.
     pub fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.ledger.get()
     }
 
-    /// Whether the system's clock was set since this was asked for the last time, by a minute or
-    /// more: then what is on disk says wrong when clients left.
+    /// Whether the system's clock was set by a minute or more since the last call. Then the times
+    /// at which clients have left are wrong in the store.
     pub fn is_clock_set(&self, now_s: u64) -> bool {
         let ahead_s = wall_s().wrapping_sub(now_s).cast_signed();
         let is_set = ahead_s.abs_diff(self.ahead_s.load(Relaxed)) >= 60;
@@ -303,14 +303,14 @@ impl Shared {
         is_set
     }
 
-    /// A worker is alive: it says so once a second.
+    /// A worker is alive. It calls this once a second.
     pub fn alive(&self, worker: usize) {
         if let Some(caller) = self.callers.get(worker) {
             caller.alive_s.store(self.now_s(), Relaxed);
         }
     }
 
-    /// Whether each worker said lately that it is alive: within this time and what is usual.
+    /// Whether each worker has called `alive` within this time and two seconds.
     pub fn all_answer(&self, within: Duration) -> bool {
         const USUAL_S: u64 = 2;
         let from_s = self.now_s().saturating_sub(within.as_secs() + USUAL_S);
@@ -319,27 +319,27 @@ impl Shared {
             .all(|one| one.alive_s.load(Relaxed) >= from_s)
     }
 
-    /// All sessions. Who locks a session, too, locks it after this.
+    /// All sessions, locked. A thread that also locks a session locks that after this.
     pub fn sessions(&self) -> MutexGuard<'_, Sessions> {
         lock(&self.sessions)
     }
 
-    /// A session for a client that has none.
+    /// A new session for a client.
     pub fn new_session(&self, client: &str) -> Arc<Session> {
         Session::new(client, self.next_session.fetch_add(1, Relaxed))
     }
 
-    /// What stands for a subscriber over UDP in the tree.
+    /// A session that stands for a subscriber over mqtt-udp in the tree.
     pub fn new_peer(&self, client: &str, peer: Arc<Peer>) -> Arc<Session> {
         Session::with_peer(client, self.next_session.fetch_add(1, Relaxed), peer)
     }
 
-    /// What stands for a client over MQTT-SN in the tree.
+    /// A session that stands for a client of MQTT-SN in the tree.
     pub fn new_sensor(&self, client: &str, seat: Seat<Kept>) -> Arc<Session> {
         Session::with_sensor(client, self.next_session.fetch_add(1, Relaxed), seat)
     }
 
-    /// Take what the store holds, before any client comes, and keep what changes there.
+    /// Take over what the store has kept, before any client connects. Changes go there from now on.
     pub fn restore(&self, store: Store, kept: &mqtick_store::Kept) {
         let now_s = self.now_s();
         let pollers = self.callers.iter().map(|one| Arc::clone(&one.poller));
@@ -390,10 +390,10 @@ impl Shared {
             self.sessions().len(),
             kept.retained.len(),
         ));
-        let _ = self.ledger.set(Arc::new(ledger)); // it is called once
+        let _ = self.ledger.set(Arc::new(ledger)); // it is set only once
     }
 
-    /// Change the subscriptions to these filters; readers see all of the change or nothing.
+    /// Change the subscriptions to these filters. Readers see all of the change or nothing.
     pub fn change<'a, T>(
         &self,
         filters: impl IntoIterator<Item = &'a str>,
@@ -410,24 +410,25 @@ impl Shared {
         result
     }
 
-    /// Change who may do what.
+    /// Replace passwords and access rules.
     pub fn change_access(&self, access: Access) {
         let _closed = self.feed.close_topics(|_| true);
         self.access.store(Arc::new(access));
-        self.change([], |_| ()); // who may read is remembered with the subscriptions
+        self.change([], |_| ()); // fan-outs are remembered without clients that may not read
     }
 
-    /// How often the subscriptions changed; with who may do what, they do as well.
+    /// How often the subscriptions or the access lists have changed.
     pub fn changes(&self) -> u64 {
         self.changes.load(Acquire)
     }
 
-    /// A message came whose copies leave at once: where such are in use, input does not gather.
+    /// A message has come whose copies leave at once. While there are such messages, input is not
+    /// gathered.
     pub fn note_urgent(&self) {
         self.urgent_s.store(self.now_s(), Relaxed);
     }
 
-    /// Whether such a message came in the last hour.
+    /// Whether `note_urgent` was called in the last hour.
     pub fn was_urgent(&self, now_s: u64) -> bool {
         now_s < self.urgent_s.load(Relaxed).saturating_add(URGENT_S)
     }
@@ -452,7 +453,7 @@ impl Shared {
             return;
         }
         let octets = message.octets();
-        // Of all memory half is not for what is kept for good.
+        // Half of all memory is not for retained messages.
         let is_lost = message.qos == Qos::AtMostOnce && self.is_behind();
         let has_memory = octets <= memory::free() && !memory::is_tight() && !is_lost;
         let has_room = match retained.get(message.topic) {
@@ -467,7 +468,7 @@ impl Shared {
         }
     }
 
-    /// Give the store again what it refused of the retained messages, as they are now.
+    /// Give those retained messages to the store again that it has refused, as they are now.
     pub fn keep_retained(&self, now_s: u64) {
         let Some(ledger) = self.ledger() else { return };
         for topic in ledger.take_unkept() {
@@ -478,12 +479,12 @@ impl Shared {
         }
     }
 
-    /// Whether as much waits for the disk as may.
+    /// Whether as much waits for the disk as is allowed.
     fn is_behind(&self) -> bool {
         self.ledger().is_some_and(|ledger| ledger.is_full())
     }
 
-    /// Whether a retained message would be kept for a topic, or removed.
+    /// Whether the number of retained messages allows this one, or it removes one.
     pub fn has_room_for(&self, topic: &str, payload: &[u8]) -> bool {
         let retained = lock(&self.retained);
         payload.is_empty()
@@ -496,7 +497,7 @@ impl Shared {
         lock(&self.retained).len()
     }
 
-    /// Do something while a message is still the one that is retained for its topic.
+    /// Do something, if a message is still the one that is retained for its topic.
     pub fn if_retained(&self, kept: &Arc<Kept>, what: impl FnOnce()) {
         let retained = lock(&self.retained);
         let present = retained.get(kept.message().topic);
@@ -505,7 +506,7 @@ impl Shared {
         }
     }
 
-    /// Forget retained messages whose time is over.
+    /// Forget retained messages that have expired.
     pub fn forget_expired(&self, now_s: u64) {
         let mut retained = lock(&self.retained);
         let over = |(_, kept): &(&str, &Arc<Kept>)| {
@@ -527,7 +528,8 @@ impl Shared {
         }
     }
 
-    /// The first retained messages for a filter that are `wanted`, and how much was looked at.
+    /// The first `most` retained messages for a filter that are `wanted`, and the steps of the
+    /// search.
     pub fn retained_first(
         &self,
         filter: &str,
@@ -568,7 +570,7 @@ impl Shared {
         first.map_or(Way::default(), |(_, way)| way)
     }
 
-    /// Whether any topic's copies say how long they were here.
+    /// Whether copies on any topic state their residence.
     pub fn states_residence(&self) -> bool {
         self.settings
             .delivery
@@ -584,7 +586,7 @@ impl Shared {
         }
     }
 
-    /// Have a worker deliver its part of a fan-out; whether there is room for that.
+    /// Have a worker deliver its part of a fan-out. Returns whether there is room for that.
     pub fn hand_over(&self, worker: usize, part: Part) -> bool {
         let Some(caller) = self.callers.get(worker) else {
             return false;
@@ -596,7 +598,7 @@ impl Shared {
         !is_full
     }
 
-    /// Have no other worker wake up for connections whose copies are stamped, until the guard goes.
+    /// Keep the other workers from waking up for stamps, until the guard is dropped.
     pub fn quiet(self: &Arc<Self>, worker: usize) -> Quiet {
         let shared = Arc::clone(self);
         let quiet = Quiet { shared, worker };
@@ -604,7 +606,7 @@ impl Shared {
         quiet
     }
 
-    /// What a worker was asked to do, now that it was woken.
+    /// Take the calls of a worker that was woken.
     pub fn calls(&self, worker: usize) -> Vec<Call> {
         self.callers
             .get(worker)
@@ -612,7 +614,7 @@ impl Shared {
             .unwrap_or_default()
     }
 
-    /// End a session: its subscriptions and all that waits for it go.
+    /// End a session: its subscriptions, and all that waits for it.
     pub fn end_session(&self, session: &Session, state: &mut State, courier: &mut Courier) {
         state.end(courier);
         let filters = state.take_filters();
@@ -625,13 +627,13 @@ impl Shared {
         }
     }
 
-    /// An identifier for a client that brought none.
+    /// An identifier for a client without one.
     pub fn assign_client(&self) -> String {
-        let secret = RandomState::new().build_hasher().finish(); // nobody can guess it
+        let secret = RandomState::new().build_hasher().finish(); // hard to guess
         format!("mqtick-{secret:016x}")
     }
 
-    /// A line for the log about one client; of many such lines in one second most are left out.
+    /// Write a line about one client to the log. Of many such lines in a second, most are left out.
     pub fn complain(&self, text: &str) {
         let now_s = self.now_s();
         let mut told = lock(&self.told);
@@ -647,7 +649,7 @@ impl Shared {
         }
     }
 
-    /// What `$SYS` says, where it is time to say it again.
+    /// The messages on `$SYS`, if they are due.
     pub fn report(&self) -> Vec<(&'static str, String)> {
         let up_s = self.up_s();
         if !up_s.is_multiple_of(SYS_S) {
@@ -696,7 +698,7 @@ impl Shared {
         all
     }
 
-    /// Have a password checked; whether there is room for that: an address may wait in as many
+    /// Have a password checked. Returns whether there is room for that: an address may take as many
     /// places as it leaves free, so a flood from one does not keep the others out.
     pub fn check(&self, check: Check) -> bool {
         let mut waiting = lock(&self.waiting);
@@ -724,7 +726,7 @@ impl Shared {
 
 type Newest<'a> = HashMap<&'a str, (u64, &'a KeptSession)>;
 
-/// The newest session of each client with its number, and the names of older ones, which ended.
+/// The newest session of each client with its number, and the names of older ones, which are over.
 fn sort_out(all: &[KeptSession]) -> (Newest<'_>, Vec<Arc<str>>) {
     let (mut newest, mut ended) = (HashMap::new(), Vec::new());
     for one in all {
@@ -746,7 +748,7 @@ fn sort_out(all: &[KeptSession]) -> (Newest<'_>, Vec<Arc<str>>) {
     (newest, ended)
 }
 
-/// Lock, also after a thread ended with the lock held: what it protects is whole at any time.
+/// Lock a mutex, also after a thread has failed with it held: the data is consistent at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

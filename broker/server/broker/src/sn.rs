@@ -1,7 +1,6 @@
-//! MQTT-SN: its one socket, and the door behind which the first worker serves datagrams.
+//! MQTT-SN: its one socket, and the door, with which the first worker serves datagrams.
 //!
-//! Any worker delivers to its clients: what one of them has to be sent next is under a lock of its
-//! own.
+//! Any worker delivers to its clients: each client has a lock around what it has to be sent next.
 
 mod hands;
 
@@ -27,7 +26,7 @@ use std::sync::Arc;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What a worker has at hand to deliver with over MQTT-SN.
+/// What a worker needs to deliver over MQTT-SN.
 #[derive(Default)]
 pub struct Sending {
     /// Datagrams to send.
@@ -35,7 +34,7 @@ pub struct Sending {
     out: Datagrams,
 }
 
-/// What is kept beside a client.
+/// What the broker keeps beside the gateway's state of a client.
 #[derive(Default)]
 pub struct Account {
     share: Option<Share>,
@@ -74,14 +73,14 @@ impl Keep for Kept {
     fn moved(account: &mut Account, to: Option<SocketAddr>) {
         if account.peer.as_ref().map(|peer| peer.address) != to {
             if let Some(peer) = &account.peer {
-                peer.set_end(0); // what was not sent there yet is not sent any more
+                peer.set_end(0); // datagrams that wait for the old address are dropped
             }
             account.peer = to.map(|to| Arc::new(Peer::new(to, u64::MAX)));
         }
     }
 }
 
-/// The QoS of a message from a sensor as MQTT has it.
+/// The QoS in MQTT of a message from a sensor.
 pub fn qos_of(qos: mqtick_sn::Qos) -> Qos {
     match qos {
         mqtick_sn::Qos::ExactlyOnce => Qos::ExactlyOnce,
@@ -119,13 +118,13 @@ impl Courier {
             for datagram in out.iter() {
                 match delivered {
                     Delivered::Sent => batch.copy(peer, datagram, self.arrived),
-                    // It may hold a copy that waited: it says nothing of the present message.
+                    // It may hold an earlier message: it must not state the residence of this one.
                     _ => batch.answer(peer.address, datagram),
                 }
             }
         }
         out.clear();
-        // What the client drops, it counts itself.
+        // The client counts what it drops.
     }
 }
 
@@ -134,31 +133,31 @@ struct Held {
     answer: Answer,
 }
 
-/// Serves what comes over MQTT-SN.
+/// Serves the datagrams of MQTT-SN.
 pub struct Door {
     outlet: Arc<Outlet>,
     gateway: Gateway<Kept, Arc<Session>>,
     settings: Sn,
-    looked: usize,        // for retained messages, in the present second: steps
-    held: VecDeque<Held>, // answers, until the disk has what they acknowledge
+    looked: usize, // steps of searches for retained messages in the present second
+    held: VecDeque<Held>, // answers that wait until the disk has what they acknowledge
     refused: [u64; REFUSED.len()],
     advertised_s: u64,
     upstream: Option<Upstream>,
 }
 
-/// What is refused before it is read.
+/// Why datagrams are refused before they are read.
 const REFUSED: [&str; 3] = ["oversized", "source", "subnet"];
-/// How many clients are there.
+/// The name of the number of clients.
 pub const CLIENTS: &str = "clients";
 
-/// What is counted, in the order of [`Door::counters`].
+/// The names of the counters, in the order of [`Door::counters`].
 pub fn names() -> impl Iterator<Item = &'static str> {
     let names = REFUSED.into_iter().chain(mqtick_sn::NAMES);
     names.chain([CLIENTS])
 }
 
 impl Door {
-    /// A door that knows nobody; none if there is no socket.
+    /// A door without clients; none if MQTT-SN is off.
     pub fn new(shared: &Arc<Shared>, worker: usize) -> Option<Self> {
         let outlet = Arc::clone(shared.sensors.as_ref()?);
         let sn = shared.settings.sn.clone();
@@ -191,7 +190,7 @@ impl Door {
         })
     }
 
-    /// Which of the first names it is refused under.
+    /// Why a datagram is refused, if it is: an index into `REFUSED`.
     fn refusal(&self, from: SocketAddr, octets: &[u8]) -> Option<usize> {
         let ip = from.ip();
         let own = self.settings.address.map_or(0, |address| address.port());
@@ -217,7 +216,7 @@ impl Door {
             if last > ledger.answered() {
                 ledger.wake(desk.worker);
                 if last > ledger.answered() {
-                    break; // whoever answers now wakes this worker
+                    break; // the store's next answer wakes this worker
                 }
             }
             let Some(Held { span, answer }) = self.held.pop_front() else {
@@ -233,7 +232,7 @@ impl Door {
         desk.send_batch();
     }
 
-    /// Once a second: repeat what was not answered, end who is gone.
+    /// Once a second: repeat what was not answered, and end clients that are gone.
     pub fn tick(&mut self, desk: &mut Desk) {
         let now_s = desk.courier.now_s;
         self.outlet.tick();
@@ -261,7 +260,7 @@ impl Door {
         }
     }
 
-    /// Forget everybody: they are told when they ask.
+    /// Forget all clients. They are told so when they send something.
     pub fn forget_all(&mut self, desk: &mut Desk) {
         self.with_hands(desk, false, |gateway, hands, _| gateway.clear(hands));
         if let Some(upstream) = &mut self.upstream {
@@ -269,7 +268,7 @@ impl Door {
         }
     }
 
-    /// Go on with what came from the upstream.
+    /// The poller has events for a connection to the upstream.
     pub fn upstream_ready(&mut self, desk: &mut Desk, token: u64, flags: EpollFlags) {
         desk.came = None;
         if let Some(upstream) = &mut self.upstream {
@@ -286,14 +285,14 @@ impl Door {
         self.go_on(desk);
     }
 
-    /// Say good-bye to the upstream.
+    /// Disconnect from the upstream.
     pub fn stop(&mut self) {
         if let Some(upstream) = &mut self.upstream {
             upstream.stop();
         }
     }
 
-    /// What was counted, by name.
+    /// The counters, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let clients = (CLIENTS, self.gateway.sizes().0 as u64);
         let refused = REFUSED.into_iter().zip(self.refused);
@@ -330,7 +329,7 @@ impl Serve for Door {
         });
     }
 
-    /// Tell sensors what the upstream did, and the upstream what they did.
+    /// Pass on what the upstream has done to sensors, and what they have done to the upstream.
     fn go_on(&mut self, desk: &mut Desk) {
         while let Some(upstream) = &mut self.upstream {
             let Some(done) = upstream.next() else {

@@ -10,11 +10,11 @@ use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-/// Room for a stamp, and for what the kernel says with one of the error queue.
-#[repr(align(8))] // so that a `cmsghdr` may stand there
+/// Room for a stamp, and for the kernel's message with a stamp of the error queue.
+#[repr(align(8))] // as a `cmsghdr` needs it
 struct Ancillary([u8; 256]);
 
-/// A stream socket that does not block.
+/// A non-blocking stream socket.
 pub enum Socket {
     /// Over IP, with TCP_NODELAY.
     Tcp(TcpStream),
@@ -23,14 +23,14 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// Make a new connection ready.
+    /// Set up a new connection.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self::Tcp(stream))
     }
 
-    /// Make a new connection ready.
+    /// Set up a new connection.
     pub fn unix(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self::Unix(stream))
@@ -44,8 +44,8 @@ impl Socket {
         }
     }
 
-    /// Have the kernel stamp what comes. It also begins to count what leaves, so nothing may have
-    /// been written yet. A Unix socket has no stamps.
+    /// Have the kernel stamp what arrives. It also begins to count the octets that leave, so
+    /// nothing may have been written yet. A Unix socket has no stamps.
     pub fn stamp_arrivals(&self) {
         if let Self::Tcp(stream) = self {
             stamp(stream, stamps());
@@ -70,7 +70,7 @@ impl Socket {
         }
     }
 
-    /// See `troubles`.
+    /// See [`troubles`].
     pub fn troubles(&self) -> Option<(u32, u32)> {
         match self {
             Self::Tcp(stream) => troubles(stream),
@@ -78,8 +78,8 @@ impl Socket {
         }
     }
 
-    /// Take the next stamp of what left: which octet left last, counted from the first one that was
-    /// ever written, and when.
+    /// Take the next stamp of a departure: the number of the last octet that has left, counted from
+    /// the first that was ever written, and when, in ns of the system's clock.
     pub fn departure(&self) -> Option<(u32, i64)> {
         let Self::Tcp(stream) = self else { return None };
         let mut space = Ancillary([0; _]);
@@ -101,7 +101,7 @@ impl Socket {
         }
     }
 
-    /// Write what the kernel takes.
+    /// Write as much as the kernel takes.
     pub fn write(&self, octets: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => (&*stream).write(octets),
@@ -111,15 +111,15 @@ impl Socket {
 
     /// End both directions: the worker that reads finds the end of the stream.
     pub fn shut_down(&self) {
-        // An error means that the other side was faster.
+        // An error means that the other side has closed the connection before.
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }
 
-    /// The address at the other end, of IPv6 the part that whoever has it cannot choose; none: this
-    /// host, or it is gone.
+    /// The client's address; of IPv6, the upper 64 bits, since a host can choose the lower ones.
+    /// None: this host, or the connection is gone.
     pub fn neighbourhood(&self) -> Option<IpAddr> {
         let Self::Tcp(stream) = self else { return None };
         Some(match stream.peer_addr().ok()?.ip().to_canonical() {
@@ -128,7 +128,7 @@ impl Socket {
         })
     }
 
-    /// Who is at the other end, for the log.
+    /// The client's address, for the log.
     pub fn peer(&self) -> String {
         match self {
             Self::Tcp(stream) => stream
@@ -139,7 +139,7 @@ impl Socket {
     }
 }
 
-/// Have the kernel stamp what comes over a connection that was just made: see `Socket`.
+/// Have the kernel stamp what arrives over a new connection: see [`Socket::stamp_arrivals`].
 pub fn stamp_arrivals(stream: &TcpStream) {
     stamp(stream, stamps());
 }
@@ -152,7 +152,7 @@ fn stamps() -> TimestampingFlag {
 }
 
 fn stamp(stream: &TcpStream, flags: TimestampingFlag) {
-    // Where the kernel has no stamps, none come: nothing is stated then.
+    // Without stamps of the kernel, no residence is stated.
     let _ = setsockopt(stream, sockopt::Timestamping, &flags);
 }
 
@@ -171,8 +171,8 @@ pub fn read_stamped(stream: &TcpStream, octets: &mut [u8]) -> io::Result<(usize,
     Ok((message.bytes, stamp))
 }
 
-/// How many segments were sent again, and how many came out of order, so far (`TCP_INFO`: octets
-/// 100 and 224, the latter from Linux 5.4). None: not known.
+/// How many segments have been sent again, and how many have come out of order, so far (`TCP_INFO`:
+/// octets 100 and 224, the latter from Linux 5.4). None: not known.
 #[allow(unsafe_code)]
 pub fn troubles(stream: &TcpStream) -> Option<(u32, u32)> {
     let mut info = [0u32; 57];
@@ -196,7 +196,7 @@ pub(crate) fn stamp_of(one: ControlMessageOwned) -> Option<i64> {
     let ControlMessageOwned::ScmTimestampsns(stamps) = one else {
         return None;
     };
-    // In 64 bits, whatever the system's own numbers have.
+    // In 64 bits, also where the system's own numbers have fewer.
     (stamps.system.tv_sec() != 0).then(|| stamps.system.num_nanoseconds())
 }
 

@@ -1,4 +1,4 @@
-//! What systemd is told: `sd_notify(3)`, `sd_watchdog_enabled(3)`.
+//! Notifications to systemd: `sd_notify(3)`, `sd_watchdog_enabled(3)`.
 
 use crate::log;
 use std::os::linux::net::SocketAddrExt;
@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Tell it, if it asked.
+/// Notify systemd, if it has asked for that.
 pub fn tell(what: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
@@ -22,8 +22,8 @@ pub fn tell(what: &str) {
     }
 }
 
-/// How often it should hear that the program is alive: three times in the time after which it would
-/// end it. None: it does not ask.
+/// How often to tell systemd that the program is alive: three times in the time after which it
+/// would kill it. None: it does not ask.
 pub fn heartbeat() -> Option<Duration> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));

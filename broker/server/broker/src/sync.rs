@@ -1,3 +1,3 @@
-//! The locks that `threads` replaces by loom's.
+//! The locks that the crate `threads` replaces by loom's.
 
 pub use std::sync::Mutex;

@@ -1,14 +1,14 @@
-//! What is counted for the metrics beyond what `$SYS` says.
+//! Counters of the metrics that are not on `$SYS`.
 
 use crate::transport::Transport;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// What carries a connection.
+/// The transports of connections.
 pub const TRANSPORTS: [&str; 4] = ["mqtt", "tls", "websocket", "tls_websocket"];
 
-/// Why a connection ended, by reason code of MQTT 5 (clause 2.4); the first one: the client went
-/// without a word; the last one: any other.
+/// Why a connection has ended, by reason code of MQTT 5 (clause 2.4). The first one: the client has
+/// ended it. The last one: any other.
 pub const REASONS: [(u8, &str); 18] = [
     (0x00, "gone"),
     (0x80, "unspecified"),
@@ -30,12 +30,12 @@ pub const REASONS: [(u8, &str); 18] = [
     (0xFF, "other"),
 ];
 
-/// How often something happened, for each of [`REASONS`].
+/// How often something has happened, for each of [`REASONS`].
 #[derive(Default)]
 pub struct ByReason([AtomicU64; REASONS.len()]);
 
 impl ByReason {
-    /// It happened, for the reason with this code.
+    /// Count one, for the reason with this code.
     pub fn count(&self, code: u8) {
         let known = REASONS.iter().position(|(known, _)| *known == code);
         if let Some(one) = self.0.get(known.unwrap_or(REASONS.len() - 1)) {
@@ -43,7 +43,7 @@ impl ByReason {
         }
     }
 
-    /// Reasons, and how often it was each.
+    /// The count of each reason.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let names = REASONS.iter().map(|(_, name)| *name);
         names.zip(self.0.iter().map(|one| one.load(Relaxed)))
@@ -61,13 +61,13 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Connections that are open, by what carries them.
+    /// Open connections by transport.
     pub fn open(&self) -> impl Iterator<Item = (&'static str, usize)> {
         let numbers = self.open.iter().map(|one| one.load(Relaxed));
         TRANSPORTS.into_iter().zip(numbers)
     }
 
-    /// A connection was opened.
+    /// A connection was opened: count it.
     pub fn seat(self: &Arc<Self>, transport: &Transport) -> Seat {
         let at = match transport {
             Transport::Plain => 0,
@@ -82,7 +82,7 @@ impl Tally {
     }
 }
 
-/// One connection, counted for as long as this is there.
+/// Counts one connection until it is dropped.
 pub struct Seat(Arc<Tally>, usize);
 
 impl Drop for Seat {

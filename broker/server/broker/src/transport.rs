@@ -1,4 +1,4 @@
-//! What carries MQTT between a client and us: nothing, TLS, WebSocket, or WebSocket in TLS.
+//! What carries MQTT between a client and the broker: nothing, TLS, WebSocket, or WebSocket in TLS.
 //!
 //! A transport does no input or output of its own: it turns octets of the socket into octets of
 //! MQTT and back.
@@ -25,13 +25,12 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Take what the socket brought: append the octets of MQTT to `plain`, and what has to be sent
-    /// back (handshake, alert, pong, close) to `wire`.
+    /// Take octets that were read from the socket. Appends the octets of MQTT to `plain`, and what
+    /// has to be sent back (handshake, alert, pong, close) to `wire`.
     ///
     /// # Errors
-    /// Where the client broke the rules or closed the transport. What was appended before that
-    /// still counts: `plain` is to be read and `wire` to be sent. The transport is of no use any
-    /// more.
+    /// The client has broken the rules or closed the transport, which must not be used any more.
+    /// What was appended before is valid: `plain` is to be read and `wire` to be sent.
     pub fn receive(
         &mut self,
         octets: &[u8],
@@ -60,10 +59,10 @@ impl Transport {
         }
     }
 
-    /// Append to `wire` what carries `plain`.
+    /// Append to `wire` the octets that carry `plain`.
     ///
     /// # Errors
-    /// Where the handshake is not done, or the transport was closed.
+    /// The handshake is not done, or the transport was closed.
     pub fn send(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> Result<(), Failure> {
         match self {
             Self::Plain => {
@@ -80,7 +79,7 @@ impl Transport {
         }
     }
 
-    /// Append to `wire` what tells the client that no more will come.
+    /// Append to `wire` the octets that close the transport.
     pub fn close(&mut self, wire: &mut Vec<u8>) {
         match self {
             Self::Plain => {}
@@ -89,7 +88,7 @@ impl Transport {
             Self::TlsWebSocket(tls, websocket) => {
                 let mut frame = Vec::new();
                 websocket.close(&mut frame);
-                // Where the handshake is not done there is nothing to say but the alert below.
+                // If the handshake is not done, only the alert below is sent.
                 let _ = tls.send(&frame, wire);
                 tls.close(wire);
             }
@@ -106,7 +105,7 @@ impl Transport {
     }
 }
 
-/// Why a transport ended.
+/// Why a transport has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     sentence: Cow<'static, str>,
@@ -128,7 +127,7 @@ impl Failure {
         }
     }
 
-    /// Whether the client closed the transport by its rules.
+    /// Whether the client has closed the transport by its rules.
     #[must_use]
     pub fn orderly(&self) -> bool {
         self.orderly

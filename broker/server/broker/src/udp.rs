@@ -1,4 +1,4 @@
-//! The socket of MQTT over UDP: any worker sends copies from it, a fan-out with one system call.
+//! The socket of mqtt-udp or MQTT-SN: any worker sends copies from it, many with one system call.
 
 use crate::batch::{Batch, Copy, NEVER_AGAIN, Peer};
 use crate::departures::{Departures, copy_of};
@@ -23,22 +23,23 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 pub(crate) const AT_ONCE: usize = 32; // datagrams that one system call receives
-pub(crate) const ROOM: usize = DATAGRAM + 1; // octets, so that one that is too long shows
+pub(crate) const ROOM: usize = DATAGRAM + 1; // octets; a datagram that is too long fills it
 const BUFFER: usize = 4 << 20; // octets; the kernel may allow less
 const PATIENCE_MS: u8 = 10;
-const PATIENCE_REST: u64 = 10; // times as long as was waited, nobody waits again
-const FRAME: usize = DATAGRAM + 128; // octets, with the headers of each link on the way
+const PATIENCE_REST: u64 = 10; // how many times longer than a wait the pause before the next one is
+const FRAME: usize = DATAGRAM + 128; // octets of a sent frame, with the headers of all layers
 const STATED: usize = 8; // copies that state the same time of departure
 
 #[derive(Default)]
 pub(crate) struct Sending {
     stamps: bool,
     departures: Departures,
-    frames: Vec<u8>, // room for what left
+    frames: Vec<u8>, // buffer for frames that have left, which come back with their stamps
     patience: Patience,
 }
 
-/// A slow link keeps everybody waiting, so its datagrams may wait for a tenth of the time only.
+/// All senders wait while one waits for a slow link, so at most about a tenth of the time goes into
+/// such waits.
 #[derive(Default)]
 struct Patience {
     again_ns: u64,
@@ -66,7 +67,7 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    /// Listen on an address, on `[::]` over IPv4, too; `counted` names what is counted there.
+    /// Listen on an address (on `[::]` over IPv4, too). `counted`: the names of the counters.
     pub fn open(
         address: SocketAddr,
         counted: impl IntoIterator<Item = &'static str>,
@@ -84,7 +85,7 @@ impl Outlet {
             setsockopt(&socket, sockopt::Ipv6V6Only, &false)?;
         }
         bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
-        // Bursts, and the stamps of departures, have to find room; root may have as much as it wants.
+        // Room for bursts and for stamps of departures. Root may exceed the system's limit.
         if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
             setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
         }
@@ -115,14 +116,14 @@ impl Outlet {
         address_of(&getsockname(self.socket.as_raw_fd()).expect("a name"))
     }
 
-    /// Have a worker wait for what comes.
+    /// Have a worker's poller wait for datagrams.
     pub fn listen(&self, poller: &Arc<Poller>, token: u64) -> nix::Result<()> {
         poller.add(self, token)?;
         let _ = self.poller.set((Arc::clone(poller), token));
         Ok(())
     }
 
-    /// Once a second: wait again for what comes, where that failed.
+    /// Once a second: add the socket to the poller again, in case that has failed.
     pub fn tick(&self) {
         let _nobody_sends = lock(&self.sending);
         self.listen_again();
@@ -130,17 +131,17 @@ impl Outlet {
 
     fn listen_again(&self) {
         if let Some((poller, token)) = self.poller.get() {
-            let _ = poller.add(self, *token); // where it fails, `tick` tries again
+            let _ = poller.add(self, *token); // if it fails, `tick` tries again
         }
     }
 
-    /// Let datagrams go to all of a network.
+    /// Allow datagrams to broadcast addresses.
     pub fn allow_broadcast(&self) {
-        // Where that fails, so does sending: nobody gets them then.
+        // If this fails, sending fails, too.
         let _ = setsockopt(&self.socket, sockopt::Broadcast, &true);
     }
 
-    /// Since it was opened.
+    /// Nanoseconds since the socket was opened.
     pub(crate) fn now_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -149,24 +150,25 @@ impl Outlet {
         let flags = TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
             | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE
             | more;
-        // Where the kernel has no stamps, none come: nothing is stated then.
+        // Without stamps of the kernel, no residence is stated.
         let _ = setsockopt(&self.socket, sockopt::Timestamping, &flags);
     }
 
-    /// What the door counted until lately, by name.
+    /// The door's counters as of the last call of `count`, by name.
     pub fn counted(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let all = self.counted.iter();
         all.map(|(name, count)| (*name, count.load(Relaxed)))
     }
 
-    /// What the door counted until now, in the order of the names.
+    /// Take over the door's counters, in the order of the names.
     pub fn count(&self, counts: impl Iterator<Item = (&'static str, u64)>) {
         for ((_, place), (_, count)) in self.counted.iter().zip(counts) {
             place.store(count, Relaxed);
         }
     }
 
-    /// Send what was gathered, in its order: how many copies left, and how many found no room.
+    /// Send the gathered datagrams in order. Returns how many copies have left, and how many found
+    /// no room.
     pub fn send(&self, batch: &mut Batch) -> (usize, usize) {
         if batch.is_empty() {
             return (0, 0);
@@ -216,7 +218,7 @@ impl Outlet {
         }
     }
 
-    /// Let each copy say how long it was here if it left now, and send them: none leaves sooner.
+    /// Write into each copy its residence as of now, and send them: none leaves before that.
     fn write_stated(
         &self,
         sending: &mut Sending,
@@ -272,9 +274,9 @@ impl Outlet {
         let is_copy = |copy: &&Copy| copy.peer.is_some();
         let (mut done, mut dropped) = (0, 0);
         while let Some(rest) = headers.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            // SAFETY: `rest` is as long as is said; each of its headers points to an address and to a
-            // part in the vectors above, and each part to some of `octets`, which the kernel only
-            // reads; all of them, and the descriptor, outlive the call.
+            // SAFETY: the kernel is told the length of `rest`. Each header points to an address and
+            // to a part in the vectors above, and each part to some of `octets`, which the kernel
+            // only reads. All of them, and the descriptor, outlive the call.
             let sent = unsafe {
                 libc::sendmmsg(
                     self.socket.as_raw_fd(),
@@ -291,7 +293,7 @@ impl Outlet {
                     return dropped + copies.iter().skip(done).filter(is_copy).count();
                 }
                 Err(_) => {
-                    // Nothing leads there: the others get theirs.
+                    // It cannot be sent there: the others get theirs.
                     dropped += usize::from(copies.get(done).as_ref().is_some_and(is_copy));
                     done += 1;
                 }
@@ -300,7 +302,7 @@ impl Outlet {
         dropped
     }
 
-    /// Wait for room, not for long.
+    /// Wait a short time for room. Returns whether there is some.
     fn is_writable(&self, sending: &mut Sending) -> bool {
         let from_ns = self.now_ns();
         if !sending.patience.is_left(from_ns) {
@@ -315,12 +317,12 @@ impl Outlet {
                 .is_some_and(|one| one.contains(PollFlags::POLLOUT))
     }
 
-    /// The kernel has stamps of what left.
+    /// The kernel has stamps of departures.
     pub fn departures(&self) {
         self.take_departures(&mut lock(&self.sending));
     }
 
-    /// Take the stamps of what left.
+    /// Take the kernel's stamps of departures.
     pub(crate) fn take_departures(&self, sending: &mut Sending) {
         let space = cmsg_space!([TimeSpec; 3], [u64; 8]);
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
@@ -349,7 +351,8 @@ impl Outlet {
         }
     }
 
-    /// Receive some datagrams, each into `ROOM` octets: from whom, how many octets, and when it came.
+    /// Receive some datagrams, each into `ROOM` octets. Returns for each the sender, the length,
+    /// and the kernel's stamp in ns of the system's clock.
     pub(crate) fn receive(&self, room: &mut [u8]) -> Vec<(SocketAddr, usize, Option<i64>)> {
         let parts = room.chunks_exact_mut(ROOM);
         let mut parts: Vec<_> = parts.map(|one| [IoSliceMut::new(one)]).collect();
@@ -370,10 +373,10 @@ impl Outlet {
     }
 }
 
-/// Port 0, which the server refuses.
+/// The sender where there is none: datagrams from port 0 are refused.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// An address of IPv4 as such, also on a socket of both.
+/// The address; one of IPv4 as such, also on a socket for both families.
 fn address_of(from: &SockaddrStorage) -> SocketAddr {
     if let Some(from) = from.as_sockaddr_in() {
         return SocketAddr::V4((*from).into());
@@ -393,8 +396,8 @@ impl AsFd for Outlet {
     }
 }
 
-/// While datagrams leave that are stamped or many, the kernel tells no poller of each one: that would
-/// stand between their stamps and their departures.
+/// While stamped or many datagrams leave, the socket is in no poller: the kernel would wake it for
+/// each one, and that time would be between the stated departures and the real ones.
 struct Deaf<'a>(&'a Outlet);
 
 impl<'a> Deaf<'a> {
@@ -412,7 +415,7 @@ impl Drop for Deaf<'_> {
     }
 }
 
-/// Wait for a mutex, whoever failed while it was held.
+/// Lock a mutex, also after a thread has failed with it held.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -440,7 +443,7 @@ mod tests {
         let mut batch = Batch::default();
         let peer = peer(own.port());
         batch.copy(&peer, b"before", None);
-        batch.copy(&peer, &[0; 70_000], None); // no datagram is so long
+        batch.copy(&peer, &[0; 70_000], None); // too long for a datagram
         batch.answer(own, &[0; 70_000]); // an answer is no copy
         batch.copy(&peer, b"behind", None);
         assert_eq!(outlet.send(&mut batch), (2, 1));
@@ -471,8 +474,7 @@ mod tests {
         assert_eq!(outlet.receive(&mut vec![0; ROOM])[0].1, DATAGRAM + 1);
     }
 
-    /// What a message's copy to a peer says was wrong before. No datagram is so long as that `to`
-    /// another one.
+    /// The correction that a copy to a peer states. One `to` another peer is too long to be sent.
     fn correction(outlet: &Outlet, peer: &Arc<Peer>, to: Option<&Arc<Peer>>) -> i32 {
         let arrived = Arrived {
             at_ns: Clock::read().raw_ns,

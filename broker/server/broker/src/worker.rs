@@ -28,16 +28,17 @@ use std::time::{Duration, Instant};
 const READ: usize = 1 << 17; // octets at a time
 const SLACK_NS: std::ffi::c_ulong = 1_000;
 const ACCEPT: usize = 64; // connections at a time
-const FIRST_TOKEN: u64 = 1 << 16; // those below are listeners'
+const FIRST_TOKEN: u64 = 1 << 16; // of connections; lower ones are of listeners and UDP sockets
 const DATAGRAMS: u64 = FIRST_TOKEN - 1;
 const SENSORS: u64 = FIRST_TOKEN - 2;
 const WAIT_MS: u16 = 1000;
-const LEAVE_MS: u16 = 10; // from some farewells to the next ones
-const DEAF_MS: u16 = 10; // from the last connection for now to the next ones
-const SAVED: Duration = Duration::from_millis(100); // for as long connections not taken are saved up
+const LEAVE_MS: u16 = 10; // between two groups of farewells
+const DEAF_MS: u16 = 10; // shortest pause in accepting, where the rate limit is reached
+/// Connections that the rate limit allows and that do not come add up for this time.
+const SAVED: Duration = Duration::from_millis(100);
 
-/// Whether the process or the machine ran out of descriptors or memory: trying again at once would
-/// find the same.
+/// Whether the process or the machine has run out of descriptors or memory: another try at once
+/// would fail, too.
 fn is_scarce(error: &std::io::Error) -> bool {
     let errors = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
     error
@@ -58,19 +59,19 @@ pub struct Worker {
     buffer: Vec<u8>,
     spare: Vec<u8>,
     states_residence: bool,
-    every: Duration, // that a connection may come, as far as the limit goes
-    next: Instant,   // when the next one may
+    every: Duration, // time between two connections at the rate limit
+    next: Instant,   // when the next one may be accepted
     deaf: bool,
-    starved: bool, // until a connection ends, or a second does
+    starved: bool, // no descriptors: accept nothing until a connection ends, or the second does
     leaving: Option<Leaving>,
-    calls: VecDeque<Call>, // taken, but not heard yet
+    calls: VecDeque<Call>, // taken, but not carried out yet
 }
 
 /// The time in which clients are told, one after another, that the broker ends.
 struct Leaving {
     until: Instant,
     over: Duration,
-    connections: usize, // when it began
+    connections: usize, // when the shutdown began
 }
 
 impl Worker {
@@ -109,8 +110,8 @@ impl Worker {
         })
     }
 
-    /// Work until told to stop, whatever happens: a panic costs this worker's clients their
-    /// connections, and nobody else anything.
+    /// Work until told to stop, also after a panic: that only ends the connections of this worker's
+    /// clients.
     pub fn run_on(mut self) {
         while catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
             self.desk.shared.counters.restarts.fetch_add(1, Relaxed);
@@ -123,7 +124,7 @@ impl Worker {
             for (_, mut connection) in self.connections.drain() {
                 self.poller.forget(&connection.socket);
                 let end = || {
-                    // Nothing can follow what may be half a packet.
+                    // Nothing may be sent after what may be half a packet.
                     let why = if connection.is_idle() {
                         End::because(reason::UNSPECIFIED, "the broker failed")
                     } else {
@@ -141,7 +142,7 @@ impl Worker {
             if let Some((_, gate)) = &mut self.gate {
                 let _ = catch_unwind(AssertUnwindSafe(|| gate.forget_all(&mut self.desk)));
             }
-            // Links of others' clients may be listed there, and would not be listed again.
+            // Links of other workers' clients may be listed there, and would not be listed again.
             let _ = catch_unwind(AssertUnwindSafe(|| self.desk.flush()));
         }
     }
@@ -150,12 +151,12 @@ impl Worker {
         let mut events = Vec::new();
         let mut second = 0;
         if !self.calls.is_empty() {
-            self.called(); // what the worker that failed had not heard
+            self.called(); // calls that were left when the worker failed
         }
         let mut moderation = Moderation::new(Instant::now());
         let gather = Duration::from_micros(self.desk.shared.settings.delivery.gather_us);
         if !gather.is_zero() {
-            let _ = nix::sys::prctl::set_timerslack(SLACK_NS); // else it may last twice as long
+            let _ = nix::sys::prctl::set_timerslack(SLACK_NS); // else sleeps may last twice as long
         }
         loop {
             let now_s = self.desk.shared.now_s();
@@ -169,8 +170,8 @@ impl Worker {
                 self.listen(true);
             }
             self.desk.courier.now_s = self.desk.shared.now_s();
-            // First, so that what leaves next can say when the copy before left. A connection that
-            // failed says more than EPOLLERR.
+            // Take the stamps of departures first, so that the next copies can state them. A
+            // connection that has failed has more flags than EPOLLERR.
             for (token, flags) in &mut events {
                 if flags.contains(EpollFlags::EPOLLERR)
                     && let Some(connection) = self.connections.get_mut(token)
@@ -221,7 +222,7 @@ impl Worker {
         }
     }
 
-    /// How long to wait for something to happen.
+    /// How long to wait for events.
     fn patience_ms(&self) -> u16 {
         if self.leaving.is_some() {
             return LEAVE_MS;
@@ -234,12 +235,13 @@ impl Worker {
         until_ms.clamp(DEAF_MS, WAIT_MS)
     }
 
-    /// Go on with what waited for the disk; the worker is woken for what still does.
+    /// Go on with packets and connections that have waited for the disk. The store wakes the worker
+    /// for those that still wait.
     fn settle(&mut self) {
         if self.desk.courier.ledger.is_none() {
             return;
         }
-        self.desk.came = None; // when that came which waited is not known any more
+        self.desk.came = None; // when those packets came is not known any more
         self.desk.settle();
         if let Some((_, gate)) = &mut self.gate {
             gate.settle(&mut self.desk);
@@ -332,8 +334,8 @@ impl Worker {
         }
     }
 
-    /// Leave what comes in the socket until the next second, or until a password was checked or the
-    /// disk has what came.
+    /// Do not read from a connection until the next second, or until its password is checked, or
+    /// the disk has its messages.
     fn pause(&mut self, token: u64) {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.pause(true);
@@ -374,7 +376,7 @@ impl Worker {
                     self.starved = true;
                     return self.listen(false);
                 }
-                Err(_) => continue, // that one broke before: accept(2)
+                Err(_) => continue, // this connection is broken already: accept(2)
             };
             let saved = now.checked_sub(SAVED).unwrap_or(now);
             self.next = self.next.max(saved) + self.every;
@@ -393,7 +395,7 @@ impl Worker {
             worker: self.desk.worker,
             token: self.next_token,
         };
-        self.next_token += self.desk.shared.callers.len() as u64; // no other worker's
+        self.next_token += self.desk.shared.callers.len() as u64; // never a token of another worker
         if self.poller.add(&socket, place.token).is_err() {
             return;
         }
@@ -447,7 +449,7 @@ impl Worker {
                 }
                 Call::Stop { over } => {
                     self.listen(false);
-                    self.listeners.clear(); // who comes now is to try again later
+                    self.listeners.clear(); // new clients have to try again later
                     self.leaving = Some(Leaving {
                         until: Instant::now() + over,
                         over,
@@ -462,8 +464,8 @@ impl Worker {
         self.desk.flush();
     }
 
-    /// Where the broker ends, tell as many clients as the time demands; whether that was all of it.
-    /// Those that are left, whichever worker's, are served meanwhile.
+    /// During the shutdown, disconnect as many clients as the elapsed time demands; the others are
+    /// still served, also those of other workers. Returns whether the worker is done.
     fn leave(&mut self) -> bool {
         let Some(leaving) = &self.leaving else {
             return false;
@@ -488,7 +490,7 @@ impl Worker {
     fn tick(&mut self, now_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
         shared.alive(self.desk.worker);
-        self.desk.came = None; // when that came which waited is not known any more
+        self.desk.came = None; // when waiting packets came is not known any more
         self.desk.courier.now_s = now_s;
         self.starved = false;
         self.listen(true);
@@ -515,7 +517,7 @@ impl Worker {
         if let Some((_, gate)) = &mut self.gate {
             gate.tick(&mut self.desk);
         }
-        self.desk.refresh(); // or sessions that ended stay in what is remembered
+        self.desk.refresh(); // else remembered fan-outs keep sessions that have ended
         if self.desk.worker == 0 {
             self.keep_house(now_s);
             if now_s.is_multiple_of(60) {
@@ -530,7 +532,7 @@ impl Worker {
         self.desk.count();
     }
 
-    /// End sessions whose time is over, and publish wills whose delay is.
+    /// End sessions that have expired; publish wills whose delay is over, and `$SYS` when due.
     fn keep_house(&mut self, now_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
         let mut wills = Vec::new();

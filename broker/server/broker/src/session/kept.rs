@@ -1,4 +1,4 @@
-//! What of a session survives its broker, and what waits until it is on disk.
+//! The part of a session that outlives the broker, and packets that wait until it is on disk.
 
 use super::under_way::{Entry, Flight, Step};
 use super::{Courier, State};
@@ -10,7 +10,7 @@ use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disc
 use mqtick_store::{Change, KeptSession};
 use std::sync::Arc;
 
-pub(super) const SENT: u8 = 0; // as the store keeps it
+pub(super) const SENT: u8 = 0; // the steps of a message, as the store numbers them
 pub(super) const RELEASED: u8 = 1;
 
 impl State {
@@ -22,8 +22,8 @@ impl State {
         change(&self.key, courier, what)
     }
 
-    /// A message of QoS 2 came; whether it is new. If it is, the caller has the ledger keep all of
-    /// its changes in one batch.
+    /// A QoS 2 message has come. Returns whether it is new. If so, the caller has the ledger keep
+    /// all of its changes in one batch.
     pub fn receive(&mut self, courier: &mut Courier, id: u16) -> bool {
         if let Some(before) = self.received.get(&id) {
             let refused = courier.ledger.as_ref().zip(*before);
@@ -41,13 +41,13 @@ impl State {
         true
     }
 
-    /// A message of QoS 2 will not come again; whether it came.
+    /// A QoS 2 message will not come again. Returns whether its identifier was in use.
     pub fn release(&mut self, courier: &mut Courier, id: u16) -> bool {
         self.change(courier, |client| Change::Released { client, id });
         self.received.remove(&id).is_some()
     }
 
-    /// Subscribed to a filter, with the options as in SUBSCRIBE.
+    /// The client has subscribed to a filter; `options` as in SUBSCRIBE.
     pub fn subscribed(
         &mut self,
         courier: &mut Courier,
@@ -64,27 +64,27 @@ impl State {
         });
     }
 
-    /// Not subscribed to a filter any more.
+    /// The client has unsubscribed from a filter.
     pub fn unsubscribed(&mut self, courier: &mut Courier, filter: &str) {
         let filter = filter.into();
         self.change(courier, |client| Change::Unsubscribe { client, filter });
     }
 
-    /// The session's state is to survive as it is now.
+    /// Write the session's present state to the store, if the session is kept.
     pub fn keep(&mut self, courier: &mut Courier) -> Option<Span> {
         let key = self.key.clone()?;
         let now = session_change(&key, self, courier.now_s);
         self.change(courier, |_| now)
     }
 
-    /// The session ended: nothing of it survives.
+    /// The session has ended: remove it from the store, too.
     pub fn end(&mut self, courier: &mut Courier) {
         self.clear();
         self.change(courier, |client| Change::SessionGone { client });
         self.key = None;
     }
 
-    /// Whether nobody is connected, and its time is over.
+    /// Whether the session has no connection and has expired.
     pub fn is_over(&self, now_s: u64) -> bool {
         let left_s = self.left_s.filter(|_| self.link.is_none());
         left_s.is_some_and(|left_s| {
@@ -92,8 +92,8 @@ impl State {
         })
     }
 
-    /// Take what the store kept of it. Who was connected when the broker ended lost the connection
-    /// now.
+    /// Take over what the store has kept. A client that was connected when the broker ended counts
+    /// as disconnected since now.
     pub fn restore(&mut self, kept: &KeptSession, now_s: u64) {
         self.key = Some(Arc::clone(&kept.client));
         self.user = kept.session.user.as_deref().map(Into::into);
@@ -136,7 +136,7 @@ impl State {
         self.resume();
     }
 
-    /// Let through what was held back for changes that were answered.
+    /// Let through what was held back for changes that the store has answered.
     pub fn settle(&mut self, courier: &mut Courier, ledger: &Ledger) {
         let answered = ledger.answered();
         let mut fills = false;
@@ -178,7 +178,8 @@ impl State {
                         self.release(courier, id); // it may come again
                     }
                 }
-                // Who comes back may take what waits, which makes room.
+                // Only a new session is refused: a client that resumes one may take what waits for
+                // it, which makes room.
                 Promise::Connected { present: false } if refused => {
                     let none = ConnackProperties::default();
                     link.let_go();

@@ -16,14 +16,14 @@ const SPARE: usize = 16; // places in a queue
 #[derive(PartialEq, Eq)]
 pub(super) enum Step {
     Sent,
-    Released, // the receiver has it, and was told that we know
+    Released, // PUBREC has come, and PUBREL is sent
 }
 
 pub(super) struct Entry {
-    pub(super) place: u64, // in the store's queue
+    pub(super) place: u64, // its key in the store's queue
     pub(super) message: Arc<Kept>,
     pub(super) copy: Copy,
-    pub(super) entered: Option<Span>, // the store's queue, or it came with these changes
+    pub(super) entered: Option<Span>, // changes by which it entered the store's queue, or came
 }
 
 pub(super) struct Flight {
@@ -33,7 +33,7 @@ pub(super) struct Flight {
 }
 
 impl State {
-    /// Send a copy of QoS 1 or 2, or queue it; whether something was appended to the link.
+    /// Send a copy of QoS 1 or 2, or queue it. Returns whether something was appended to the link.
     pub(super) fn queue_or_send(
         &mut self,
         courier: &mut Courier,
@@ -86,7 +86,7 @@ impl State {
         let octets = courier.encoder.octets(&message, &entry.copy, courier.now_s);
         if octets.packet.is_empty() || octets.packet.len() > link.largest {
             self.done(courier, entry.place);
-            return false; // none: too long for MQTT; [MQTT-3.1.2-24]
+            return false; // empty: too long for MQTT; else for the client: [MQTT-3.1.2-24]
         }
         // At most `window` of 65,535 identifiers are in use.
         loop {
@@ -105,8 +105,8 @@ impl State {
                 state,
             });
             let octets = courier.encoder.octets(&message, &entry.copy, courier.now_s);
-            // One of QoS 1 may come again after a crash, one of QoS 2 may not, nor may another one
-            // have its identifier.
+            // After a crash, a QoS 1 message may be sent again. A QoS 2 message may not, and no
+            // other message may get its identifier.
             if let Some(span) = changed.filter(|_| entry.copy.qos == Qos::ExactlyOnce) {
                 let (span, length) = (span.and(entry.entered), octets.packet.len());
                 link.hold(span, Promise::Publish { id, length });
@@ -146,8 +146,8 @@ impl State {
                 self.done(courier, entry.place);
                 continue;
             }
-            // It cannot wait for room, since nothing would look for it again. What is on disk is
-            // acknowledged: one of it is always sent.
+            // A message that is not on disk cannot wait for memory: nothing would try again. One on
+            // disk has been acknowledged to its publisher, so it is not dropped.
             if self.key.is_none() && !self.has_memory(entry.message.octets()) {
                 courier.dropped += 1;
                 continue;
@@ -161,7 +161,7 @@ impl State {
         self.hold();
     }
 
-    /// Whether the link may take a message of this size, as far as the limit of all memory goes.
+    /// Whether the limit of all memory lets the link take a message of this size.
     fn has_memory(&self, octets: usize) -> bool {
         let waiting = self.link.as_ref().map_or(0, Link::waiting);
         memory::may_queue(waiting + octets)
@@ -217,7 +217,7 @@ impl State {
             let octets = courier
                 .encoder
                 .octets(&message, &flight.entry.copy, courier.now_s);
-            // A message that finds no memory cannot wait for it, as in `fill`.
+            // A message for which there is no memory cannot wait, as in `fill`.
             let finds_none =
                 self.key.is_none() && !memory::may_queue(link.waiting() + octets.packet.len());
             if octets.packet.len() > link.largest || finds_none {
@@ -249,7 +249,7 @@ impl State {
         self.hold();
     }
 
-    /// An acknowledgement came. Whether it was expected.
+    /// An acknowledgement has come. Returns whether it was expected.
     pub fn acknowledged(
         &mut self,
         courier: &mut Courier,
@@ -291,21 +291,22 @@ impl State {
         true
     }
 
-    /// A message left the queue.
+    /// A message has left the queue.
     pub(super) fn done(&mut self, courier: &mut Courier, place: u64) {
         self.change(courier, |client| Change::Done { client, place });
     }
 }
 
 impl Entry {
-    /// What it waits for, if it entered the store's queue with a batch that was not answered.
+    /// The changes that it waits for: it is of QoS 2, and the store has not answered them yet.
     pub(super) fn unanswered(&self, ledger: Option<&Ledger>) -> Option<Span> {
         let (ledger, span) = ledger.zip(self.entered)?;
         let is_held = self.copy.qos == Qos::ExactlyOnce && span.last > ledger.answered();
         is_held.then_some(span)
     }
 
-    /// Whether its publisher was told that it was not taken, so that it may come again.
+    /// Whether it is of QoS 2, and its publisher was told that it was not taken: then it may come
+    /// again.
     pub(super) fn is_refused(&self, ledger: Option<&Ledger>) -> bool {
         let refused = ledger.zip(self.entered);
         self.copy.qos == Qos::ExactlyOnce

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where in the file that is.
+//! Errors of a configuration, and their place in the file.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -9,11 +9,11 @@ use toml::de::{DeTable, DeValue};
 /// Why a configuration is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// The file; none: the text is from elsewhere.
+    /// The file; none: the text is not from a file.
     pub file: Option<PathBuf>,
-    /// The line, from 1, where one is at fault.
+    /// The number of the line, from 1, if one is wrong.
     pub line: Option<usize>,
-    /// The setting, such as `limits.packet`; empty: the file.
+    /// The setting, such as `limits.packet`; empty: the whole file.
     pub key: String,
     /// What is wrong, and what would be right.
     pub what: String,
@@ -70,7 +70,7 @@ where
     )
 }
 
-/// An error of the parser, with the line and the setting where it happened.
+/// An error of the parser, with its line and setting.
 #[must_use]
 pub fn explain(text: &str, error: &toml::de::Error) -> Error {
     let at = error.span().map(|span| span.start);
@@ -108,7 +108,7 @@ fn line_at(text: &str, at: usize) -> usize {
         + 1
 }
 
-/// Where a setting stands in the file.
+/// Where a setting is in the file.
 struct Spot {
     /// Its name, such as `listener[1].tls`.
     key: String,
@@ -116,7 +116,7 @@ struct Spot {
     value: Range<usize>,
 }
 
-/// All settings of a file, each after what it is in.
+/// All settings of a file, each after the one that contains it.
 fn spots(text: &str) -> Vec<Spot> {
     fn of_table(table: &DeTable<'_>, within: &str, all: &mut Vec<Spot>) {
         for (name, value) in table {

@@ -1,4 +1,4 @@
-//! Where clients connect, as it is written in the configuration.
+//! The settings of listeners.
 
 use super::address;
 use serde::Deserialize;
@@ -10,9 +10,9 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "RawListener")]
 pub struct Listener {
-    /// Where.
+    /// Where it is.
     pub place: Place,
-    /// What is spoken there.
+    /// The transport of its clients.
     pub transport: Transport,
     /// TLS, or none.
     pub tls: Option<Tls>,
@@ -25,11 +25,11 @@ pub enum Place {
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
-    /// What systemd listens on under this name (`FileDescriptorName=`).
+    /// The sockets that systemd has opened under this name (`FileDescriptorName=`).
     Systemd(String),
 }
 
-/// What a listener's clients speak.
+/// The transport of a listener's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -40,26 +40,27 @@ pub enum Transport {
     Websocket,
 }
 
-/// How a listener's clients are encrypted and known.
+/// Encryption and authentication of a listener's clients.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// The broker's certificate with those that lead to its root, PEM.
+    /// The broker's certificate with its chain, PEM.
     pub certificate: PathBuf,
     /// The certificate's private key, PEM.
     pub key: PathBuf,
-    /// Who signs the certificates of clients, PEM.
+    /// The certificates that are trusted to sign those of clients, PEM.
     pub client_ca: Option<PathBuf>,
-    /// Whether a client without a certificate is turned away.
+    /// Whether a client without a certificate is refused.
     #[serde(default)]
     pub require_certificate: bool,
-    /// Whether the certificate's common name is the user's name; there is no password then.
+    /// Whether the certificate's common name is the user name. There is no password then.
     #[serde(default)]
     pub identity_as_username: bool,
 }
 
 impl Place {
-    /// Whether only this machine reaches it, as far as is known: what systemd listens on is not.
+    /// Whether only this machine can reach it. Of systemd's sockets that is not known, so they are
+    /// not local.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
@@ -80,7 +81,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A listener as it is written: one of three says where.
+/// A listener as it is written: one of the first three settings says where it is.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawListener {

@@ -1,4 +1,4 @@
-//! Who may send datagrams.
+//! Subnets that may send datagrams.
 
 use super::error::{Error, refuse};
 use serde::Deserialize;
@@ -12,11 +12,11 @@ use std::str::FromStr;
 pub struct Subnet {
     /// Its first address.
     pub first: IpAddr,
-    /// How many bits of it count.
+    /// The length of its prefix, in bits.
     pub bits: u8,
 }
 
-/// Its bits, the first one on the left, whatever the family.
+/// An address as 128 bits, those of IPv4 on the left.
 fn bits_of(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Subnet {
     }
 }
 
-/// Of what listens for datagrams: whom it answers.
+/// Check the subnets of a socket for datagrams.
 pub(super) fn check_datagrams(
     key: &str,
     address: Option<SocketAddr>,

@@ -1,4 +1,4 @@
-//! What the gateway reaches the rest of the broker with.
+//! How the MQTT-SN gateway reaches the rest of the broker.
 
 use super::{Held, qos_of};
 use crate::desk::{Desk, Place, Served};
@@ -18,7 +18,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// No client's identifier in an access list: a `/` fits no pattern.
+/// Stands for the client's identifier in access lists where a message has no client. No pattern
+/// matches it, because of the `/`.
 const NOBODY: &str = "sn/";
 
 fn key(came: &Came) -> Key {
@@ -28,7 +29,7 @@ fn key(came: &Came) -> Key {
     }
 }
 
-/// What the gateway reaches the rest of the broker with.
+/// How the MQTT-SN gateway reaches the rest of the broker.
 pub(super) struct Hands<'a> {
     pub(super) desk: &'a mut Desk,
     pub(super) alone: bool,
@@ -48,7 +49,8 @@ impl Hands<'_> {
             let Some(seat) = &session.sensor else {
                 return Place::Others;
             };
-            // Whoever has no id of its own for a name gets one with a copy: a second way to send it.
+            // With a copy, a subscriber gets a registered id for the topic. If it is the publisher,
+            // it then has a second id to publish with.
             let has_two_ways = !matches!(came.topic, Topic::Registered(_));
             if has_two_ways && session.number == publisher.number {
                 return Place::Unclear;
@@ -63,7 +65,7 @@ impl Hands<'_> {
             .offer(key(came), number, topic, keep_alive_s, place);
     }
 
-    /// Answer now, or once the disk has what changed.
+    /// Answer now, or once the changes are on disk.
     fn acknowledge(&mut self, answer: Answer) {
         match self.desk.courier.span.take() {
             Some(span) => self.held.push_back(Held { span, answer }),
@@ -105,10 +107,10 @@ impl Engine for Hands<'_> {
     }
 
     fn will(&mut self, who: &Arc<Session>, will: &Publication<'_>) {
-        self.desk.came = None; // it came long ago
+        self.desk.came = None; // the will came long ago
         let transparent = &self.desk.shared.settings.upstream;
         if !transparent.is_transparent() {
-            let _ = self.publish(Some(who), will, None); // nobody is told
+            let _ = self.publish(Some(who), will, None); // no client waits for an answer
         }
     }
 
@@ -193,7 +195,7 @@ impl Engine for Hands<'_> {
     fn retained(&mut self, who: &Arc<Session>, filter: &str, qos: mqtick_sn::Qos) {
         let Some(seat) = &who.sensor else { return };
         if self.upstream.is_some() {
-            return; // they come of themselves
+            return; // the upstream sends them
         }
         if *self.looked > MOST_RETAINED {
             return;
@@ -208,7 +210,7 @@ impl Engine for Hands<'_> {
         *self.looked += steps;
         self.desk.courier.arrived = None;
         for kept in &kept {
-            // It leaves before whoever retains a newer one may send that.
+            // It leaves before any worker can send a newer one.
             shared.if_retained(kept, || {
                 let (message, mut again) = (kept.message(), Some(Arc::clone(kept)));
                 let courier = &mut self.desk.courier;

@@ -1,4 +1,4 @@
-//! TLS 1.2 and 1.3, and who the client is by its certificate.
+//! TLS 1.2 and 1.3, and the name in a client's certificate.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::Failure;
 
 /// What a listener for TLS needs, as the contents of PEM files.
 pub struct Settings<'s> {
-    /// Our certificate and those that lead to the authority's, in this order.
+    /// Our certificate and its chain, in this order.
     pub certificates: &'s [u8],
     /// The private key of the first certificate.
     pub key: &'s [u8],
-    /// What clients have to show.
+    /// Which certificates clients have to show.
     pub clients: Clients<'s>,
     /// Whether TLS 1.2 is refused.
     pub only_1_3: bool,
@@ -25,28 +25,28 @@ pub struct Settings<'s> {
 
 /// Which certificates clients have to show.
 pub enum Clients<'s> {
-    /// None is asked for.
+    /// No certificate is asked for.
     Anonymous,
-    /// One that is shown is checked.
+    /// A certificate is checked if the client shows one.
     Optional(Authorities<'s>),
-    /// Who shows none is refused.
+    /// A client without a certificate is refused.
     Required(Authorities<'s>),
 }
 
-/// Who may have signed a client's certificate, as the contents of PEM files.
+/// The authorities that may sign clients' certificates, as the contents of PEM files.
 pub struct Authorities<'s> {
     /// The authorities' certificates.
     pub certificates: &'s [u8],
-    /// The lists of revoked certificates, if any; then each certificate has to be covered by one.
+    /// The lists of revoked certificates, if any. Then each certificate has to be covered by one.
     pub revoked: Option<&'s [u8]>,
 }
 
 impl Settings<'_> {
-    /// Make what connections are made with. Connections that exist keep what they were made with;
-    /// so certificates are replaced by making another one for those to come.
+    /// Make the configuration for connections. Existing connections keep theirs, so certificates
+    /// are replaced by using another configuration for new ones.
     ///
     /// # Errors
-    /// Where a file cannot be read or certificate and key do not belong together.
+    /// A file is not valid, or certificate and key do not belong together.
     pub fn configuration(&self) -> Result<Arc<ServerConfig>, Failure> {
         let versions: &[_] = if self.only_1_3 {
             &[&rustls::version::TLS13]
@@ -124,17 +124,17 @@ impl Tls {
     /// Wait for a client's hello.
     ///
     /// # Errors
-    /// Where the configuration cannot be used.
+    /// The configuration cannot be used.
     pub fn new(configuration: Arc<ServerConfig>) -> Result<Self, Failure> {
         let connection = ServerConnection::new(configuration)
             .map_err(|error| wrong("the configuration of TLS", &error))?;
         Ok(Self { connection })
     }
 
-    /// Do what [`super::Transport::receive`] says.
+    /// See [`super::Transport::receive`].
     ///
     /// # Errors
-    /// See there.
+    /// As there.
     pub fn receive(
         &mut self,
         mut octets: &[u8],
@@ -142,7 +142,8 @@ impl Tls {
         wire: &mut Vec<u8>,
     ) -> Result<(), Failure> {
         while !octets.is_empty() {
-            // It takes only as much as it has room for, and nothing after the client's last word.
+            // It takes only as much as it has room for, and nothing after the client's
+            // close_notify.
             let taken = self.connection.read_tls(&mut octets);
             let processed = self.connection.process_new_packets();
             self.flush(wire);
@@ -182,20 +183,20 @@ impl Tls {
         Ok(())
     }
 
-    /// Append the alert that says that no more will come.
+    /// Append the alert close_notify.
     pub fn close(&mut self, wire: &mut Vec<u8>) {
         self.connection.send_close_notify();
         self.flush(wire);
     }
 
-    /// Return the common name of the client's certificate, if it showed one.
+    /// Return the common name of the client's certificate, if it has shown one.
     #[must_use]
     pub fn common_name(&self) -> Option<String> {
         common_name(self.connection.peer_certificates()?.first()?)
     }
 
     fn flush(&mut self, wire: &mut Vec<u8>) {
-        // Writing to a vector cannot fail; nothing written means nothing left.
+        // Writing to a vector cannot fail. If nothing was written, nothing is left.
         while self.connection.wants_write()
             && self.connection.write_tls(wire).is_ok_and(|count| count > 0)
         {}

@@ -11,33 +11,33 @@ use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 
 use super::Failure;
 
-/// The most octets of a client's request: as many as most servers of the web take.
+/// The most octets of a client's request: as many as most web servers take.
 pub const MAX_REQUEST: usize = 8192;
 
-/// The most octets before the payload of a frame.
+/// The most octets of a frame's header.
 pub(crate) const MAX_HEADER: usize = 14;
 
-/// The most octets in a control frame.
+/// The most octets of a control frame's payload.
 const MAX_CONTROL: u64 = 125;
 
-/// What a client may name as its protocol, best first ([MQTT-6.0.0-3], [MQTT-6.0.0-4]).
+/// Subprotocols that a client may offer, best first ([MQTT-6.0.0-3], [MQTT-6.0.0-4]).
 const PROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 
-/// What a request begins with, so that whoever talks otherwise is told so at once.
+/// The beginning of a request. Other clients are refused at once.
 const GET: &[u8] = b"GET ";
 
-/// What ends a request.
+/// The end of a request.
 const END: &[u8] = b"\r\n\r\n";
 
 /// The server's side of a WebSocket connection.
 ///
-/// Payloads go through as they come and are never kept; so the size of frames and messages needs no
-/// limit. The most that is kept is a request, a frame's header or a control frame.
+/// Payloads are passed on as they come and are never kept, so the size of frames and messages needs
+/// no limit. The most that is kept is a request, a frame's header or a control frame.
 pub struct WebSocket {
     state: State,
-    /// The part that has come of a request, a header or a control frame.
+    /// The part of a request, a header or a control frame that has come so far.
     partial: Vec<u8>,
-    /// Whether the last data frame had not the end of its message.
+    /// Whether the message of the last data frame goes on in the next one.
     continues: bool,
 }
 
@@ -52,11 +52,11 @@ enum State {
 struct Payload {
     code: OpCode,
     left: u64,
-    /// The mask, turned to where the next octet is.
+    /// The mask, rotated to the next octet.
     mask: [u8; 4],
 }
 
-/// A failure and the code that tells the client of it, [RFC6455-7.4.1].
+/// A failure, and the status code for the client, [RFC6455-7.4.1].
 struct Refusal(CloseCode, Failure);
 
 impl Default for WebSocket {
@@ -76,10 +76,10 @@ impl WebSocket {
         }
     }
 
-    /// Do what [`super::Transport::receive`] says.
+    /// See [`super::Transport::receive`].
     ///
     /// # Errors
-    /// See there.
+    /// As there.
     pub fn receive(
         &mut self,
         octets: &[u8],
@@ -115,7 +115,7 @@ impl WebSocket {
         }
     }
 
-    /// Append a frame that closes the connection, where there is one and it is not closed.
+    /// Append a close frame, if the connection is open.
     pub fn close(&mut self, wire: &mut Vec<u8>) {
         match self.state {
             State::Header | State::Payload(_) => self.end(CloseCode::Normal, wire),
@@ -205,7 +205,8 @@ impl WebSocket {
         }
     }
 
-    /// Return the next frame's header and the length of its payload, when all of it is there.
+    /// Return the next frame's header and the length of its payload, once the whole header has
+    /// come.
     fn header(&mut self, octets: &mut &[u8]) -> Result<Option<(FrameHeader, u64)>, Refusal> {
         let kept = self.partial.len();
         let missing = octets.len().min(MAX_HEADER - kept);
@@ -213,7 +214,7 @@ impl WebSocket {
         let mut cursor = Cursor::new(&self.partial);
         let header = FrameHeader::parse(&mut cursor)
             .map_err(|error| refusal(format!("a WebSocket frame was wrong: {error}")))?;
-        // A header that is not complete has less than the most octets; so all were taken.
+        // An incomplete header is shorter than the longest one, so all octets were taken.
         let taken = match header {
             Some(_) => usize::try_from(cursor.position()).unwrap_or(kept) - kept,
             None => missing,
@@ -230,7 +231,7 @@ impl WebSocket {
         Ok(header)
     }
 
-    /// Check a frame by its header and return what has to come of it.
+    /// Check a frame by its header, and return the payload that has to come.
     fn begin(&mut self, header: &FrameHeader, length: u64) -> Result<Payload, Refusal> {
         if header.rsv1 || header.rsv2 || header.rsv3 {
             return Err(refusal("a WebSocket frame had bits set that are reserved"));
@@ -297,7 +298,7 @@ impl WebSocket {
 }
 
 impl Payload {
-    /// Append what there is of the payload to `to`, without its mask.
+    /// Append the octets of the payload that have come to `to`, unmasked.
     fn take(&mut self, octets: &mut &[u8], to: &mut Vec<u8>) {
         let count = usize::try_from(self.left)
             .unwrap_or(usize::MAX)
@@ -341,7 +342,7 @@ fn frame(opcode: OpCode, payload: &[u8], wire: &mut Vec<u8>) {
     wire.extend_from_slice(payload);
 }
 
-/// Append the answer to a request that is not one for MQTT over WebSocket.
+/// Append the answer that refuses a request.
 fn refuse(status: &str, wire: &mut Vec<u8>) {
     let head = "Sec-WebSocket-Version: 13\r\nConnection: close\r\nContent-Length: 0";
     wire.extend_from_slice(format!("HTTP/1.1 {status}\r\n{head}\r\n\r\n").as_bytes());

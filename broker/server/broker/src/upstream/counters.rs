@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What was counted, by name.
+/// The names of the counters, in the order of [`Count`].
 const NAMES: [&str; 6] = [
     "connections",
     "failures",
@@ -24,10 +24,10 @@ pub(super) enum Count {
     Dropped,
 }
 
-/// What happened since the start.
+/// What has happened since the start.
 #[derive(Default)]
 pub struct Counters {
-    /// Connections that the upstream has taken and that are there.
+    /// Present connections that the upstream has accepted.
     pub connected: AtomicU64,
     counts: [AtomicU64; NAMES.len()],
 }
@@ -39,7 +39,7 @@ impl Counters {
         }
     }
 
-    /// What was counted, by name.
+    /// The counters, by name.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
         NAMES
             .into_iter()

@@ -1,4 +1,4 @@
-//! One MQTT connection to the upstream and what outlives it, without socket and clock.
+//! One MQTT connection to the upstream, and its state that outlives it, without socket and clock.
 
 mod outgoing;
 mod subscriptions;
@@ -19,50 +19,52 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use subscriptions::{Ask, Interest};
 
-/// Seconds for which the upstream's answer to CONNECT, PINGREQ, SUBSCRIBE or UNSUBSCRIBE is waited for.
+/// Seconds that the upstream has to answer CONNECT, PINGREQ, SUBSCRIBE or UNSUBSCRIBE.
 const ANSWER_S: u64 = 10;
-/// Seconds until what the upstream refused after its return is asked for again.
+/// Seconds until a subscription is asked for again that the upstream has refused to renew.
 const DENIED_S: u64 = 60;
-/// Octets of the longest packet that is asked for: much more than a sensor can be sent.
+/// Maximum packet size that the upstream is told: much more than a sensor can be sent.
 const PACKET: u32 = 1 << 16;
-/// Octets that may wait for the socket until messages of QoS 0 are dropped, and until it is given up.
+/// Octets that may wait for the socket before messages of QoS 0 are dropped.
 const BACKLOG: usize = 1 << 18;
+/// Octets that may wait for the socket before the connection is given up.
 const GIVE_UP: usize = 1 << 22;
-/// Retained messages that wait for the answer to their SUBSCRIBE.
+/// Messages that wait for the answer to a SUBSCRIBE, at most.
 const HELD: usize = 1024;
-const IDENTIFIER: usize = 96; // octets of one, about
+const IDENTIFIER: usize = 96; // octets of memory of one, about
 
-/// What the upstream did.
+/// What the upstream has done.
 pub enum Event {
-    /// It took the connection.
+    /// It has accepted the connection.
     Up,
-    /// It refused the connection, with this reason of MQTT 5.
+    /// It has refused the connection, with this reason code of MQTT 5.
     Refused(u8),
-    /// It answered a SUBSCRIBE.
+    /// It has answered a SUBSCRIBE.
     Subscribed {
-        /// Whose.
+        /// The sensor's session.
         who: Arc<Session>,
-        /// To what.
+        /// The filter.
         filter: Arc<str>,
         /// The sensor's message identifier.
         message_id: u16,
-        /// The QoS that it grants, or why it does not.
+        /// The granted QoS, or why it grants none.
         answer: Result<Qos, Code>,
     },
-    /// It does not grant any more what sensors are subscribed to.
+    /// It does not renew its grant of a filter that sensors are subscribed to.
     Denied(Arc<str>),
-    /// It took a message, or did not.
+    /// It has accepted a message, or refused it.
     Answered(Answer, Code),
-    /// It has a message.
+    /// It has sent a message.
     Message {
-        /// Which.
+        /// The message.
         message: Arc<Kept>,
-        /// Of the subscriptions that matched.
+        /// The identifiers of the subscriptions that match.
         ids: Vec<u32>,
     },
 }
 
-/// A PINGREQ that is not answered: retained messages for a subscriber's filter come before.
+/// A PINGREQ that is not answered. `after`: a SUBSCRIBE before it, of this filter and subscriber,
+/// whose retained messages come before the answer.
 struct Ping {
     asked_s: u64,
     after: Option<(Arc<str>, u64)>,
@@ -78,36 +80,36 @@ enum State {
 /// What the upstream publishes if the connection breaks.
 #[derive(PartialEq, Eq)]
 pub struct Will {
-    /// Where.
+    /// The topic.
     pub topic: Box<str>,
-    /// What.
+    /// The payload.
     pub payload: Box<[u8]>,
-    /// How surely.
+    /// The QoS.
     pub qos: Qos,
-    /// Whether it is kept.
+    /// Whether it is retained.
     pub retain: bool,
 }
 
-/// How a connection is asked for.
+/// The terms of CONNECT.
 #[derive(PartialEq, Eq)]
 pub struct Terms {
-    /// Whether what was before is forgotten.
+    /// Whether the session starts clean.
     pub clean: bool,
-    /// Seconds between two packets of ours, at most.
+    /// Keep-alive: seconds between two packets of ours, at most.
     pub keep_alive_s: u16,
     /// Seconds for which the upstream keeps the session without a connection.
     pub expiry_s: u32,
-    /// What is published if it breaks.
+    /// The will.
     pub will: Option<Will>,
 }
 
 /// One connection.
 pub struct Line {
-    /// As what it connects.
+    /// The client identifier.
     pub client: Arc<str>,
-    /// Whose it is; none: all sensors'.
+    /// The session of its sensor; none: it is of all sensors.
     pub owner: Option<Arc<Session>>,
-    /// How it is asked for.
+    /// The terms of its CONNECT.
     pub terms: Terms,
     /// Octets for the upstream.
     pub out: Vec<u8>,
@@ -120,29 +122,29 @@ pub struct Line {
     pings: VecDeque<Ping>,
     last_id: u16,
     flights: VecDeque<Flight>,
-    sent: usize, // of the first flights
+    sent: usize, // how many of the first flights are sent
     window: usize,
     takes: Takes,
     incoming: HashSet<u16>,
     asks: HashMap<u16, Ask>,
-    ending: HashMap<u16, Arc<str>>, // UNSUBSCRIBEs that are not answered
-    over: Vec<Arc<str>>,            // filters that the upstream has yet to be told are not wanted
-    answered_s: u64,                // when one of those was, or the first was asked
+    ending: HashMap<u16, Arc<str>>, // filters of unanswered UNSUBSCRIBEs
+    over: Vec<Arc<str>>,            // filters to unsubscribe from
+    answered_s: u64,                // when the upstream last answered one, or was asked the first
     denied: Vec<Arc<str>>,
     denied_s: u64,
     held: Vec<Event>,
     has_ids: bool,
     last_identifier: u32,
     owed: Vec<Arc<str>>, // filters to be asked for again
-    owes: bool,          // and some of them are not granted yet
-    identifiers: HashMap<u32, (Arc<str>, Option<u64>)>, // who asked; none: all
+    owes: bool,          // whether some of them are not asked for or not answered yet
+    identifiers: HashMap<u32, (Arc<str>, Option<u64>)>, // filter, and who asked; none: all
     interests: HashMap<Arc<str>, Interest>,
     filters: Tree<u8, Arc<str>>,
     share: Share,
 }
 
 impl Line {
-    /// One that is not connected; the upstream is asked for no packets of more than `limit` octets.
+    /// One that is not connected. It takes no packets of more than `limit` octets.
     pub fn new(client: &str, terms: Terms, limit: usize) -> Self {
         Self {
             client: client.into(),
@@ -185,7 +187,7 @@ impl Line {
         }
     }
 
-    /// Whether the upstream took it.
+    /// Whether the upstream has accepted the connection.
     pub fn is_up(&self) -> bool {
         self.state == State::Up
     }
@@ -195,7 +197,7 @@ impl Line {
         self.state != State::Down
     }
 
-    /// Ask for a connection.
+    /// Send CONNECT.
     pub fn open(&mut self, now_s: u64, version: Version, login: Option<(&str, Option<&[u8]>)>) {
         let Terms {
             clean,
@@ -229,14 +231,14 @@ impl Line {
         self.keep_alive_s = keep_alive_s;
     }
 
-    /// The connection is gone; whoever waits for an answer is told. What is of QoS 2 is sent again,
-    /// so that it is taken once, if the upstream keeps the session.
+    /// The connection is gone. Sensors that wait for an answer are told. If the upstream keeps the
+    /// session, messages of QoS 2 stay, to be sent again, so that it takes them exactly once.
     pub fn close(&mut self, events: &mut Vec<Event>) {
         self.state = State::Down;
         self.out = Vec::new();
         self.input = Vec::new();
         self.pings.clear();
-        events.append(&mut self.held); // they are acknowledged
+        events.append(&mut self.held); // the upstream has their acknowledgements
         let resumes = self.resumes();
         self.flights.retain_mut(|flight| {
             let is_theirs = flight.qos == Qos::AtLeastOnce || !resumes; // the sensor sends it again
@@ -246,7 +248,7 @@ impl Line {
             stays
         });
         self.sent = 0;
-        // Nobody knows whether the upstream has done what it did not answer.
+        // The upstream may or may not have done what it has not answered.
         self.over
             .extend(self.ending.drain().map(|(_, filter)| filter));
         for (_, ask) in std::mem::take(&mut self.asks) {
@@ -265,7 +267,7 @@ impl Line {
         self.version == Version::V5 && self.terms.expiry_s > 0 || !self.terms.clean
     }
 
-    /// Say good-bye.
+    /// Send DISCONNECT.
     pub fn leave(&mut self) {
         if self.is_up() {
             disconnect(&mut self.out, self.version, 0);
@@ -309,10 +311,10 @@ impl Line {
         self.pings.push_back(Ping { asked_s, after });
     }
 
-    /// Read what came.
+    /// Take octets that have come.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with them.
     pub fn take(
         &mut self,
         now_s: u64,
@@ -481,8 +483,8 @@ impl Line {
                 expires_s: expires_s.map(|s| now_s + u64::from(s)),
             }),
         };
-        // A sensor that waits for SUBACK may not expect anything else before; and what is newer on
-        // the same topic does not come before what is retained.
+        // A sensor that waits for SUBACK may not expect a message before it. A newer message on the
+        // same topic must not come before the retained one.
         let is_of = |held: &Event| match held {
             Event::Message { message, .. } => message.message().topic == publish.topic,
             _ => false,

@@ -1,7 +1,7 @@
 //! A gateway's connections to the broker behind it: one for all sensors, or one for each.
 //!
-//! The first worker owns them, beside the sensors' socket. What the upstream does is queued as
-//! [`Done`], in its order, and the door of MQTT-SN goes on with it.
+//! The first worker owns them, and the sensors' socket. What the upstream does is queued as
+//! [`Done`], in order, for the door of MQTT-SN.
 
 mod counters;
 mod line;
@@ -29,36 +29,36 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::Wire;
 
-/// The tokens of these connections are not below. The first one is that of all sensors, in a
-/// transparent gateway that of messages from nobody.
+/// The lowest token of these connections. It is that of the one for all sensors; in a transparent
+/// gateway, of the one for messages without a client.
 pub const LINES: u64 = 1 << 62;
 const KEEP_ALIVE_S: u16 = 60;
-const EXPIRY_S: u32 = 3600; // of the session of all sensors, without a connection
-const MOST_REST_S: u64 = 30; // from one try to the next
+const EXPIRY_S: u32 = 3600; // of the session of all sensors
+const MOST_REST_S: u64 = 30; // longest pause between two tries
 const READ: usize = 1 << 16;
-const TURNS: usize = 16; // reads until others have their turn
+const TURNS: usize = 16; // reads from one connection until others have their turn
 
-/// What is to be told to sensors.
+/// What the upstream has done, to be passed on to sensors.
 pub enum Done {
-    /// The upstream lets one in, or does not.
+    /// It has accepted this sensor, or refused it.
     Admitted(Arc<str>, Code),
-    /// One's connection broke.
+    /// This sensor's connection has broken.
     Lost(Arc<str>),
-    /// It answered a SUBSCRIBE: whose, the filter, the message identifier, and what.
+    /// It has answered a SUBSCRIBE: session, filter, message identifier, and answer.
     Subscribed(Arc<Session>, Arc<str>, u16, Result<Qos, Code>),
-    /// It answered a message.
+    /// It has answered a message.
     Answered(Answer, Code),
-    /// It has a message, on this connection, for the subscriptions with these identifiers.
+    /// It has sent a message: the connection's token, and the identifiers of the subscriptions.
     Message(u64, Arc<Kept>, Vec<u32>),
 }
 
 struct Held {
     line: Line,
     wire: Option<Wire>,
-    writes: bool, // whether room to write is waited for
+    writes: bool, // whether the poller waits for room to write
 }
 
-/// The broker behind the gateway.
+/// The broker for which this one is a gateway.
 pub struct Upstream {
     shared: Arc<Shared>,
     poller: Arc<Poller>,
@@ -67,22 +67,24 @@ pub struct Upstream {
     tls: Option<Arc<ClientConfig>>,
     mode: Mode,
     places: Vec<SocketAddr>,
-    is_asking: bool, // where the upstream is
+    is_asking: bool, // whether the upstream's name is being looked up
     version: Version,
     lines: HashMap<u64, Held>,
     clients: HashMap<Arc<str>, u64>,
     next: u64,
-    opened: (u64, usize, HashMap<Place, u32>), // in which second: all, and by address
+    /// Connections that were opened in the present second: the second, how many, and how many by
+    /// address.
+    opened: (u64, usize, HashMap<Place, u32>),
     done: VecDeque<Done>,
     dirty: HashSet<u64>,
     again_s: u64,
-    at: usize, // which place is tried, or is connected to
+    at: usize, // which of `places` is tried, or connected to
     tries: u32,
     said: String,
     room: Vec<u8>,
 }
 
-/// Everything that a gateway needs beside its settings: read before the first connection.
+/// What a gateway needs beside its settings. It is read before the first connection.
 #[derive(Default)]
 pub struct Secrets {
     password: Option<String>,
@@ -93,7 +95,7 @@ impl Secrets {
     /// Read the files that the settings name.
     ///
     /// # Errors
-    /// What is wrong with one.
+    /// What is wrong with a file.
     pub fn read(settings: &settings::Upstream) -> Result<Self, String> {
         let Some(address) = &settings.url else {
             return Ok(Self::default());
@@ -113,7 +115,7 @@ impl Secrets {
 }
 
 impl Upstream {
-    /// The one that the settings name, not connected yet; none: there is none.
+    /// The upstream of the settings, not connected yet; none: they name none.
     pub fn new(shared: &Arc<Shared>, worker: usize) -> Option<Self> {
         let settings = &shared.settings.upstream;
         let mut address = settings.url.clone()?;
@@ -150,7 +152,7 @@ impl Upstream {
         Some(upstream)
     }
 
-    /// Begin anew, without sensors.
+    /// Close all connections, and begin anew without sensors.
     pub fn reset(&mut self) {
         for (_, held) in self.lines.drain() {
             if let Some(wire) = held.wire {
@@ -183,12 +185,12 @@ impl Upstream {
         self.lines.get(&LINES).is_some_and(|held| held.line.is_up())
     }
 
-    /// What was done next.
+    /// The next thing that the upstream has done.
     pub(crate) fn next(&mut self) -> Option<Done> {
         self.done.pop_front()
     }
 
-    /// Whether there is nothing to go on with.
+    /// Whether nothing waits to be passed on or written.
     pub fn is_done(&self) -> bool {
         self.done.is_empty() && self.dirty.is_empty()
     }
@@ -197,7 +199,7 @@ impl Upstream {
         self.shared.upstream.add(what);
     }
 
-    /// Once a second: see that all connections are alive, and try again where they are not.
+    /// Once a second: see that all connections are alive, and try to connect where none is.
     pub fn tick(&mut self) {
         let now_s = self.shared.now_s();
         let mut late = Vec::new();
@@ -224,7 +226,7 @@ impl Upstream {
             self.open(LINES);
             return;
         }
-        // Names are looked up by a thread of its own: it may last.
+        // A thread of its own looks up the name, since that may take long.
         self.is_asking = true;
         let (shared, worker) = (Arc::clone(&self.shared), self.worker);
         let (host, port) = (self.address.host.clone(), self.address.port);
@@ -241,7 +243,7 @@ impl Upstream {
         }
     }
 
-    /// Where the upstream is.
+    /// The upstream's name was looked up.
     pub fn found(&mut self, places: Result<Vec<SocketAddr>, String>) {
         self.is_asking = false;
         match places {
@@ -276,7 +278,7 @@ impl Upstream {
         }
     }
 
-    /// Read what came.
+    /// The poller has events for a connection: read what has come.
     pub fn ready(&mut self, token: u64, flags: EpollFlags) {
         let now_s = self.shared.now_s();
         let Some(held) = self.lines.get_mut(&token) else {
@@ -311,7 +313,7 @@ impl Upstream {
         for event in events {
             self.event(token, event);
         }
-        let is_there = |held: &Held| held.wire.is_some(); // else it was given up for what it said
+        let is_there = |held: &Held| held.wire.is_some(); // else an event has closed it
         if let Some((why, is_answer)) = end
             && self.lines.get(&token).is_some_and(is_there)
         {
@@ -324,7 +326,7 @@ impl Upstream {
             Event::Up => self.came_up(token),
             Event::Refused(reason) => {
                 let code = match reason {
-                    0x85 | 0x87 => Code::NOT_SUPPORTED, // it will not have this one
+                    0x85 | 0x87 => Code::NOT_SUPPORTED, // it does not take this client
                     _ => Code::CONGESTION,
                 };
                 let why = match reason {
@@ -388,7 +390,8 @@ impl Upstream {
         self.shared.upstream.connected.fetch_add(1, Relaxed);
     }
 
-    /// A connection broke, or is given up. `is_answer`: the upstream may not speak this MQTT.
+    /// A connection has broken, or is given up. `is_answer`: the reason may be that the upstream
+    /// does not speak this version of MQTT.
     fn fail(&mut self, token: u64, why: &str, code: Code, is_answer: bool) {
         let Some(held) = self.lines.get_mut(&token) else {
             return;
@@ -422,11 +425,11 @@ impl Upstream {
         }
         let now_s = self.shared.now_s();
         if is_answer && !was_up && self.version == Version::V5 {
-            self.version = Version::V3; // at once
+            self.version = Version::V3; // tried at once
             self.again_s = now_s;
             return;
         }
-        self.version = Version::V5; // it may have been another one that answered
+        self.version = Version::V5; // the next place may be another broker
         self.at += 1;
         self.again_s = now_s + (1 << self.tries.min(5)).min(MOST_REST_S);
         self.tries += 1;
@@ -451,7 +454,8 @@ impl Upstream {
         }
     }
 
-    /// End a connection: with a good-bye, or so that the upstream publishes the will.
+    /// End a connection: with DISCONNECT or, if `is_lost`, without, so that the upstream publishes
+    /// the will.
     fn hang_up(&mut self, token: u64, is_lost: bool) {
         let Some(held) = self.lines.get_mut(&token) else {
             return;
@@ -463,7 +467,7 @@ impl Upstream {
         if let Some(mut wire) = held.wire.take() {
             if !is_lost {
                 held.line.leave();
-                let _ = wire.write(&mut held.line.out); // else it is a break
+                let _ = wire.write(&mut held.line.out); // if it fails, the connection just breaks
             }
             self.poller.forget(wire.socket());
         }
@@ -473,7 +477,7 @@ impl Upstream {
         }
     }
 
-    /// Say good-bye on all connections.
+    /// Disconnect all connections.
     pub fn stop(&mut self) {
         let tokens: Vec<_> = self.lines.keys().copied().collect();
         for token in tokens {
@@ -481,7 +485,7 @@ impl Upstream {
         }
     }
 
-    /// Write what gathered.
+    /// Write what is ready to be sent.
     pub fn flush(&mut self) {
         for token in std::mem::take(&mut self.dirty) {
             let Some(held) = self.lines.get_mut(&token) else {

@@ -1,4 +1,4 @@
-//! What sensors ask of the upstream.
+//! Requests of sensors to the upstream.
 
 use super::counters::Count;
 use super::line::{Line, Terms, Will};
@@ -13,14 +13,14 @@ use mqtick_sn::{Answer, Code, Count as Refused, Entrance};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Connections that one sensor's address has the gateway open in a second.
+/// Connections to the upstream that are opened in a second for one address of sensors.
 const MOST_OPENED: u32 = 4;
 
 impl Upstream {
-    /// Whether a sensor may come in; none: the upstream is asked.
+    /// Whether a sensor may connect; none: the upstream is asked.
     ///
     /// # Errors
-    /// It comes too often.
+    /// It connects too often.
     pub fn admit(&mut self, entrance: &Entrance<'_>) -> Result<Option<Code>, Refused> {
         if !self.is_up() {
             return Ok(Some(Code::CONGESTION));
@@ -28,7 +28,7 @@ impl Upstream {
         if self.mode == Mode::Aggregating {
             return Ok(Some(Code::ACCEPTED));
         }
-        // The upstream would end the gateway's own connection for it.
+        // The upstream would end the gateway's own connection for this client.
         let is_own = entrance.client == self.shared.settings.upstream.client;
         if is_own || !is_sound(entrance.client) {
             return Ok(Some(Code::NOT_SUPPORTED));
@@ -52,7 +52,7 @@ impl Upstream {
         let known = known.and_then(|token| Some((token, &self.lines.get(&token)?.line)));
         if let Some((_, line)) = known.filter(|(_, line)| line.terms == terms && line.is_open()) {
             if !line.is_up() {
-                return Ok(None); // it was asked before
+                return Ok(None); // the upstream is asked already
             }
             if !entrance.clean && !entrance.is_elsewhere {
                 return Ok(Some(Code::ACCEPTED));
@@ -125,7 +125,7 @@ impl Upstream {
         }
     }
 
-    /// A session ends that was subscribed to these.
+    /// A session with these subscriptions ends.
     pub fn end(&mut self, who: &Arc<Session>, filters: impl IntoIterator<Item = Box<str>>) {
         if self.mode == Mode::Aggregating {
             for filter in filters {
@@ -144,7 +144,7 @@ impl Upstream {
         }
     }
 
-    /// A sensor went.
+    /// A sensor has left.
     pub fn left(&mut self, client: &str, is_lost: bool) {
         if self.mode == Mode::Transparent
             && let Some(token) = self.token_of(client)
@@ -152,12 +152,12 @@ impl Upstream {
             self.hang_up(token, is_lost);
             let held = self.lines.get(&token);
             if held.is_some_and(|held| held.line.owner.is_none()) {
-                self.drop_line(token); // it was let in, but there was no room here
+                self.drop_line(token); // the upstream has accepted it, but there was no room here
             }
         }
     }
 
-    /// Subscribe, once the upstream answers; why not, where it is not asked.
+    /// Ask the upstream for a subscription. Returns why not, if it is not asked.
     pub fn subscribe(
         &mut self,
         who: &Arc<Session>,
@@ -175,7 +175,7 @@ impl Upstream {
         }
     }
 
-    /// Whether a sensor still is.
+    /// Whether a sensor is subscribed, or has asked for it.
     pub fn is_subscribed(&mut self, who: &Arc<Session>, filter: &str) -> bool {
         self.line_of(Some(&who.client))
             .is_some_and(|line| line.is_subscribed(filter, who.number))
@@ -189,10 +189,10 @@ impl Upstream {
         }
     }
 
-    /// Publish.
+    /// Publish a message.
     ///
     /// # Errors
-    /// Why it is not taken. What nobody is told of is only counted.
+    /// Why the message is not taken. Without an `answer`, a lack of room is only counted.
     pub fn publish(
         &mut self,
         client: Option<&str>,
@@ -217,7 +217,7 @@ impl Upstream {
         })
     }
 
-    /// Whether the answer to a message is still waited for.
+    /// Whether the upstream has still to answer a message.
     pub fn is_held(&self, client: &str, message_id: u16) -> bool {
         let held = self
             .token_of(client)
@@ -225,7 +225,7 @@ impl Upstream {
         held.is_some_and(|held| held.line.is_held(client, message_id))
     }
 
-    /// Hand a message to the sensors that are subscribed.
+    /// Deliver a message to the sensors that are subscribed.
     pub fn deliver(&self, desk: &mut Desk, token: u64, kept: &Arc<Kept>, ids: &[u32]) {
         let Some(held) = self.lines.get(&token) else {
             return;
@@ -249,8 +249,8 @@ impl Upstream {
     }
 }
 
-/// Whether every broker has to take it as text: one may end the connection of all for another (MQTT
-/// 5, 1.5.4: control characters and what is no character).
+/// Whether every broker has to take it as text. A broker may end the connection of all sensors for
+/// control characters and code points that are no characters (MQTT 5, 1.5.4).
 fn is_sound(text: &str) -> bool {
     let is_none =
         |one: char| matches!(u32::from(one), 0xFDD0..=0xFDEF) || u32::from(one) & 0xFFFE == 0xFFFE;

@@ -1,52 +1,52 @@
-//! Which upstream a gateway has, and how it is one.
+//! The settings of a gateway: its upstream, and how it connects.
 
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Another broker, before which this one is a gateway for sensors.
+/// The broker for which this one is a gateway to sensors, if any.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Upstream {
     /// Where it is; none: this is no gateway.
     pub url: Option<Address>,
-    /// Whether sensors share a connection.
+    /// Whether sensors share one connection.
     pub mode: Mode,
-    /// The password of the URL's user, in its first line.
+    /// The file whose first line is the password of the URL's user.
     pub password_file: Option<PathBuf>,
-    /// Who signs the upstream's certificate, PEM.
+    /// The certificates that are trusted to sign the upstream's, PEM.
     pub ca_file: PathBuf,
-    /// The certificate that the gateway shows, with those that lead to its root, PEM.
+    /// The certificate that the gateway shows, with its chain, PEM.
     pub certificate: Option<PathBuf>,
     /// The certificate's private key, PEM.
     pub key: Option<PathBuf>,
-    /// What the gateway calls itself there.
+    /// The gateway's client identifier at the upstream.
     pub client: String,
 }
 
-/// Whether sensors share a connection.
+/// Whether sensors share one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// One for all of them.
+    /// One connection for all of them.
     #[default]
     Aggregating,
-    /// One for each, with its identifier, session and will.
+    /// One connection for each, with its identifier, session and will.
     Transparent,
 }
 
-/// Where an upstream is, and as whom: `mqtt://[user[:password]@]host[:port]`, or `mqtts`.
+/// Where an upstream is, and the login: `mqtt://[user[:password]@]host[:port]`, or `mqtts`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Whether TLS is spoken.
+    /// Whether TLS is used.
     pub is_tls: bool,
     /// Name or address.
     pub host: String,
     /// Port.
     pub port: u16,
-    /// As whom.
+    /// The user name.
     pub user: Option<String>,
-    /// How that is proven.
+    /// The password.
     pub password: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl std::fmt::Display for Address {
 
 impl std::fmt::Debug for Address {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{self}") // no password gets into a log
+        write!(out, "{self}") // without the password, for logs
     }
 }
 
@@ -132,7 +132,7 @@ fn parse(text: &str) -> Option<Address> {
     }
     let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
         None => (None, None),
-        Some(("", _)) => return None, // a password of nobody
+        Some(("", _)) => return None, // a password without a user
         Some((user, "")) => (Some(plain(user)?), None),
         Some((user, password)) => (Some(plain(user)?), Some(plain(password)?)),
     };
@@ -145,7 +145,7 @@ fn parse(text: &str) -> Option<Address> {
     })
 }
 
-/// Without the escapes of a URL.
+/// Decode the escapes of a URL.
 fn plain(text: &str) -> Option<String> {
     let mut octets = Vec::new();
     let mut rest = text.bytes();

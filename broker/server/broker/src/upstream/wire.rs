@@ -1,4 +1,4 @@
-//! The socket of one connection to the upstream, with TLS where that is spoken.
+//! The socket of one connection to the upstream, with or without TLS.
 
 use crate::settings::Address;
 use nix::errno::Errno;
@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A connection that never waits, perhaps one that is still being made.
+/// A non-blocking connection, which may still be being made.
 pub enum Wire {
     /// TCP.
     Plain(TcpStream),
@@ -58,7 +58,7 @@ impl Wire {
         }
     }
 
-    /// Read what came.
+    /// Read octets that have come.
     pub fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.read(room),
@@ -66,7 +66,7 @@ impl Wire {
         }
     }
 
-    /// Write as much as it takes now; whether more could be written as soon as there is room.
+    /// Write as much as the socket takes. Returns whether something is left to be written.
     pub fn write(&mut self, octets: &mut Vec<u8>) -> io::Result<bool> {
         let mut done = 0;
         let result = loop {
@@ -95,7 +95,8 @@ impl Wire {
     }
 }
 
-/// What TLS needs: whom to believe, and the certificate and key that we show, if any, as PEM files.
+/// The configuration of TLS: trusted certificates from `path`, and our own certificate and key, if
+/// any. All files are PEM.
 ///
 /// # Errors
 /// What is wrong with a file, with its name.
@@ -105,7 +106,7 @@ pub fn trust(path: &Path, own: Option<(&Path, &Path)>) -> Result<Arc<ClientConfi
     let mut roots = RootCertStore::empty();
     for one in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
         let one = one.map_err(|error| wrong(&error))?;
-        // A system's list may have old ones that cannot be used.
+        // A system's list may have old certificates that cannot be used.
         let _ = roots.add(one);
     }
     if roots.is_empty() {

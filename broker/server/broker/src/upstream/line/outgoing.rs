@@ -1,4 +1,4 @@
-//! Messages for the upstream, and its answers.
+//! Messages to the upstream, and its answers.
 
 use super::{BACKLOG, Event, Line};
 use crate::memory;
@@ -7,9 +7,10 @@ use mqtick_packet::{Ack, AckKind, Outgoing, Qos, Version, ack, publish, publish_
 use mqtick_sn::{Answer, Code};
 use std::sync::Arc;
 
-/// Messages of QoS 1 and 2 under way where the upstream names no number.
+/// Messages of QoS 1 and 2 under way, at most, also where the upstream allows more.
 pub(super) const WINDOW: usize = 100;
-/// Unanswered messages of one sensor, as many as its broker remembers of QoS 2: nobody holds up others.
+/// Unanswered messages of one sensor, so that it does not hold up others. The gateway remembers as
+/// many of QoS 2.
 const OF_ONE: usize = 16;
 pub(super) const MOST_FLIGHTS: usize = 1 << 14; // there are 65,535 packet identifiers
 
@@ -17,13 +18,14 @@ pub(super) const MOST_FLIGHTS: usize = 1 << 14; // there are 65,535 packet ident
 pub(super) struct Flight {
     pub(super) id: u16,
     pub(super) message: Arc<Kept>,
-    pub(super) is_taken: bool, // the upstream has it, and is told to release it; if it forgets all, it comes again
+    /// The upstream has it, and gets PUBREL. If it loses its session, it gets the message again.
+    pub(super) is_taken: bool,
     pub(super) qos: Qos,
     pub(super) again: bool,
     pub(super) answer: Option<Answer>,
 }
 
-/// What the upstream takes; it ends the connection of all for a message that it does not.
+/// What the upstream accepts. It ends the connection of all sensors for a message that it does not.
 #[derive(Clone, Copy)]
 pub(super) struct Takes {
     pub(super) qos: Qos,
@@ -66,8 +68,8 @@ impl Line {
         }
     }
 
-    /// Publish, if there is room; QoS 1 and 2 wait until they are answered, as many as `most`. Where
-    /// the upstream is away, nothing does for which somebody waits.
+    /// Publish, if there is room. Up to `most` messages of QoS 1 and 2 wait until they are
+    /// answered. While the upstream is away, only messages without an `answer` are taken to wait.
     ///
     /// # Errors
     /// Why it is not taken.
@@ -79,7 +81,7 @@ impl Line {
     ) -> Result<(), Code> {
         let mut message = *message;
         if answer.is_none() {
-            message.qos = message.qos.min(self.takes.qos); // a will comes as surely as can be
+            message.qos = message.qos.min(self.takes.qos); // a will: with the QoS that is possible
         }
         if !self.takes.takes(self.version, &message) {
             return Err(Code::NOT_SUPPORTED);
@@ -117,13 +119,13 @@ impl Line {
         answers.filter(move |answer| *answer.client == *client)
     }
 
-    /// Whether the answer to a message is still waited for.
+    /// Whether the upstream has still to answer a message.
     pub fn is_held(&self, client: &str, message_id: u16) -> bool {
         self.held_of(client)
             .any(|answer| answer.message_id == message_id)
     }
 
-    /// Send what may be under way.
+    /// Send as many messages as may be under way.
     pub(super) fn fill(&mut self) {
         while self.is_up() && self.sent < self.window {
             let Some(flight) = self.flights.get_mut(self.sent) else {
@@ -185,7 +187,7 @@ fn write(out: &mut Vec<u8>, version: Version, message: &Message<'_>, id: u16, ag
 pub(super) fn answer(flight: &mut Flight, reason: u8, events: &mut Vec<Event>) {
     let code = match reason {
         0..0x80 => Code::ACCEPTED,
-        0x83 | 0x97 => Code::CONGESTION, // the upstream may take it later
+        0x83 | 0x97 => Code::CONGESTION, // the upstream may accept it later
         _ => Code::NOT_SUPPORTED,
     };
     if let Some(answer) = flight.answer.take() {

@@ -1,4 +1,4 @@
-//! Who is subscribed to what upstream, and whose a message is.
+//! Subscriptions at the upstream, and which sensors get a message.
 
 use super::outgoing::MOST_FLIGHTS;
 use super::{BACKLOG, Event, Line};
@@ -11,12 +11,12 @@ use mqtick_topics::Match;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-const AGAIN: usize = 1000; // unanswered SUBSCRIBEs or UNSUBSCRIBEs, where many are owed
-/// Subscription identifiers of one filter that are remembered: it has a new one for each SUBSCRIBE.
+const AGAIN: usize = 1000; // unanswered SUBSCRIBEs or UNSUBSCRIBEs, at most
+/// Remembered subscription identifiers of one filter: each SUBSCRIBE has a new one.
 const IDENTIFIERS: usize = 4096;
 
 pub(super) struct Ask {
-    pub(super) who: Option<(Arc<Session>, u16)>, // none: it is only made again
+    pub(super) who: Option<(Arc<Session>, u16)>, // session and message identifier; none: a renewal
     pub(super) filter: Arc<str>,
     pub(super) qos: Qos,
 }
@@ -25,10 +25,11 @@ pub(super) struct Subscriber {
     pub(super) session: Arc<Session>,
     pub(super) qos: Qos,
     pub(super) is_granted: bool,
-    pub(super) is_fresh: bool, // until all retained messages have come that it asked for, in MQTT 3.1.1
+    /// In MQTT 3.1.1: retained messages may still come that it has asked for.
+    pub(super) is_fresh: bool,
 }
 
-/// Who wants what one filter matches.
+/// The sensors that are subscribed to one filter.
 pub(super) struct Interest {
     pub(super) qos: Qos,
     pub(super) ids: VecDeque<u32>,
@@ -55,7 +56,8 @@ impl Line {
         events.append(&mut self.held);
     }
 
-    /// Tell who asked. What was granted before goes on if it is refused now.
+    /// Tell the sensor that has asked. A subscription that was granted before goes on if it is
+    /// refused now.
     pub(super) fn answer_ask(
         &mut self,
         ask: Ask,
@@ -83,16 +85,16 @@ impl Line {
         });
     }
 
-    /// Whether a sensor is, or waits to be.
+    /// Whether a sensor is subscribed, or waits to be.
     pub fn is_subscribed(&self, filter: &str, number: u64) -> bool {
         let interest = self.interests.get(filter);
         interest.is_some_and(|interest| interest.subscribers.contains_key(&number))
     }
 
-    /// Subscribe; why not, where the upstream is not asked.
+    /// Ask the upstream for a subscription.
     ///
     /// # Errors
-    /// What to tell the sensor.
+    /// The return code for the sensor, if the upstream is not asked.
     pub fn subscribe(
         &mut self,
         now_s: u64,
@@ -120,7 +122,7 @@ impl Line {
                 ids: VecDeque::new(),
                 subscribers: BTreeMap::new(),
             });
-        interest.qos = interest.qos.max(qos); // nobody else shall get less
+        interest.qos = interest.qos.max(qos); // the others must not get less
         let before = interest.subscribers.get(&who.number);
         let subscriber = Subscriber {
             session: Arc::clone(who),
@@ -134,7 +136,7 @@ impl Line {
         Ok(())
     }
 
-    /// Ask for what a new session of the upstream lacks, a part at a time.
+    /// Ask for the subscriptions that a new session at the upstream lacks, a part at a time.
     pub(super) fn ask_again(&mut self, now_s: u64) {
         while self.asks.len() < AGAIN && self.out.len() < BACKLOG {
             let Some(filter) = self.owed.pop() else {
@@ -196,14 +198,14 @@ impl Line {
         }
     }
 
-    /// Tell the upstream what nobody wants any more, a part at a time.
+    /// Unsubscribe from filters that no sensor is subscribed to any more, a part at a time.
     pub(super) fn end_more(&mut self, now_s: u64) {
         while self.ending.len() < AGAIN && self.out.len() < BACKLOG {
             let Some(filter) = self.over.pop() else {
                 break;
             };
             if self.interests.contains_key(&filter) {
-                continue; // somebody wants it again
+                continue; // a sensor is subscribed again
             }
             if self.asks.is_empty() && self.ending.is_empty() {
                 self.answered_s = now_s;
@@ -214,7 +216,7 @@ impl Line {
         }
     }
 
-    /// A sensor does not want a filter any more, and, if that is given back, nobody else does.
+    /// A sensor is not subscribed to a filter any more. Returns the filter if it was the last one.
     fn forget(&mut self, filter: &str, number: u64) -> Option<Arc<str>> {
         let interest = self.interests.get_mut(filter)?;
         interest.subscribers.remove(&number);
@@ -229,8 +231,8 @@ impl Line {
         Some(filter)
     }
 
-    /// Which sensors a message is for: each once for each filter that matches, or, where the
-    /// upstream does not say which did, once.
+    /// The sensors that a message is for: each of them once for each filter that matches or, if the
+    /// upstream does not tell the filters, once.
     pub fn targets(&self, message: &Message<'_>, ids: &[u32]) -> Vec<(Arc<Session>, Qos)> {
         if let Some(owner) = &self.owner {
             return vec![(Arc::clone(owner), Qos::ExactlyOnce)];
@@ -247,7 +249,7 @@ impl Line {
                 }
             }
         }
-        // What came by another filter only, which nobody wants any more, came for nobody.
+        // If its filters have no subscribers any more, the message is for no sensor.
         if is_known || !ids.is_empty() {
             return found;
         }

@@ -14,7 +14,7 @@ fn line() -> Line {
     Line::new("gateway", terms, 1 << 20)
 }
 
-/// Connect at a time, and forget what was written.
+/// Connect at a time, and drop the octets that were written.
 fn connect(line: &mut Line, now_s: u64) {
     line.open(now_s, Version::V5, None);
     line.take(now_s, &LET_IN, &mut Vec::new()).unwrap();
