@@ -25,6 +25,7 @@ from broker.conformance.client import (
     PINGRESP,
     PUBACK,
     SUBACK,
+    UNSUBACK,
     V5,
     Client,
     Will,
@@ -496,6 +497,14 @@ def test_who_publishes_too_fast_is_read_more_slowly_and_loses_nothing(launch: La
     other.expect(PUBACK)
     found = [hearer.message() for _ in range(121)]
     assert [one.payload for one in found if one.topic == b"a"] == [b"%d" % n for n in range(120)]
+    assert time.monotonic() - first > 1, "two whole seconds' ends lie between"
+
+
+def test_who_unsubscribes_too_fast_is_read_more_slowly(launch: Launch) -> None:
+    client = launch("[limits]\npublishes_a_second_a_client = 50").client()
+    first = time.monotonic()
+    client.send(*(client.encode.unsubscribe(number, "a") for number in range(1, 121)))
+    assert [client.expect(UNSUBACK).packet_id for _ in range(120)] == list(range(1, 121))
     assert time.monotonic() - first > 1, "two whole seconds' ends lie between"
 
 

@@ -258,6 +258,21 @@ def test_what_a_session_waits_for_and_its_subscriptions_survive(launch: Launch) 
     assert client.settle() == []
 
 
+def test_a_session_that_survived_may_change_its_subscriptions(launch: Launch) -> None:
+    broker = launch()
+    client = broker.client("a")
+    filters = [f"plant/{number}/temperature" for number in range(20)]
+    client.subscribe(*filters)
+    client.vanish()
+    broker.again()
+    client = broker.client("a")
+    for one in filters:
+        assert client.unsubscribe(one).reasons == [0]
+        assert client.subscribe("a").reasons == [2]
+    client.publish("a", b"heard", qos=1)
+    assert client.message().payload == b"heard"
+
+
 def test_an_exchange_goes_on_where_it_was(launch: Launch) -> None:
     broker = launch()
     client = broker.client("a")

@@ -113,7 +113,7 @@ pub struct Connection {
     pub token: u64,
     /// When its last packet came, or it was accepted, in seconds of the broker's clock.
     pub heard_s: u64,
-    /// How many PUBLISH and SUBSCRIBE packets have come in the present second.
+    /// How many PUBLISH, SUBSCRIBE and UNSUBSCRIBE packets have come in the present second.
     pub published: u32,
     /// How many retained messages were looked at for it in the present second.
     pub looked: usize,

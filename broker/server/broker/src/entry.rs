@@ -333,7 +333,6 @@ impl Connection {
             if let End::Because(code, why) = end {
                 let who = format!("{} ({})", short(&session.client), link.socket().peer());
                 complaint = Some(format!("{who}: ended: {why}"));
-                shared.counters.malformed.fetch_add(1, Relaxed);
                 shared.tally.ended.count(*code);
                 link.let_go();
                 if link.version == Version::V5 {

@@ -297,6 +297,7 @@ impl Connection {
         desk: &mut Desk,
         unsubscribe: &Unsubscribe,
     ) -> Result<(), End> {
+        self.published = self.published.saturating_add(1);
         let session = self.session()?;
         let version = self.version;
         self.with_state(desk, |state, desk| {

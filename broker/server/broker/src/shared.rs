@@ -136,8 +136,6 @@ pub struct Counters {
     pub accepted: AtomicU64,
     /// Connections that were refused, before or at CONNECT.
     pub refused: AtomicU64,
-    /// Connections of clients that the broker has ended for a reason.
-    pub malformed: AtomicU64,
     /// Messages that have come from clients.
     pub received: AtomicU64,
     /// Copies that were sent to a client.

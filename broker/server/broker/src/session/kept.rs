@@ -104,8 +104,9 @@ impl State {
         });
         self.will = kept.session.will.as_ref().map(will_from_store);
         self.received = kept.received.iter().map(|id| (*id, None)).collect();
-        let filters = kept.subscriptions.iter();
-        self.filters = filters.map(|one| (*one.filter).into()).collect();
+        for one in &kept.subscriptions {
+            self.add_filter(&one.filter);
+        }
         for one in &kept.queue {
             self.next_place = one.place + 1;
             let message = from_store(&one.body, false);
@@ -133,6 +134,7 @@ impl State {
             self.last_id = id;
             self.flights.push_back(Flight { id, entry, step });
         }
+        self.hold();
         self.resume();
     }
 
