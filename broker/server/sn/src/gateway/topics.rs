@@ -152,7 +152,7 @@ impl<M: Keep, S> Session<M, S> {
         self.grant(now_ns, filter, name, qos, message_id, out, engine)
     }
 
-    /// It is subscribed.
+    /// The subscription is granted.
     #[allow(clippy::too_many_arguments)]
     fn grant(
         &mut self,
