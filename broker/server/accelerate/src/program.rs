@@ -158,7 +158,7 @@ impl Watcher for Controller {
 
 const PROGRAM: &str = "mqtick-accelerate";
 /// The interval between ticks: short, because ticks open rules. If ticks take long because there
-/// are many clients, the interval grows, so that they take at most a twentieth of the time.
+/// are many clients, it grows to twenty times as long as a tick takes, up to [`LONGEST_TICK_NS`].
 const TICK_MS: u8 = 10;
 const TICK_NS: u64 = TICK_MS as u64 * 1_000_000;
 const LONGEST_TICK_NS: u64 = 50_000_000;
