@@ -323,7 +323,7 @@ impl Clients {
     pub fn hear(&mut self, now_ns: u64, client: SocketAddr) {
         if let Some(session) = self.sessions.get_mut(&client) {
             session.hear(now_ns);
-            // Messages do not renew a lease.
+            // A packet alone does not renew a lease.
             if session.lease.is_none() && std::mem::take(&mut session.late) {
                 session.returned = true;
                 self.touch(client);

@@ -12,7 +12,7 @@ const MARGIN_NS: u64 = SECOND_NS / 4;
 const CLOCKS: u64 = 1_000;
 /// A lease may still exist for this long after its end: requests wait, and clocks differ.
 const SLACK_NS: u64 = 10 * SECOND_NS;
-/// The longest delay of an answer. A later request could be taken for the one that it answers.
+/// How late an answer can come. Until then it could be taken for the answer to a later request.
 const OWED_NS: u64 = 60 * SECOND_NS;
 /// An answer is missing after this time.
 pub const PATIENCE_NS: u64 = 3 * SECOND_NS;

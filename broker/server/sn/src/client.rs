@@ -97,7 +97,7 @@ pub struct Client<M: Keep> {
     pub(crate) will_octets: usize,
     bounds: Bounds,
     proven: bool,
-    received: usize, // octets since its address is what it is; they count until it is proven
+    received: usize, // octets from the present address, for the credit until it is proven
     sent: usize,
     queue: VecDeque<Waiting<M>>,
     queued: usize,

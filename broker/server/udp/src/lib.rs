@@ -113,9 +113,9 @@ pub struct Settings {
     pub secret: [u8; 16],
     /// The length of a lease for which the subscriber states none.
     pub lease_s: u16,
-    /// Who may publish.
+    /// The subnets of clients that may publish.
     pub publishers: Vec<Subnet>,
-    /// Who may subscribe.
+    /// The subnets of clients that may subscribe.
     pub subscribers: Vec<Subnet>,
     /// Whether clients on this machine (127.0.0.0/8) may do either.
     pub loopback: bool,

@@ -54,7 +54,7 @@ pub struct Broker {
     pub held: Option<u16>,
     /// The last REGISTER to each port: topic id and message id.
     pub registers: HashMap<u16, (u16, u16)>,
-    /// What was published, and whether it came with the present datagram.
+    /// The topics of published messages; false: it is a will, which came earlier.
     pub published: Vec<(String, bool)>,
     came_long_ago: bool,
     tree: Tree<u64, (Seat<Body>, Qos)>,
