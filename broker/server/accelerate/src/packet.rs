@@ -21,7 +21,7 @@ const WRONG_LEVEL: [u8; 4] = [0x20, 2, 0, 1];
 pub enum Packet {
     /// It cannot be read, and may be anything.
     Unread,
-    /// It concerns no rule, and the controller need not know.
+    /// It concerns no rule, and is not reported to the controller.
     Nothing,
     /// It is a PUBLISH.
     Publish(Publish),

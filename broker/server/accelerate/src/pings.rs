@@ -16,7 +16,7 @@ pub struct Pings {
     answered: u64,
     /// How many unanswered ones are not waited for: they, or their answers, are lost or late.
     owed: u64,
-    /// When the last of those was sent.
+    /// When the last one of these was sent.
     owed_ns: u64,
     last_ns: u64,
     /// The number of the first one since the last change.

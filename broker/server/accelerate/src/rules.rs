@@ -155,7 +155,7 @@ pub struct Event {
     pub at_egress: bool,
     /// Whether it comes from the broker's address and port; if not, it goes there.
     pub from_broker: bool,
-    /// Whether it is a PINGRESP that was kept back.
+    /// Whether it is an answer that was kept back from the client.
     pub kept_back: bool,
     /// The frame, from the destination MAC address on.
     pub frame: Vec<u8>,
@@ -188,7 +188,7 @@ pub enum Reason {
     Rest,
     /// It has IP options or extension headers, and is not parsed. The ports are 0.
     Header,
-    /// It is a PUBLISH for which there is no rule.
+    /// It is a PUBLISH without a rule, or of QoS 1 or 2.
     NoRule,
 }
 

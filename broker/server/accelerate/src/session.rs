@@ -503,8 +503,8 @@ impl Session {
     /// Take the request of this kind that is answered.
     ///
     /// # Errors
-    /// There is none. True: this is the answer to a request that was answered before, and none
-    /// about the same filter has followed.
+    /// There is no such request. The value is true if this repeats the answer to an earlier
+    /// request, and no later one is about the same filter.
     pub fn answer(
         &mut self,
         message_id: u16,

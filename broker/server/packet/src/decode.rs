@@ -81,7 +81,7 @@ pub struct Publish<'a> {
     pub retain: bool,
     /// Its topic name; empty only in MQTT 5, and then `properties` has a topic alias.
     pub topic: &'a str,
-    /// The packet identifier; 0 at QoS 0, where there is none.
+    /// The packet identifier; 0 at QoS 0, which has none.
     pub id: u16,
     /// Empty in 3.1.1.
     pub properties: Properties<'a>,

@@ -128,7 +128,7 @@ mod tests {
     use super::{covers, matches};
     use crate::Tree;
 
-    /// All of up to so many levels, of a small alphabet.
+    /// All topics or filters of at most this many levels from a small alphabet.
     fn words(alphabet: &[&str], longest: usize) -> Vec<String> {
         let mut all: Vec<String> = alphabet.iter().map(|&one| one.into()).collect();
         let mut last = all.clone();

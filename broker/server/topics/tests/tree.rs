@@ -1,4 +1,4 @@
-//! Which subscriptions match a topic, and in which order.
+//! Subscriptions that match a topic, and their order.
 
 mod common;
 

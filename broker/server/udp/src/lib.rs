@@ -21,7 +21,7 @@ const MOST_RETAINED: usize = 64; // retained messages that are sent for one filt
 // Per subscriber and second: SUBSCRIBE packets that retained messages follow, and such messages.
 const SUBSCRIBES: usize = 32;
 const RETAINED: usize = 32 * MOST_RETAINED;
-const PUBLISHERS: usize = 1 << 16; // addresses whose messages are counted
+const PUBLISHERS: usize = 1 << 16; // most addresses whose messages are counted
 const OWN: usize = 64; // copies of its own messages in a second, after which a subscriber is tested
 // addresses that may belong to echo services, each kept for MIRROR_NS
 const MIRRORS: usize = 1 << 12;
@@ -191,7 +191,7 @@ pub trait Engine {
     fn begin(&mut self, who: SocketAddrV4, end_ns: u64) -> Self::Subscriber;
     /// The end of the lease has changed, to later or sooner.
     fn renew(&mut self, who: &Self::Subscriber, end_ns: u64);
-    /// The lease has ended, and all these subscriptions with it.
+    /// The lease has ended, with all these subscriptions.
     fn end(&mut self, who: Self::Subscriber, filters: HashSet<Box<str>>);
     /// Whether a client without a user name may subscribe to this.
     fn may_subscribe(&self, filter: &str) -> bool;

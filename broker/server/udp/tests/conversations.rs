@@ -83,7 +83,7 @@ fn agree(expect: &[Value], sent: &[(SocketAddrV4, Vec<u8>)]) -> bool {
         };
         return sent.first().is_some_and(fits) && agree(rest, &sent[1..]);
     };
-    // Each run in order, one after another: try each as the next one.
+    // The runs can come in any order, but each run is in order: try each run as the next one.
     let runs: Vec<&[Value]> = runs.list().iter().map(Value::list).collect();
     fn any(runs: &[&[Value]], rest: &[Value], sent: &[(SocketAddrV4, Vec<u8>)]) -> bool {
         if runs.is_empty() {

@@ -111,7 +111,7 @@ struct Client {
     keep_alive_ns: u64,
     wanted_ns: u64,
     said_ns: u64,
-    before_ns: u64, // the same, before the last CONNECT
+    before_ns: u64, // `said_ns` before the last CONNECT
     message_id: u16,
     ids: BTreeMap<String, u16>,
     names: BTreeMap<u16, String>,
@@ -288,7 +288,7 @@ impl World {
                 let client = &mut self.clients[who];
                 client.before_ns = std::mem::replace(&mut client.said_ns, self.now_ns);
                 self.send(at, datagram);
-                self.drain(); // it waits for the answer
+                self.drain(); // the client waits for the answer
             }
             Action::Odd(who, true) => self.connect(who, true, 20, false, true),
             Action::Odd(who, false) if self.can(who) => {
