@@ -1,9 +1,9 @@
-/* The data plane of broker/spec/acceleration.md as programs for tc: one at ingress, which copies
- * and reports, one at egress, which reports what the broker of this host answers.
+/* The data plane of broker/spec/acceleration.md as programs for tc. The one at ingress copies and
+ * reports; the one at egress reports the answers of a broker on this host.
  *
- * Needs bpf_loop (Linux 5.17); nothing of the kernel's own types (no CO-RE, no kfuncs), so that it
- * loads where the kernel has no BTF. Every octet is read into a buffer of this processor and written
- * from there: softirqs do not nest, and the egress program leaves at once on frames that arrived here.
+ * Needs bpf_loop (Linux 5.17), and no types of the kernel (no CO-RE, no kfuncs), so that it loads
+ * into kernels without BTF. Frames are read into a per-CPU buffer and written from there. This is
+ * safe: softirqs do not nest, and the egress program ignores frames that arrived at this host.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -12,11 +12,12 @@
 
 #include "rewrite.h"
 
-#define NEXT TC_ACT_UNSPEC /* what other programs and the stack think of it */
-#define ROOM (1 << 20) /* octets of events that the controller has not read */
-#define CHUNK 512	   /* most that bpf_csum_diff takes at once */
-/* The compiler is to change nothing of how a bound is found. The verifier of Linux 6.1 learns no least
- * value from a comparison with 0, so lengths are compared with more.
+#define NEXT TC_ACT_UNSPEC /* leave the frame to other programs and the stack */
+#define ROOM (1 << 20) /* octets of the ring of events */
+#define CHUNK 512	   /* most octets for one bpf_csum_diff */
+/* Keeps the compiler from changing how a bound is checked, which the verifier has to follow. The
+ * verifier of Linux 6.1 learns no minimum from a comparison with 0, so lengths are compared with
+ * larger values.
  */
 #define LEAVE_AS_IT_IS(value) asm volatile("" : "+r"(value))
 
@@ -25,7 +26,8 @@ static __u64 (*mqtick_ktime_get_tai_ns)(void) = (void *)208; /* Linux 6.1 */
 volatile const __u32 has_tai = 0;
 #endif
 
-enum seen { SEEN, UNTOLD, CHANGES }; /* places in all_seen; UNTOLD: raised SEEN, but there is no event */
+/* indices of all_seen; UNTOLD: increments of SEEN without an event */
+enum seen { SEEN, UNTOLD, CHANGES };
 
 #define TABLE(name, kind, entries, key_type, value_type) \
 	struct {                                         \
@@ -41,7 +43,7 @@ TABLE(hops, ARRAY, 16384, __u32, struct hop);
 TABLE(clients, HASH, 16384, struct endpoint, struct client);
 TABLE(asked, LRU_HASH, 4096, struct rule_key, __u64);
 TABLE(all_seen, ARRAY, 3, __u32, __u64);
-TABLE(all_unread, ARRAY, BUCKETS + 1, __u32, __u64); /* the last: of all */
+TABLE(all_unread, ARRAY, BUCKETS + 1, __u32, __u64); /* the last one: all frames */
 TABLE(all_targets, ARRAY, 1, __u32, struct target);
 TABLE(all_settings, ARRAY, 1, __u32, struct settings);
 TABLE(rule_counters, ARRAY, 16384, __u32, struct rule_counters);
@@ -70,7 +72,7 @@ INLINE void add(__u32 counter, __u64 n)
 		*value += n;
 }
 
-/* Read the message, and its checksum. */
+/* Read the message, and verify the UDP checksum. */
 INLINE int load_message(struct __sk_buff *skb, struct frame *frame)
 {
 	__u32 length = frame->length - 1;
@@ -107,7 +109,7 @@ struct who {
 	__u8 from_broker;
 };
 
-/* Which broker the frame goes to, or, if `answers`, comes from. */
+/* Find the broker that the frame goes to, or, if `from_broker`, comes from. */
 INLINE int find_broker(const struct frame *frame, struct who *who)
 {
 	const struct broker *found = bpf_map_lookup_elem(&brokers, &frame->to);
@@ -121,7 +123,7 @@ INLINE int find_broker(const struct frame *frame, struct who *who)
 	return 1;
 }
 
-/* Read the frame, and say what is to be done with it. */
+/* Parse the frame, and decide what is to be done with it. */
 INLINE enum verdict examine(struct __sk_buff *skb, struct frame *frame, struct who *who)
 {
 	__u16 vlan = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
@@ -171,8 +173,8 @@ INLINE enum verdict examine(struct __sk_buff *skb, struct frame *frame, struct w
 	return parse_message(frame);
 }
 
-/* Whether the controller asked what this answers, and wants nobody to see the answer. Other processors may
- * count down at the same time: one of them succeeds at each turn.
+/* Whether this answers a question of the controller, so that the client must not get it. Other
+ * processors may count down at the same time: at each turn one of them succeeds.
  */
 INLINE int is_kept_back(const struct frame *frame)
 {
@@ -196,7 +198,7 @@ INLINE int is_kept_back(const struct frame *frame)
 	return 0;
 }
 
-/* One of the numbers that every processor counts up: the new one. */
+/* Increment a counter that all processors share. Returns the new value. */
 INLINE __u64 count_up(void *table, __u32 number)
 {
 	__u64 *value = bpf_map_lookup_elem(table, &number);
@@ -211,7 +213,7 @@ INLINE __u64 read_now(void *table, __u32 number)
 	return value ? *value : 0;
 }
 
-/* Close the rules for what this host publishes, and all for anybody. */
+/* Close the rules of this host's publishers, and the rules for any publisher. */
 INLINE void close_rules_of(const struct frame *frame)
 {
 	count_up(&all_unread, bucket(frame->from.address));
@@ -233,7 +235,7 @@ INLINE int tell(struct __sk_buff *skb, const struct frame *frame, const struct w
 			verdict = TC_ACT_SHOT;
 		}
 	}
-	/* All of this before it goes on. */
+	/* All of this has to happen before the frame passes. */
 	if (may_change_receivers(frame, who->from_broker)) {
 		flags |= RAISES;
 		event->seen = count_up(&all_seen, SEEN);
@@ -242,7 +244,7 @@ INLINE int tell(struct __sk_buff *skb, const struct frame *frame, const struct w
 	}
 	if (frame->unread) {
 		add(frame->counter, 1);
-		if (!who->from_broker) /* it may be a PUBLISH that others must not overtake */
+		if (!who->from_broker) /* it may be a PUBLISH, which later ones must not overtake */
 			close_rules_of(frame);
 	}
 	event->at_ns = bpf_ktime_get_ns();
@@ -268,7 +270,7 @@ INLINE int tell(struct __sk_buff *skb, const struct frame *frame, const struct w
 	return verdict;
 }
 
-/* Write to the frame in the kernel what rewrite() or restore() changed: most of it at once. */
+/* Write the changes of rewrite() or restore() to the kernel's frame, most of them in one call. */
 INLINE void write_back(struct __sk_buff *skb, struct frame *frame)
 {
 	__u32 length = 14 + frame->l3 + 8 + (frame->topic ? frame->topic + 5 : 2);
@@ -283,7 +285,7 @@ INLINE void write_back(struct __sk_buff *skb, struct frame *frame)
 				    BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Give the frame another tag, or none. */
+/* Replace the frame's VLAN tag; 0: none. */
 INLINE int retag(struct __sk_buff *skb, __u32 from, __u32 to, __u32 priority)
 {
 	if (from && bpf_skb_vlan_pop(skb))
@@ -299,12 +301,12 @@ struct copying {
 	__u64 utc_ahead_ns;
 	__u32 is_steady;
 	__u32 first;
-	__u32 vlan; /* that the frame has now */
+	__u32 vlan; /* the frame's present one */
 	__u32 priority;
 };
 
-/* UTC, on the scale of the arrival or of before: if somebody has set the clock meanwhile, one of the two
- * ways to read it says more than has passed since.
+/* The present time in UTC. It is read in two ways. If the clock was set since the frame's arrival,
+ * one of them is too late, so the earlier one is taken.
  */
 INLINE __u64 clock_now(const struct copying *copying)
 {
@@ -371,13 +373,13 @@ INLINE int ask(const struct rule_key *key)
 	return 1;
 }
 
-/* What was read before the rule was. */
+/* What was read before the rule. */
 struct before {
 	__u64 done;
 	__u64 changes;
 };
 
-/* What comes before is read before what follows, on any processor. */
+/* A memory barrier, on any processor: earlier reads happen before later ones. */
 INLINE void fence(struct frame *frame)
 {
 	if (__sync_fetch_and_add(&frame->fences, 1) == (__u64)-1)
@@ -396,9 +398,9 @@ INLINE struct before before_the_rule(struct frame *frame, const volatile struct 
 	return before;
 }
 
-/* Why a frame that has a rule is not copied; COUNTERS: it is. With `seen` read last, equal to `done`
- * read first, everything that was seen had been taken into account when the rule was read; with
- * `changes` the same and even, the rule was not being written then.
+/* Why a frame that has a rule is not copied; COUNTERS: it is copied. If `seen`, which is read last,
+ * equals `done`, which was read first, all packets seen had been processed when the rule was read.
+ * If `changes` is the same and even, the rule was not being written then.
  */
 INLINE enum counter hindrance(const struct __sk_buff *skb, struct frame *frame,
 			      const struct rule *rule, __u64 slow, struct before before,
@@ -416,7 +418,7 @@ INLINE enum counter hindrance(const struct __sk_buff *skb, struct frame *frame,
 	is_open = rule->open == slow;
 	fence(frame);
 	if (before.changes & 1 || read_now(&all_seen, CHANGES) != before.changes) {
-		close_rules_of(frame); /* nobody knows whose counters these are */
+		close_rules_of(frame); /* the counters may belong to another rule */
 		return WAITING;
 	}
 	if (read_now(&all_seen, SEEN) != before.done)
@@ -426,21 +428,21 @@ INLINE enum counter hindrance(const struct __sk_buff *skb, struct frame *frame,
 	return bpf_ktime_get_ns() < settings->alive_until_ns ? COUNTERS : STALE;
 }
 
-/* Tell of a publish, whose topic has no rule or should have none: once a second, and of those of
- * QoS 1 or 2 for themselves, since the rule must go also if others were told of just now.
+/* Report a PUBLISH whose topic has no rule or should lose it: once a second. Those of QoS 1 or 2
+ * are limited separately, because the rule has to go even if others were reported just now.
  */
 INLINE int tell_of_publish(struct __sk_buff *skb, struct frame *frame, const struct who *who)
 {
 	frame->reason = UNKNOWN_TOPIC;
 	this_publisher(frame);
-	frame->key.zero = is_acknowledged(frame); /* no rule has it; the next frame's key is a new one */
-	/* A flood of them leaves room for what nobody says again. */
+	frame->key.zero = is_acknowledged(frame); /* a limit of its own; the key ends here */
+	/* Leave room for events that are not repeated. */
 	if (!frame->key.zero && bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > ROOM / 2)
 		return NEXT;
 	return ask(&frame->key) ? tell(skb, frame, who, 0) : NEXT;
 }
 
-/* The broker has sent a PUBLISH. */
+/* Note that the broker has sent a PUBLISH to a client. */
 INLINE void served(const struct frame *frame)
 {
 	struct client *client = bpf_map_lookup_elem(&clients, &frame->to);
@@ -449,7 +451,7 @@ INLINE void served(const struct frame *frame)
 		client->served_ns = bpf_ktime_get_ns();
 }
 
-/* The client is alive. No broker takes QoS -1 for a sign of life. */
+/* Note that the client is alive. For brokers, a PUBLISH with QoS -1 is no sign of life. */
 INLINE void heard(const struct frame *frame, enum verdict verdict)
 {
 	struct client *client = bpf_map_lookup_elem(&clients, &frame->from);
@@ -459,7 +461,7 @@ INLINE void heard(const struct frame *frame, enum verdict verdict)
 		client->heard_ns = bpf_ktime_get_ns();
 }
 
-/* Do with a frame what the verdict says. */
+/* Execute the verdict. */
 INLINE int act(struct __sk_buff *skb, struct frame *frame, const struct who *who, enum verdict verdict,
 	       const volatile struct settings *settings)
 {
@@ -530,7 +532,7 @@ INLINE int act(struct __sk_buff *skb, struct frame *frame, const struct who *who
 	return NEXT;
 }
 
-/* What the controller sends in a client's name is not heard as the client's. */
+/* Marks frames that the controller sends in a client's name: they are not processed. */
 #define INJECTED 0x6d717469
 
 SEC("classifier")
@@ -558,7 +560,7 @@ int mqtick_ingress(struct __sk_buff *skb)
 		return NEXT;
 	}
 	action = act(skb, frame, &who, verdict, settings);
-	heard(frame, verdict); /* last: no copy waits for it */
+	heard(frame, verdict); /* last, so that copies do not wait for it */
 	return action;
 }
 
@@ -570,7 +572,7 @@ int mqtick_egress(struct __sk_buff *skb)
 	struct who who;
 	__u32 zero = 0;
 
-	/* What arrived here has been seen, and copies of it are ours. */
+	/* Frames that arrived at this host were processed at ingress; their copies are ours. */
 	if (skb->ingress_ifindex)
 		return NEXT;
 	frame = bpf_map_lookup_elem(&frames, &zero);
@@ -585,7 +587,9 @@ int mqtick_egress(struct __sk_buff *skb)
 	return NEXT;
 }
 
-/* Run by the controller, not attached: sends a frame of its own as if it had arrived, or out. */
+/* Run by the controller, not attached: sends the controller's frame out of an interface, or injects
+ * it as if it had arrived there.
+ */
 SEC("classifier")
 int mqtick_inject(struct __sk_buff *skb)
 {

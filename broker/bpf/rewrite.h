@@ -1,7 +1,7 @@
-/* Parse a frame, and rewrite it into a copy: broker/spec/acceleration.md, sections 2, 3 and 5.
+/* Parses a frame, and rewrites it into a copy: broker/spec/acceleration.md, sections 2, 3 and 5.
  *
- * The same code is the kernel's program and, for vectors and fuzzing, a library in user space. It
- * works on the frame's parts at fixed places, because that is what the kernel's verifier can follow:
+ * The same code is used in the kernel's program and, for vectors and fuzzing, in a library in user
+ * space. The frame's parts are at fixed offsets, because the kernel's verifier can follow these:
  * the Ethernet header always begins at head[2], and the IP header at head[16].
  */
 #ifndef MQTICK_REWRITE_H
@@ -14,7 +14,7 @@
 #include "tables.h"
 
 #define INLINE static __attribute__((always_inline)) inline
-#define be16(x) ((__be16)__builtin_bswap16(x)) /* both hosts of interest are little endian */
+#define be16(x) ((__be16)__builtin_bswap16(x)) /* all supported hosts are little endian */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "write be16 for this host");
 
 #define ETHERNET 2
@@ -25,57 +25,57 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "write be16 for this h
 #define MAX_MQTT_UDP 1472
 #define TRAILER 16
 #define MAX_RESIDENCE_NS 100000000
-#define UNSURE 9 /* 2^-9 of it may be a clock that is slewed by what nobody notices */
+#define UNSURE 9 /* 2^-9 of a time may be due to a slew that is not noticed */
 #define KERNEL_STAMPS 2
 #define MARK_BIT 8 /* Will in MQTT-SN, DUP in mqtt-udp */
 #define QOS_3 6
 
 /* What is to be done with a frame. */
 enum verdict {
-	IGNORE,  /* none of ours */
-	GONE,	 /* goes on, counted: no host takes it, or it concerns nobody */
-	COUNT,   /* goes on, counted, and closes its rule */
-	REPORT,  /* goes on, and is reported */
-	PUBLISH, /* looked up by frame->key */
+	IGNORE,  /* not for us */
+	GONE,	 /* passes, counted: no host accepts it, or it concerns no rule */
+	COUNT,   /* passes, counted, and closes its rule */
+	REPORT,  /* passes, and is reported */
+	PUBLISH, /* its rule is looked up by frame->key */
 };
 
-/* Whether the lengths say where the message is. */
+/* Whether the length fields agree. */
 enum lengths {
-	DROPPED, /* no host takes it */
-	UNREAD,	 /* a host may, and we cannot read it */
+	DROPPED, /* no: no host accepts the frame */
+	UNREAD,	 /* no: a host may accept it, but it cannot be read here */
 	AGREE,
 };
 
-/* What stands in the field of the UDP checksum. */
+/* The content of the UDP checksum's field. */
 enum sum { NO_SUM, WHOLE, UNFINISHED };
 
-/* What stands in the trailer of a frame that came. */
+/* The content of an arriving frame's trailer. */
 enum prior { NO_TRAILER, ZEROS, STATED, NOT_STATED };
 
 struct frame {
-	__u8 head[MAX_HEAD + 7]; /* all that is rewritten but the trailer, and the rest of the headers */
+	__u8 head[MAX_HEAD + 7]; /* the headers, and all that is rewritten except the trailer */
 	__u8 message[MAX_MESSAGE + 2 + 512];
 	__u32 l3;  /* octets of the IP header: 20 or 40 */
 	__u32 length; /* of the message */
-	__u32 topic;  /* where flags and topic id stand in the message; 0: flags at its beginning */
-	__u32 trailer; /* where the trailer stands in the message */
-	__u32 prior;   /* what stands in it */
+	__u32 topic;  /* offset of flags and topic id in the message; 0: it begins with the flags */
+	__u32 trailer; /* offset of the trailer in the message */
+	__u32 prior;   /* content of the trailer */
 	__u64 residence;
 	__u8 prior_source;
 	__u8 protocol;
 	__u8 reason;  /* of a report */
 	__u8 counter; /* of a frame that is counted */
-	__u8 unread;  /* it may be a PUBLISH, or change who receives: nobody knows */
-	__u8 sum;     /* what stands in the field of the UDP checksum */
+	__u8 unread;  /* it cannot be read: it may be a PUBLISH, or change the receivers */
+	__u8 sum;     /* content of the UDP checksum's field */
 	__u64 fences;
 	struct endpoint from;
 	struct endpoint to;
 	struct rule_key key;
-	__u32 fixed; /* sum of all that the UDP checksum covers and that is not rewritten */
-	__u32 copies; /* what became of the copies: counted here, where the verifier does not follow */
+	__u32 fixed; /* sum of the part under the UDP checksum that is not rewritten */
+	__u32 copies; /* results; counted here, where the verifier does not track them */
 	__u32 unreachable;
 	__u32 refused;
-	__u8 first_head[MAX_HEAD + 7]; /* as it came, for a frame that goes on after its copies */
+	__u8 first_head[MAX_HEAD + 7]; /* the original, for a frame that passes after its copies */
 	__u8 first_trailer[TRAILER];
 };
 
@@ -90,7 +90,7 @@ INLINE void store16(__u8 *at, __u16 value)
 	at[1] = value;
 }
 
-/* Wider than octets although nothing is aligned: both kinds of processor can, and clang would not. */
+/* For wide unaligned accesses: all supported processors allow them, but clang avoids them. */
 typedef __u16 __attribute__((may_alias)) any16;
 typedef __u64 __attribute__((may_alias)) any64;
 
@@ -109,7 +109,7 @@ INLINE void copy_octets(void *to, const void *from, __u32 n)
 		*out = *in;
 }
 
-/* Zero what follows the first n octets of a name's room. */
+/* Set all but the first n octets of a name's field to zero. */
 INLINE void clear_after(__u8 *name, __u32 n)
 {
 #pragma unroll
@@ -129,7 +129,7 @@ INLINE __u16 fold(__u32 sum)
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* Sum of 16-bit words in the order of memory (RFC 1071 allows any order); n is even. */
+/* Sum of 16-bit words in host order (RFC 1071 allows either order); n is even. */
 INLINE __u32 sum_words(const __u8 *at, __u32 n, __u32 sum)
 {
 #pragma unroll
@@ -163,7 +163,7 @@ INLINE void map_v4(__u8 address[16], const __u8 *from)
 	copy_octets(address + 12, from, 4);
 }
 
-/* Octets of the IP header that follows the Ethernet header at `octets`; 0: none that we read. */
+/* The octets of the IP header after the Ethernet header at `octets`; 0: it is not IP. */
 INLINE __u32 parse_ethernet(const __u8 *octets, __u32 length)
 {
 	__u16 type = load16(octets + 12);
@@ -179,7 +179,7 @@ INLINE enum verdict count(struct frame *frame, enum counter counter, enum verdic
 	return verdict;
 }
 
-/* What cannot be read with certainty: the broker may take it for anything. */
+/* The frame cannot be parsed with certainty: the broker may take it for anything. */
 INLINE enum verdict unread(struct frame *frame, enum reason reason, enum counter counter)
 {
 	frame->unread = 1;
@@ -188,7 +188,7 @@ INLINE enum verdict unread(struct frame *frame, enum reason reason, enum counter
 	return REPORT;
 }
 
-/* The IP header at head[IP]: whether a UDP header follows it. PUBLISH: yes. */
+/* Parse the IP header at head[IP]. PUBLISH: a UDP header follows it. */
 INLINE enum verdict parse_ip(struct frame *frame)
 {
 	const __u8 *ip = frame->head + IP;
@@ -219,14 +219,14 @@ INLINE enum verdict parse_ip(struct frame *frame)
 								   : IGNORE;
 }
 
-/* Whether the lengths agree; `room`: octets of the frame from the IP header on. */
+/* Compare the length fields. `room`: the octets of the frame from the IP header on. */
 INLINE enum lengths lengths(struct frame *frame, __u32 room)
 {
 	const __u8 *ip = frame->head + IP;
 	__u32 datagram = frame->l3 == 20 ? load16(ip + 2) : 40 + (__u32)load16(ip + 4);
 	__u32 udp = load16(udp_of(frame) + 4);
 
-	/* Over IPv6 the length 0 is "all there is". */
+	/* Over IPv6, a UDP length of 0 stands for the rest of the packet. */
 	if (datagram > room || datagram < frame->l3 + 8 || udp > datagram - frame->l3 ||
 	    (udp <= 8 && (udp || frame->l3 == 20)))
 		return DROPPED;
@@ -241,13 +241,13 @@ INLINE int ip_header_is_right(const struct frame *frame)
 	return frame->l3 != 20 || fold(sum_words(frame->head + IP, 20, 0)) == 0xffff;
 }
 
-/* Sum of what the UDP checksum covers beside header and message. */
+/* Sum of the pseudo-header. */
 INLINE __u32 sum_pseudo(const struct frame *frame)
 {
 	return sum_addresses(frame) + be16(IPPROTO_UDP) + be16(frame->length + 8);
 }
 
-/* Whether the UDP checksum is right; `sum`: of the message, in the order of memory. */
+/* Whether the UDP checksum is right. `sum`: the message's, in host order. */
 INLINE int udp_is_right(struct frame *frame, __u32 sum)
 {
 	const __u8 *udp = udp_of(frame);
@@ -258,13 +258,13 @@ INLINE int udp_is_right(struct frame *frame, __u32 sum)
 	frame->sum = !field ? NO_SUM : field == fold(pseudo) ? UNFINISHED : WHOLE;
 	if (!field)
 		return frame->l3 == 20;
-	/* If it can be both, nobody here knows which: one frame of 65,536. */
+	/* One frame of 65,536 fits both; then it is not known which one it is. */
 	if (frame->sum == UNFINISHED && is_whole)
 		frame->counter = CHECKSUM;
 	return frame->sum == UNFINISHED || is_whole;
 }
 
-/* Whether this source may be accelerated: a host's address, a port that is no service's. */
+/* Whether messages of this source may be copied: a host's address, and no port of a service. */
 INLINE int source_is_good(const struct frame *frame)
 {
 	const __u8 *a = frame->from.address;
@@ -274,7 +274,7 @@ INLINE int source_is_good(const struct frame *frame)
 		return 0;
 	if (frame->l3 == 20)
 		return a[12] != 0 && a[12] != 127 && a[12] < 224;
-	/* Multicast, unspecified, loopback, and an IPv4 address in disguise. */
+	/* Not multicast, unspecified, loopback or IPv4-mapped. */
 	return a[0] != 0xff && (half[0] || __builtin_bswap64(half[1]) > 1) && !is_v4(a);
 }
 
@@ -289,7 +289,7 @@ INLINE enum verdict parse_mqtt_sn(struct frame *frame)
 		return unread(frame, MESSAGE, LENGTH);
 	if (m[at] != 0x0c) {
 		frame->reason = MESSAGE;
-		if (m[at] == 0x0d && length == at + 6 && m[at + 5]) /* PUBACK: refused */
+		if (m[at] == 0x0d && length == at + 6 && m[at + 5]) /* PUBACK that refuses */
 			return REPORT;
 		return m[at] >= 0x0c && m[at] <= 0x10 ? IGNORE : REPORT;
 	}
@@ -326,7 +326,7 @@ INLINE enum verdict parse_mqtt_udp(struct frame *frame)
 	if (!name || name > MAX_NAME || remaining < 2 + name) /* no rule has such a name */
 		return count(frame, LENGTH, GONE);
 	at += 2;
-	if (m[at] == '$' && m[0] == 0x30) { /* between one client and the broker */
+	if (m[at] == '$' && m[0] == 0x30) { /* concerns only one client and the broker */
 		frame->reason = MESSAGE;
 		return REPORT;
 	}
@@ -355,7 +355,7 @@ INLINE int is_unconnected(const struct frame *frame)
 	return frame->topic && (flags_of(frame) & 0x60) == 0x60;
 }
 
-/* Whether its publisher waits for an answer. */
+/* Whether it is of QoS 1 or 2. */
 INLINE int is_acknowledged(const struct frame *frame)
 {
 	__u8 qos = frame->protocol == MQTT_SN ? flags_of(frame) >> 5 & 3
@@ -364,14 +364,14 @@ INLINE int is_acknowledged(const struct frame *frame)
 	return qos == 1 || qos == 2;
 }
 
-/* Put into the key who sent the frame. */
+/* Write the frame's source into the key. */
 INLINE void this_publisher(struct frame *frame)
 {
 	copy_octets(frame->key.publisher, frame->from.address, 16);
 	frame->key.port = frame->from.port;
 }
 
-/* The message: what it is. PUBLISH: frame->key is filled but for the broker's number. */
+/* Parse the message. PUBLISH: frame->key is complete except for the broker's number. */
 INLINE enum verdict parse_message(struct frame *frame)
 {
 	enum verdict verdict;
@@ -392,7 +392,7 @@ INLINE enum verdict parse_message(struct frame *frame)
 	return verdict;
 }
 
-/* mqtt-udp: CONNACK with code 1, which changes nothing. */
+/* mqtt-udp: whether it is CONNACK with code 1, which changes nothing. */
 INLINE int says_wrong_level(const __u8 *m)
 {
 	return m[0] == 0x20 && m[1] == 2 && !m[2] && m[3] == 1;
@@ -413,7 +413,7 @@ INLINE int is_answer(const struct frame *frame)
 		m[7] == 'o' && m[8] == 'o' && m[9] == 'f');
 }
 
-/* Whether a reported frame may change who receives what: the table of section 11. */
+/* Whether a reported frame may change the receivers: the table of section 11. */
 INLINE int may_change_receivers(const struct frame *frame, int from_broker)
 {
 	const __u8 *m = frame->message;
@@ -444,7 +444,7 @@ INLINE int may_change_receivers(const struct frame *frame, int from_broker)
 	}
 }
 
-/* Which of the counters `unread` a client's rules go by: the xor of the octets of its address. */
+/* The index of a client's counter in all_unread: the xor of the octets of its address. */
 INLINE __u32 bucket(const __u8 address[16])
 {
 	__u64 all = *(const any64 *)address ^ *(const any64 *)(address + 8);
@@ -454,7 +454,7 @@ INLINE __u32 bucket(const __u8 address[16])
 	return (all ^ all >> 8) & 0xff;
 }
 
-/* The same key for anybody. */
+/* Change the key to that of a rule for any publisher. */
 INLINE void any_publisher(struct rule_key *key)
 {
 	__builtin_memset(key->publisher, 0, 16);
@@ -466,18 +466,18 @@ INLINE __u32 trailer_at(const struct frame *frame)
 	__u32 at = frame->trailer;
 
 #ifdef __bpf__
-	asm volatile("" : "+r"(at)); /* or the compiler drops what the verifier needs to see */
+	asm volatile("" : "+r"(at)); /* or the compiler removes the check that the verifier needs */
 #endif
 	return at & 2047 & (at < MAX_MESSAGE - TRAILER ? -1 : 0);
 }
 
-/* Flags and topic id, and the octet after them, which makes them whole words; or flags alone. */
+/* Flags, topic id and the octet after them, so that they are whole words; or the flags alone. */
 INLINE __u8 *topic_of(struct frame *frame)
 {
 	return udp_of(frame) + 8 + (frame->topic == 2 ? 2 : frame->topic ? 4 : 0);
 }
 
-/* Sum of what is rewritten, beside the IP header, and the UDP checksum covers. */
+/* Sum of the rewritten parts that the UDP checksum covers. */
 INLINE __u16 sum_rewritten(struct frame *frame)
 {
 	__u32 sum = sum_words(udp_of(frame), 4, sum_addresses(frame));
@@ -491,7 +491,7 @@ INLINE __u16 sum_rewritten(struct frame *frame)
 	return fold(sum);
 }
 
-/* Write the UDP checksum; what is to be finished by a card has the pseudo-header's sum. */
+/* Write the UDP checksum. If the network card is to finish it, this is the pseudo-header's sum. */
 INLINE void write_sum(struct frame *frame)
 {
 	any16 *field = (any16 *)(udp_of(frame) + 6);
@@ -505,7 +505,7 @@ INLINE void write_sum(struct frame *frame)
 	}
 }
 
-/* Before the first copy: remember what came, and what its trailer states. */
+/* To be called before the first copy: save the original, and read its trailer. */
 INLINE void begin_copies(struct frame *frame, __u32 flags)
 {
 	const __u8 *trailer = frame->message + trailer_at(frame);
@@ -525,7 +525,7 @@ INLINE void begin_copies(struct frame *frame, __u32 flags)
 	frame->fixed = (__u16)~*(any16 *)(udp_of(frame) + 6) + (__u16)~sum_rewritten(frame);
 }
 
-/* Write the trailer of a copy; times are UTC in ns, 0: there is no stamp. */
+/* Write the trailer of a copy. Times are UTC in ns; 0: not known. */
 INLINE void write_trailer(struct frame *frame, __u64 arrival_ns, __u64 now_ns)
 {
 	__u8 *to = frame->message + trailer_at(frame);
@@ -542,7 +542,7 @@ INLINE void write_trailer(struct frame *frame, __u64 arrival_ns, __u64 now_ns)
 	*(any64 *)(to + 8) = 0x80 | (__u64)source << 56;
 }
 
-/* Make of the frame the copy for this subscriber. */
+/* Rewrite the frame into the copy for this subscriber. */
 INLINE void rewrite(struct frame *frame, const struct subscriber *to, const struct hop *hop,
 		    __u64 arrival_ns, __u64 now_ns)
 {
@@ -577,18 +577,18 @@ INLINE void rewrite(struct frame *frame, const struct subscriber *to, const stru
 	write_sum(frame);
 }
 
-/* Take off a mark that only we may make. */
+/* Remove a mark that came from outside: only this program may mark messages. */
 INLINE void unmark(struct frame *frame)
 {
 	begin_copies(frame, 0);
 	if (frame->topic)
 		*topic_of(frame) &= ~MARK_BIT;
 	else
-		*topic_of(frame) |= QOS_3; /* no broker takes that, nor what came */
+		*topic_of(frame) |= QOS_3; /* brokers refuse QoS 3, as they refuse DUP with QoS 0 */
 	write_sum(frame);
 }
 
-/* Make the frame again what came, for the broker; marked where the rule says so. */
+/* Restore the original for the broker, with a mark if the rule says so. */
 INLINE void restore(struct frame *frame, __u32 flags)
 {
 	copy_octets(frame->head, frame->first_head, sizeof(frame->head));

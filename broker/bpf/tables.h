@@ -40,7 +40,7 @@ enum counter {
 	COUNTERS
 };
 
-/* An IPv4 address is ::ffff:a.b.c.d; ports and topic ids are big endian, all else is the host's. */
+/* IPv4 addresses are ::ffff:a.b.c.d. Ports and topic ids are big endian, all else in host order. */
 struct endpoint {
 	__u8 address[16];
 	__be16 port;
@@ -100,7 +100,7 @@ struct settings {
 	__u64 alive_until_ns;
 	__u64 done;
 	__u64 tai_minus_utc_ns;
-	__u64 utc_ahead_ns; /* UTC - CLOCK_MONOTONIC, which changes only if somebody sets the clock */
+	__u64 utc_ahead_ns; /* UTC - CLOCK_MONOTONIC; changes only when the clock is set */
 	__u32 flags;
 	__u32 zero;
 };
@@ -112,7 +112,7 @@ struct client {
 	__u32 zero;
 };
 
-/* Where the next frame that the controller sends itself is to go. */
+/* The destination of the next frame that the controller injects. */
 struct target {
 	__u32 interface;
 	__u32 flags;

@@ -1,7 +1,7 @@
-/* A fuzz target: whatever arrives, nothing is read or written out of place, what goes on is what
- * came, and copies have right checksums. Input: an octet of flags, then the frame.
+/* A fuzz target. For any frame, there is no access out of bounds, a frame that passes is unchanged,
+ * and copies have right checksums. Input: an octet of flags, then the frame.
  *
- * For libFuzzer; with -DCORPUS a program that runs files and random variations of them:
+ * For libFuzzer. With -DCORPUS, a program that runs files and random variations of them:
  * `fuzz VARIATIONS FILE...`.
  */
 #include "user.c"
@@ -66,7 +66,7 @@ static void begin(void)
 	}
 }
 
-/* Whether the UDP checksum is right, of a copy of IP version 4 or 6. */
+/* Whether the UDP checksum of a copy over IPv4 or IPv6 is right. */
 static int checks(const __u8 *copy, __u32 length)
 {
 	__u32 ip = copy[12] == 0x81 ? 18 : 14, udp, size, sum = IPPROTO_UDP;
@@ -105,7 +105,7 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 		begin();
 	if (size < 1 || size > MOST_FRAME)
 		return 0;
-	/* Whatever came before, rules are open. */
+	/* Reopen the rules after earlier frames. */
 	memset(bpf_map_lookup_elem(&all_seen, &zero), 0, 8);
 	memset(bpf_map_lookup_elem(&all_unread, &zero), 0, 8 * (BUCKETS + 1));
 	memset(bpf_map_lookup_elem(&rule_counters, &zero), 0, 64 * sizeof(struct rule_counters));
@@ -113,7 +113,7 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 	memcpy(frame, data + 1, size - 1);
 	now = size - 1;
 	verdict = mqtick_run(egress, frame, &now, 1000, 2000, &out, &left);
-	/* What goes on is what came, but for a mark. */
+	/* A frame that passes is unchanged, except for a mark. */
 	partial = !checks(data + 1, size - 1);
 	if (verdict == NEXT && (now != size - 1 || differs(frame, data + 1, now) > 3 ||
 				(!partial && !checks(frame, now))))
@@ -123,7 +123,7 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 
 		memcpy(&what, out, 4);
 		memcpy(&length, out + 4, 4);
-		/* A checksum that a card is to finish stays unfinished. */
+		/* A checksum that the network card is to finish stays unfinished. */
 		if (what != (__u32)-1 && (length + 4 - (size - 1) > 8 || (!partial && !checks(out + 8, length))))
 			abort();
 		out += 8 + length;
@@ -154,7 +154,7 @@ int main(int argc, char **argv)
 			memcpy(data, kept, size);
 			for (int change = n ? rand() % 4 : 0; change; change--)
 				data[rand() % size] = rand();
-			if (n & 2 && size > 43) /* no checksum over IPv4: the change is not found out */
+			if (n & 2 && size > 43) /* no checksum over IPv4: hides the change */
 				data[41] = data[42] = 0;
 			LLVMFuzzerTestOneInput(data, length);
 		}

@@ -1,4 +1,4 @@
-/* The kernel's program as a library: the maps, the frame and the clock are here. One at a time. */
+/* The kernel's program as a library, with its own maps, frame and clock. Not thread-safe. */
 #include <linux/bpf.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,8 @@ static const size_t table_count = sizeof(tables) / sizeof(*tables);
 static struct __sk_buff skb;
 static __u8 frame_now[MOST_FRAME];
 static __u64 monotonic_ns, tai_ns;
-static __u8 *output; /* copies: interface, length, octets; then events: 0xffffffff, length, octets */
+/* each copy: interface, length, octets; each event: 0xffffffff, length, octets */
+static __u8 *output;
 static size_t output_length;
 
 static struct table *table_of(void *map)
@@ -169,7 +170,7 @@ long bpf_skb_vlan_push(struct __sk_buff *of, __be16 protocol, __u16 tci)
 	return 0;
 }
 
-/* The frame as it is on the wire; returns its length. */
+/* Write the frame as it is on the wire. Returns its length. */
 static __u32 on_the_wire(__u8 *to)
 {
 	__u32 tag = skb.vlan_present ? 4 : 0;
@@ -209,7 +210,7 @@ long bpf_ringbuf_output(void *map, void *data, __u64 size, __u64 flags)
 	return put(-1, data, size);
 }
 
-/* Whoever reads events here has read them all. */
+/* Here the ring of events is always empty. */
 __u64 bpf_ringbuf_query(void *map, __u64 flags)
 {
 	(void)map, (void)flags;
@@ -244,7 +245,7 @@ __u64 mqtick_counter(__u32 number)
 	return *(__u64 *)bpf_map_lookup_elem(&counters, &number);
 }
 
-/* What the counters of section 11 that stand beside a rule's own say, for rules of this publisher. */
+/* The counter of unread frames (section 11) for this publisher's rules; 0: for any publisher's. */
 __u64 mqtick_unread(const __u8 *address)
 {
 	__u32 number = address ? bucket(address) : BUCKETS;
@@ -257,8 +258,8 @@ __u64 mqtick_slow(__u32 rule)
 	return ((struct rule_counters *)bpf_map_lookup_elem(&rule_counters, &rule))->slow;
 }
 
-/* Run a program on a frame, which is changed, and may grow by 4 octets; return its verdict, and what came
- * out. As in the kernel the VLAN tag is taken off before, and nothing else is known of it.
+/* Run a program on a frame, which is changed and may grow by 4 octets. Returns the program's
+ * verdict; `out` gets its copies and events. As in the kernel, the VLAN tag is removed before.
  */
 int mqtick_run(int egress, __u8 *frame, __u32 *length, __u64 arrival_ns, __u64 now_ns,
 	       const __u8 **out, __u32 *out_length)

@@ -1,4 +1,4 @@
-/* What accelerate.bpf.c asks of the kernel, for a build in user space; user.c answers. */
+/* The kernel's functions for accelerate.bpf.c, for a build in user space; user.c has them. */
 #ifndef MQTICK_USER_BPF_HELPERS_H
 #define MQTICK_USER_BPF_HELPERS_H
 

@@ -1,4 +1,5 @@
-//! Rules for the kernel by hand: one command a line on standard input, one answer a line.
+//! Sets rules in the kernel by hand: reads one command a line from standard input, and prints one
+//! answer a line.
 //!
 //! `kernel_rules [--in-path] [--clsact] [--broker ADDRESS:PORT/VLAN/sn|udp]... INTERFACE...`
 
@@ -87,7 +88,7 @@ fn obey(kernel: &mut Kernel, neighbours: &mut Neighbours, line: &str) -> Answer 
                 Ok(Subscriber {
                     address: parsed(parts.next())?,
                     topic: match parts.next() {
-                        Some("name=") => key.topic, // that of the rule
+                        Some("name=") => key.topic, // the topic of the rule
                         word => topic(word)?,
                     },
                     hop: parsed(parts.next())?,

@@ -1,4 +1,7 @@
-//! Who is connected to the broker, and what each is subscribed to, by what passes between them.
+//! The clients of the broker and their subscriptions, as derived from the packets between them.
+//!
+//! A stranger is a client that may have a session with the broker, but whose subscriptions were not
+//! seen. Nothing is accelerated while there is one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -15,23 +18,23 @@ mod answered;
 mod asked;
 mod leases;
 
-/// Sessions of clients that are away: more are strangers'.
+/// The most sessions of clients that are away. Further such clients become strangers.
 const MOST_KEPT: usize = 256;
 
-/// What has to be looked at again.
+/// Rules that have to be checked again.
 #[derive(Clone, Debug)]
 pub enum Dirty {
-    /// All.
+    /// All rules.
     All,
-    /// What one client publishes.
+    /// The rules of one publisher.
     Publisher(SocketAddr),
-    /// One topic of one publisher.
+    /// One rule.
     Key(Key),
-    /// What a filter matches; None: it is not known.
+    /// The rules whose topic this filter matches; `None`: the filter is not known.
     Filter(Option<Rc<str>>),
 }
 
-/// Whose messages of QoS 1 or 2 the broker may still hold back.
+/// A client whose messages of QoS 1 or 2 may still wait in the broker.
 #[derive(PartialEq, Eq, Hash)]
 enum Who {
     At(SocketAddr),
@@ -43,41 +46,42 @@ struct Stranger {
     id: Option<Rc<str>>,
     leaving: bool,
     challenged: bool,
-    /// What of it may still be answered by a challenge.
+    /// Its requests that the broker may still answer with a challenge.
     pings: Pings,
 }
 
-/// All of them.
+/// All clients.
 pub struct Clients {
     settings: Rc<Settings>,
     began_ns: u64,
     settled: bool,
-    /// Whether all sessions that the broker keeps for clients that are away are known.
+    /// Whether all sessions are known that the broker keeps for clients that are away.
     kept_known: bool,
     sessions: HashMap<SocketAddr, Session>,
     addresses: HashMap<Rc<str>, SocketAddr>,
     kept: BTreeMap<Rc<str>, Vec<Subscription>>,
     strangers: BTreeMap<SocketAddr, Stranger>,
     stranger_ids: HashMap<Rc<str>, SocketAddr>,
-    /// When those last published with QoS 1 or 2 whose sessions have ended since.
+    /// When clients whose sessions have ended last published with QoS 1 or 2.
     others: HashMap<Who, u64>,
-    /// When there was last somebody for whom there was no room.
+    /// When a client was last not noted for lack of room.
     crowded_ns: Option<u64>,
-    // Each with a number that grows in the order of subscription.
+    // Subscribers by filter, each with a number that increases in the order of subscription.
     exact: HashMap<Rc<str>, HashMap<SocketAddr, u64>>,
-    wild: HashMap<SocketAddr, u64>, // with a filter that has wildcards, or no name
+    wild: HashMap<SocketAddr, u64>, // clients with a filter that has wildcards or is not known
     listed: u64,
     followed: usize,
-    /// What has to be looked at again.
+    /// The rules that have to be checked again.
     pub dirty: Vec<Dirty>,
     /// How often the broker seems to have been restarted.
     pub restarts: u64,
-    /// Topics of publishers that there was no room for.
+    /// Publishers' topics that are not followed for lack of room.
     pub not_followed: u64,
 }
 
 impl Session {
-    /// By what it is known later that it published with QoS 1 or 2, and when it did.
+    /// When the client last published with QoS 1 or 2, if it did; by its address and by its
+    /// identifier.
     fn left(&self, client: SocketAddr) -> impl Iterator<Item = (Who, u64)> {
         let id = Rc::clone(&self.as_said.id);
         let other_ns = self.other_ns().into_iter();
@@ -91,7 +95,7 @@ impl Session {
 }
 
 impl Clients {
-    /// None so far. `fresh`: the broker has no sessions.
+    /// No clients yet. `fresh`: the broker has no sessions.
     #[must_use]
     pub fn new(settings: Rc<Settings>, now_ns: u64, fresh: bool) -> Self {
         Self {
@@ -116,7 +120,7 @@ impl Clients {
         }
     }
 
-    /// What was known may be wrong: whoever was there is a stranger.
+    /// All that was known may be wrong: every client becomes a stranger.
     pub fn doubt_all(&mut self, now_ns: u64) {
         let mut new = self.renewed_all(now_ns, false);
         (new.strangers, new.stranger_ids) = (
@@ -138,7 +142,8 @@ impl Clients {
         self.restarts += 1;
     }
 
-    /// None so far, but what was counted, and what a data plane tells only once a second.
+    /// No clients. Counters stay, and so do the times of messages of QoS 1 or 2, since a data plane
+    /// reports those only once a second.
     fn renewed_all(&mut self, now_ns: u64, fresh: bool) -> Self {
         let (mut others, sessions) = (std::mem::take(&mut self.others), &self.sessions);
         let left = sessions.iter().flat_map(|(client, one)| one.left(*client));
@@ -151,7 +156,7 @@ impl Clients {
         }
     }
 
-    /// How many clients are known, and how many are not.
+    /// The numbers of known clients and of strangers.
     #[must_use]
     pub fn sizes(&self) -> (usize, usize) {
         let is_there = |one: &&Session| one.lease.is_none() || one.state != State::New;
@@ -165,30 +170,30 @@ impl Clients {
         self.sessions.contains_key(client) || self.strangers.contains_key(client)
     }
 
-    /// One that is known.
+    /// The session of a known client.
     #[must_use]
     pub fn get(&self, client: &SocketAddr) -> Option<&Session> {
         self.sessions.get(client)
     }
 
-    /// Those that are known at an address.
+    /// The known clients at an IP address.
     #[must_use]
     pub fn at(&self, address: IpAddr) -> Vec<SocketAddr> {
         let all = self.sessions.keys().copied();
         all.filter(|client| client.ip() == address).collect()
     }
 
-    /// One that is known, to be changed.
+    /// The session of a known client, to be changed.
     pub fn get_mut(&mut self, client: &SocketAddr) -> Option<&mut Session> {
         self.sessions.get_mut(client)
     }
 
-    /// All that are known.
+    /// All sessions of known clients.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&SocketAddr, &mut Session)> {
         self.sessions.iter_mut()
     }
 
-    /// Whether a client publishes that.
+    /// Whether this publisher is known to publish to this topic.
     #[must_use]
     pub fn follows(&self, key: &Key) -> bool {
         self.sessions
@@ -196,7 +201,7 @@ impl Clients {
             .is_some_and(|session| session.publishes.contains_key(&key.topic))
     }
 
-    /// Those who may be subscribed to a name.
+    /// The clients that may be subscribed to a topic name.
     #[must_use]
     pub fn subscribed_to(&self, name: &str) -> Vec<SocketAddr> {
         let mut clients = self.subscribed_to_exactly(name);
@@ -206,19 +211,19 @@ impl Clients {
         clients
     }
 
-    /// Those who may be subscribed to a name as it is, in the order of subscription.
+    /// The clients that may have this name as a filter, in the order of subscription.
     #[must_use]
     pub fn subscribed_to_exactly(&self, name: &str) -> Vec<SocketAddr> {
         in_order(self.exact.get(name).into_iter().flatten())
     }
 
-    /// Those who may have filters with wildcards.
+    /// The clients that may have filters with wildcards, in the order of subscription.
     #[must_use]
     pub fn with_wildcards(&self) -> Vec<SocketAddr> {
         in_order(&self.wild)
     }
 
-    /// A client that is away, and whose kept session may be subscribed to a name.
+    /// A client that is away and whose kept session may be subscribed to a name.
     #[must_use]
     pub fn kept_for(&self, name: &str) -> Option<&Rc<str>> {
         let mut all = self.kept.iter();
@@ -226,7 +231,7 @@ impl Clients {
             .map(|(id, _)| id)
     }
 
-    /// Why nothing at all is accelerated.
+    /// Why nothing at all is accelerated; `None` if that is not so.
     #[must_use]
     pub fn general_reason(&self) -> Option<Reason> {
         if !self.settled {
@@ -241,7 +246,7 @@ impl Clients {
             .map(|(who, _)| Reason::Stranger(*who))
     }
 
-    /// Time has passed. `heard_ns`: when the data plane last saw a packet of a client.
+    /// The regular work. `heard_ns`: when the data plane last saw a packet of a client.
     pub fn tick(&mut self, now_ns: u64, heard_ns: impl Fn(&SocketAddr) -> Option<u64>) {
         let settle_ns = self.settings.settle_ns;
         let is_over = |since_ns: u64| now_ns.saturating_sub(since_ns) >= settle_ns;
@@ -264,7 +269,8 @@ impl Clients {
         let (mut gone, mut changed) = (Vec::new(), Vec::new());
         let (mut over, mut lost) = (Vec::new(), Vec::new());
         for (client, session) in &mut self.sessions {
-            // Those who publish want their rules opened soon, and leases end in time.
+            // Publishers and leases are checked each time: their rules are to open soon, and to end
+            // in time.
             let is_due = now_ns.saturating_sub(session.looked_ns) >= SECOND_NS;
             if !is_due && session.publishes.is_empty() && session.lease.is_none() {
                 continue;
@@ -299,7 +305,7 @@ impl Clients {
             if is_known && session.is_gone(now_ns) {
                 gone.push(*client);
             } else if is_late != std::mem::replace(&mut session.late, is_late) {
-                // The broker may give it up meanwhile.
+                // The broker may have ended the session meanwhile.
                 session.returned = !is_late;
                 session.changed();
                 changed.push(*client);
@@ -308,7 +314,7 @@ impl Clients {
         changed.iter().for_each(|client| self.touch(*client));
         over.iter().for_each(|client| self.lease_ends(*client));
         gone.iter().for_each(|client| self.end(now_ns, *client));
-        // The broker has never accepted them.
+        // The broker has never accepted these clients.
         lost.into_iter()
             .for_each(|client| drop(self.remove(client)));
     }
@@ -317,7 +323,7 @@ impl Clients {
     pub fn hear(&mut self, now_ns: u64, client: SocketAddr) {
         if let Some(session) = self.sessions.get_mut(&client) {
             session.hear(now_ns);
-            // A lease is not longer for that.
+            // A packet alone does not renew a lease.
             if session.lease.is_none() && std::mem::take(&mut session.late) {
                 session.returned = true;
                 self.touch(client);
@@ -327,7 +333,7 @@ impl Clients {
         }
     }
 
-    /// The broker takes somebody for a client of whom we do not know what he is subscribed to.
+    /// Make a client a stranger: the broker may have a session of it with unknown subscriptions.
     pub fn estrange(&mut self, now_ns: u64, client: SocketAddr) {
         let session = self.remove(client);
         let pings = session.as_ref().map(|session| session.pings.clone());
@@ -337,8 +343,8 @@ impl Clients {
         }
     }
 
-    /// A client has sent what cannot be followed. If the broker does not know it yet, that matters only
-    /// once it does.
+    /// The effect of a client's packet is not known. If the broker has not accepted the client yet,
+    /// this matters only once it does.
     pub fn loses_track(&mut self, now_ns: u64, client: SocketAddr) {
         match self.sessions.get_mut(&client) {
             Some(session) if session.lease.is_none() && session.state == State::New => {
@@ -353,7 +359,7 @@ impl Clients {
         if self.general_reason().is_none() {
             self.dirty.push(Dirty::All);
         }
-        // What it leaves at the broker is not known either.
+        // Its kept session, once it is away, is not known either.
         self.kept_known = false;
         if let Some(stranger) = self.strangers.get_mut(&client) {
             stranger.heard_ns = now_ns;
@@ -376,7 +382,7 @@ impl Clients {
         self.strangers.insert(client, stranger);
     }
 
-    /// The one that was there.
+    /// Remove a stranger and return it.
     fn forget_stranger(&mut self, client: SocketAddr) -> Option<Stranger> {
         let stranger = self.strangers.remove(&client)?;
         if let Some(id) = &stranger.id {
@@ -409,7 +415,7 @@ impl Clients {
         Some(session)
     }
 
-    /// The session ended; what the broker keeps of it is kept here, too.
+    /// A session has ended. If the broker keeps it, its subscriptions stay known.
     fn end(&mut self, now_ns: u64, client: SocketAddr) {
         if let Some(session) = self.remove(client) {
             self.keep(now_ns, client, session);
@@ -423,7 +429,7 @@ impl Clients {
         if self.kept.len() >= MOST_KEPT {
             return self.add_stranger(now_ns, client, Some(session.as_said.id));
         }
-        // What it asked for last, the broker may have done, or not.
+        // The broker may or may not have processed the last requests.
         let filters: Vec<Subscription> = session.filters().cloned().collect();
         self.touch_filters(&filters);
         self.kept.insert(session.as_said.id, filters);
@@ -434,7 +440,7 @@ impl Clients {
         self.dirty.extend(filters);
     }
 
-    /// All that depends on a client has to be looked at again.
+    /// All rules that depend on a client have to be checked again.
     pub fn touch(&mut self, client: SocketAddr) {
         if let Some(session) = self.sessions.get(&client) {
             let filters = session
@@ -465,7 +471,7 @@ impl Clients {
         }
     }
 
-    /// Take a subscription off the list, unless it is there for another reason.
+    /// Remove a subscription from the list, unless another one has the same filter.
     fn unlist_unused(&mut self, client: SocketAddr, subscription: &Subscription) {
         let Some(filter) = &subscription.filter else {
             return;

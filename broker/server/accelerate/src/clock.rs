@@ -1,16 +1,16 @@
-//! The clock of the controller: the kernel's data plane stamps with the same one.
+//! The clock of the controller. The kernel's data plane takes its timestamps from the same clock.
 
 use mqtick_clock::Clock;
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
-/// CLOCK_MONOTONIC, ns; 0 where there is none.
+/// CLOCK_MONOTONIC, ns; 0 if it cannot be read.
 #[must_use]
 pub fn now_ns() -> u64 {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
-/// CLOCK_MONOTONIC_RAW, ns, which nobody slews; 0 where there is none.
+/// CLOCK_MONOTONIC_RAW, ns, which is never slewed; 0 if it cannot be read.
 #[must_use]
 pub fn raw_ns() -> u64 {
     read(ClockId::CLOCK_MONOTONIC_RAW)
@@ -20,7 +20,7 @@ fn read(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |now| now.num_nanoseconds().cast_unsigned())
 }
 
-/// Whether somebody slews the clock: looked at every now and then.
+/// Whether the clock is slewed, from repeated readings.
 #[derive(Debug, Default)]
 pub struct Rate {
     looked: Option<Clock>,
@@ -28,7 +28,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Look at the clock, and return it.
+    /// Read the clock, and return the reading.
     pub fn look(&mut self) -> Clock {
         let now = Clock::read();
         self.take(now);
@@ -36,7 +36,7 @@ impl Rate {
     }
 
     fn take(&mut self, now: Clock) {
-        // Looks that are nearer to each other say less of the rate than is left out for it.
+        // Closer readings would show a rate only beyond the tolerance of the comparison.
         const APART_NS: i64 = 100_000_000;
         let before = self.looked.get_or_insert(now);
         if now.raw_ns - before.raw_ns >= APART_NS {
@@ -45,7 +45,8 @@ impl Rate {
         }
     }
 
-    /// Whether it was neither set nor slewed between the last two looks, if there were two.
+    /// Whether the clock was neither set nor slewed between the last two readings. False before
+    /// there are two.
     #[must_use]
     pub fn is_steady(&self) -> bool {
         self.is_steady

@@ -1,4 +1,4 @@
-//! The Unix socket through which `status` asks.
+//! The Unix socket for `status` and other questions to a running program.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const MOST_WAITING: usize = 8;
 const LONGEST: usize = 512;
 
-/// Where questions come.
+/// The listening end.
 pub struct Control {
     listener: UnixListener,
     path: PathBuf,
@@ -21,10 +21,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listen, for this program. A socket that nobody listens to any more is replaced.
+    /// Listen, on behalf of this program. The socket of a program that has ended is replaced.
     ///
     /// # Errors
-    /// Where another one runs, or the place cannot be written.
+    /// Another instance runs, or the socket cannot be made.
     pub fn new(path: &Path, program: &str) -> Outcome<Self> {
         let name = path.display();
         let fault = |error: io::Error| Failure::Failed(format!("{name}: {error}."));
@@ -52,13 +52,13 @@ impl Control {
         })
     }
 
-    /// Whether somebody has not said all yet: look again soon.
+    /// Whether a question is incomplete: call [`Self::serve`] again soon.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Answer what was asked; nobody is waited for.
+    /// Answer the questions that have come, without waiting for more.
     pub fn serve(&mut self, mut answer: impl FnMut(&str) -> Option<String>) {
         while let Ok((stream, _)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_ok() {
@@ -79,7 +79,7 @@ impl Control {
             };
             let line = String::from_utf8_lossy(text.get(..end).unwrap_or_default());
             if let Some(answer) = answer(&line) {
-                // Whoever does not read it has no answer.
+                // An asker that does not read gets no answer.
                 let _ = stream.set_nonblocking(false);
                 let _ = stream.set_write_timeout(Some(Duration::from_millis(20)));
                 let _ = stream.write_all(answer.as_bytes());
@@ -101,10 +101,10 @@ impl Drop for Control {
     }
 }
 
-/// Ask this program, which runs.
+/// Ask a running program.
 ///
 /// # Errors
-/// Where none does, or it does not answer.
+/// The program does not run, or does not answer.
 pub fn ask(path: &Path, program: &str, question: &str) -> Outcome<String> {
     ask_within(PATIENCE, path, program, question)
 }

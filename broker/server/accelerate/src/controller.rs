@@ -1,5 +1,5 @@
-//! Decides which publishes are copied past the broker, and to whom, by what it sees of clients and
-//! broker; `broker/spec/acceleration.md` has the reasoning. It does no I/O.
+//! Decides which messages are copied past the broker, and to whom, from the packets between clients
+//! and broker. The reasoning is in `broker/spec/acceleration.md`. It does no I/O.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,50 +20,53 @@ use crate::session::{Session, State};
 use crate::udp;
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
-/// No longer than this is a publisher's keep-alive left to itself: a restart of the broker shows then.
+/// The longest interval between PINGREQs in a publisher's name, so that a restart of the broker is
+/// noticed.
 const PING_NS: u64 = 5 * SECOND_NS;
-/// PINGREQ in clients' names that are under way at a time: more may find no room on their way, and the answer
-/// to one that is lost is waited for in vain.
+/// The most unanswered PINGREQs in clients' names. More could overflow a queue on the way, and each
+/// lost one is waited for in vain.
 const MOST_UNDER_WAY: usize = 128;
 const RETRY_NS: u64 = 10_000_000;
 const LONGEST_RETRY_NS: u64 = SECOND_NS;
 const PINGREQ: [u8; 2] = [2, 0x16];
-/// One of those who get copies is asked that often whether the broker knows him: whether it was restarted.
+/// How often the controller asks, in the name of a receiver of copies, whether the broker was
+/// restarted.
 const WITNESS_NS: u64 = SECOND_NS;
-/// Questions to a broker of mqtt-udp that leave with one tick, whatever is in doubt.
+/// The most questions to a broker of mqtt-udp in one tick.
 const MOST_QUESTIONS: usize = 64;
 
-/// How a controller is made.
+/// The settings of a controller.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the broker is.
+    /// The broker's address.
     pub broker: SocketAddr,
-    /// What it speaks.
+    /// The broker's protocol.
     pub protocol: Protocol,
-    /// How long its leases of mqtt-udp are where the client does not say it; None: nobody knows.
+    /// The broker's default length of an mqtt-udp lease; `None`: not known.
     pub lease_ns: Option<u64>,
-    /// Topics that have no subscribers but its clients over this protocol behind this data plane, and that
-    /// all of those may publish.
+    /// Filters of topics to which only clients over this protocol and behind this data plane
+    /// subscribe, and to which all of these may publish.
     pub only: Vec<Rc<str>>,
-    /// Topics whose copies say how long they were in the data plane.
+    /// Filters of topics whose copies state how long they were in the data plane.
     pub residence: Vec<Rc<str>>,
-    /// The names of predefined numbers.
+    /// The names of predefined ids.
     pub predefined: BTreeMap<u16, Rc<str>>,
-    /// Whether the broker has no sessions when we begin.
+    /// Whether the broker has no sessions when the controller starts.
     pub fresh: bool,
-    /// After this time without a word from or to it, a client that we do not know is none.
+    /// A client that was not seen connecting is taken for gone if no packet from or to it was seen
+    /// for this time.
     pub settle_ns: u64,
-    /// Clients that are followed.
+    /// The most clients that are followed.
     pub clients: usize,
-    /// Topics of publishers that are followed.
+    /// The most topics of publishers that are followed.
     pub topics: usize,
 }
 
-/// The longest time that a client which keeps its keep-alive may be silent.
+/// The longest time for which a client with the longest keep-alive may be silent.
 pub const LONGEST_SETTLE_NS: u64 = 65_535 * SECOND_NS / 2 * 3;
 
 impl Settings {
-    /// The most careful settings: nothing is declared.
+    /// The most cautious settings: nothing is declared.
     #[must_use]
     pub fn new(broker: SocketAddr) -> Self {
         Self {
@@ -84,49 +87,50 @@ impl Settings {
 /// Where a packet was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It came from where clients are.
+    /// It came from the side of the clients.
     ToBroker,
-    /// It came from where the broker is.
+    /// It came from the side of the broker.
     FromBroker,
 }
 
 /// A packet that was seen.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
-    /// What its broker speaks.
+    /// The protocol of its broker.
     pub protocol: Protocol,
-    /// On which side.
+    /// Its direction.
     pub way: Way,
-    /// Its source, as it says.
+    /// Its source address, which may be forged.
     pub from: SocketAddr,
     /// Its destination.
     pub to: SocketAddr,
-    /// Its UDP payload; None: it could not be read (a fragment, say), and perhaps its ports neither, which are 0.
+    /// Its UDP payload; `None`: it could not be read (a fragment, for example). If the ports could
+    /// not be read either, they are 0.
     pub datagram: Option<&'a [u8]>,
-    /// What [`Plane::done`] is told when it is taken into account.
+    /// The argument for [`Plane::done`] once it is processed.
     pub mark: u64,
-    /// Whether it was kept from its receiver.
+    /// Whether it was not delivered to its receiver.
     pub kept_back: bool,
 }
 
-/// What was counted.
+/// The controller's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets that were looked at.
+    /// Packets that were processed.
     pub events: u64,
-    /// Packets that came from where clients are, with the broker's address.
+    /// Packets from the side of the clients with the broker's source address.
     pub forged: u64,
-    /// Packets of other hosts that are none of ours.
+    /// Packets that are neither from nor to the broker.
     pub foreign: u64,
-    /// Datagrams that are not a message.
+    /// Datagrams that are not a valid message.
     pub malformed: u64,
-    /// How often events were lost, and all begun again.
+    /// How often events were lost, so that all had to be learnt again.
     pub lost: u64,
-    /// PINGREQ in publishers' names.
+    /// PINGREQs and other questions in clients' names.
     pub pings: u64,
-    /// Those of them that were not answered.
+    /// How often these were not answered.
     pub unanswered: u64,
-    /// Topics of publishers that there was no room for.
+    /// Publishers' topics that are not followed for lack of room.
     pub not_followed: u64,
     /// How often the broker seems to have been restarted.
     pub restarts: u64,
@@ -142,7 +146,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller that has seen nothing. `now_ns`: any clock that does not go back.
+    /// A controller that has seen no packets. `now_ns`: the time of a clock that never goes back.
     #[must_use]
     pub fn new(settings: Settings, now_ns: u64) -> Self {
         let settings = Rc::new(settings);
@@ -155,7 +159,7 @@ impl Controller {
         }
     }
 
-    /// What was counted.
+    /// The counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters {
@@ -165,7 +169,7 @@ impl Controller {
         }
     }
 
-    /// How many clients are known, and how many are not.
+    /// The numbers of known clients and of strangers.
     #[must_use]
     pub fn sizes(&self) -> (usize, usize) {
         self.clients.sizes()
@@ -177,14 +181,15 @@ impl Controller {
         self.clients.knows(client)
     }
 
-    /// All topics of publishers that are followed.
+    /// The state of all topics of publishers that are followed.
     #[must_use]
     pub fn status(&self, plane: &impl Plane) -> Vec<Status> {
         self.book
             .status(self.clients.general_reason().as_ref(), plane)
     }
 
-    /// Take a packet into account. Rules follow with [`Self::settle`], before the packet counts as done.
+    /// Process a packet. To be followed by [`Self::settle`], which updates the rules, before the
+    /// data plane takes the packet for done.
     pub fn event(&mut self, now_ns: u64, event: &Event<'_>, plane: &mut impl Plane) {
         self.counters.events += 1;
         let broker = self.settings.broker;
@@ -198,7 +203,7 @@ impl Controller {
             if there == broker {
                 self.message(now_ns, client, event, plane);
             } else if there == SocketAddr::new(broker.ip(), 0) {
-                // Of which ports it is cannot be read either.
+                // The client's port cannot be read either: it may be any client at this address.
                 for client in self.clients.at(client.ip()) {
                     self.message(now_ns, client, event, plane);
                 }
@@ -209,8 +214,8 @@ impl Controller {
         plane.done(event.mark);
     }
 
-    /// Make the rules that follow from the packets since the last time: once for many of them, because with
-    /// 4,000 subscribers a rule takes longer than a packet.
+    /// Update the rules after the packets since the last call. One call serves many packets,
+    /// because a rule with 4,000 subscribers takes longer than a packet.
     pub fn settle(&mut self, now_ns: u64, plane: &mut impl Plane) {
         self.book.update(now_ns, &mut self.clients, plane);
     }
@@ -240,12 +245,13 @@ impl Controller {
             (Some(Ok((message, None))), Way::FromBroker) => {
                 self.clients.answered(now_ns, client, &message);
             }
-            // Who is behind a forwarder shows in what the broker answers.
+            // The broker's answers show which clients are behind a forwarder.
             (Some(Ok((_, Some(_)))), Way::ToBroker) => {}
             (Some(Ok((_, Some(_)))), Way::FromBroker) => self.clients.estrange(now_ns, client),
             (unread, way) => {
                 self.counters.malformed += u64::from(unread.is_some());
-                // The broker may read what we cannot. Of those whom we do not know its answers tell.
+                // The broker may be able to read it. Its answers show clients that are not known
+                // yet.
                 match way {
                     Way::FromBroker => self.clients.estrange(now_ns, client),
                     Way::ToBroker => self.clients.loses_track(now_ns, client),
@@ -254,7 +260,7 @@ impl Controller {
         }
     }
 
-    /// The same over mqtt-udp.
+    /// Process a packet of mqtt-udp.
     fn datagram(
         &mut self,
         now_ns: u64,
@@ -304,7 +310,7 @@ impl Controller {
         let Some(session) = self.clients.get_mut(&client) else {
             return;
         };
-        // The next answer is to a PINGREQ of its own.
+        // The next answer is one to a PINGREQ of the client itself.
         if answer.is_ours {
             plane.keep_back(&client, 0, 0);
             if let (Some(lease), Some(at_ns)) = (&mut session.lease, session.pings.ours_ns) {
@@ -313,7 +319,7 @@ impl Controller {
         }
         if answer.is_confirmed && !std::mem::replace(&mut session.confirmed, true) {
             session.returned = false;
-            // What mqtt-udp's broker could read and we could not, has been answered before.
+            // The broker has answered all earlier packets, also those that could not be read here.
             if session.lease.is_some() && std::mem::take(&mut session.unclear) {
                 self.clients.dirty.push(crate::clients::Dirty::All);
             }
@@ -332,7 +338,7 @@ impl Controller {
         }
     }
 
-    /// Events were lost, none of them after this mark: whatever was known may be wrong.
+    /// Events were lost, none of them after this mark: all that was known may be wrong.
     pub fn lost(&mut self, now_ns: u64, mark: u64, plane: &mut impl Plane) {
         self.counters.lost += 1;
         self.forget(plane);
@@ -346,14 +352,14 @@ impl Controller {
         self.clients.broker_started(now_ns);
     }
 
-    /// Ways to subscribers have changed.
+    /// Routes to subscribers have changed.
     pub fn ways_changed(&mut self, now_ns: u64, plane: &mut impl Plane) {
         self.clients.dirty.push(crate::clients::Dirty::All);
         self.settle(now_ns, plane);
     }
 
-    /// Delete all rules. Of mqtt-udp what is kept back is so for its time: a client would take the answer
-    /// for one to itself.
+    /// Delete all rules. In mqtt-udp, answers are still kept back until their time is over: a
+    /// client would take them for answers to its own requests.
     fn forget(&mut self, plane: &mut impl Plane) {
         match self.settings.protocol {
             Protocol::MqttSn => self.stop(plane),
@@ -361,7 +367,7 @@ impl Controller {
         }
     }
 
-    /// Delete all rules.
+    /// Delete all rules, and keep no answers back any more.
     pub fn stop(&mut self, plane: &mut impl Plane) {
         self.book.clear(plane);
         for (client, session) in self.clients.iter_mut() {
@@ -371,13 +377,13 @@ impl Controller {
         }
     }
 
-    /// What depends on time; to be called at least ten times a second.
+    /// The regular work; to be called at least ten times a second.
     pub fn tick(&mut self, now_ns: u64, plane: &mut impl Plane) {
         self.clients.tick(now_ns, |client| plane.heard_ns(client));
         self.give_up(now_ns, plane);
         self.book.retry(now_ns, &mut self.clients, plane);
         self.settle(now_ns, plane);
-        // Only now, when nobody gets copies any more whose lease ends before.
+        // Only after the rules no longer contain receivers whose leases end sooner.
         self.book.copy_until(self.clients.first_end_ns(), plane);
         // A client that has just gone to sleep must not be woken by a PINGREQ in its name.
         if !plane.is_quiet() {
@@ -426,7 +432,7 @@ impl Controller {
         }
     }
 
-    /// Wait for an answer no longer.
+    /// Stop waiting for answers that are missing.
     fn give_up(&mut self, now_ns: u64, plane: &mut impl Plane) {
         let mut late = Vec::new();
         for (client, session) in self.clients.iter_mut() {
@@ -442,8 +448,8 @@ impl Controller {
             plane.keep_back(&client, 0, 0);
             self.counters.unanswered += 1;
             self.clients.touch(client);
-            // A broker that is not there any more knows nobody. It may have its reasons not to answer who
-            // has no lease.
+            // The broker may have been restarted, and have no leases. It need not answer a client
+            // without a lease, so such a client shows nothing.
             let session = self.clients.get(&client);
             if session.is_some_and(|one| one.lease.is_some() && one.state == State::Active) {
                 self.clients.doubt_leases();
@@ -452,8 +458,8 @@ impl Controller {
     }
 }
 
-/// Whether a question in the name of a client of mqtt-udp is due: to learn whether the broker has a lease
-/// of it, or to open rules. How many have been sent in vain.
+/// Whether a question in the name of an mqtt-udp client is due, to learn whether the broker has its
+/// lease, or to open rules. If so, returns the new number of tries.
 fn is_questioned(
     now_ns: u64,
     session: &mut Session,
@@ -477,8 +483,8 @@ fn is_questioned(
     (opens || is_witness || is_in_doubt).then_some(tries.saturating_add(more))
 }
 
-/// Whether a PINGREQ in a client's name is due: to keep it alive, to learn whether the broker still
-/// knows it, or to open rules. How often one that was to open them has been sent in vain.
+/// Whether a PINGREQ in a client's name is due, to keep the client alive, to learn whether the
+/// broker still knows it, or to open rules. If so, returns the new number of tries to open them.
 fn is_due(
     now_ns: u64,
     session: &mut Session,
@@ -492,7 +498,7 @@ fn is_due(
         0 => PING_NS,
         keep_alive_ns => PING_NS.min(keep_alive_ns / 4),
     };
-    // Nobody is kept alive who says nothing: each of ours follows something of his, or is sent again.
+    // A silent client is not kept alive: a PINGREQ follows a packet of the client, or is a retry.
     let ours_ns = session.pings.ours_ns;
     let is_recent = now_ns.saturating_sub(session.heard_ns) <= interval_ns;
     if !(is_recent && session.news || session.pings.is_missing()) {

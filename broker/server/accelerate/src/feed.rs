@@ -1,5 +1,5 @@
-//! Copies what the broker offers, for as long as it lends: `broker/spec/acceleration.md`, 13. What
-//! the controller has to guess of others' brokers, ours knows.
+//! Takes the rules from `mqtick-broker`, which offers them and states until when they are valid
+//! (`broker/spec/acceleration.md`, 13). With other brokers, the controller has to derive the rules.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -21,19 +21,20 @@ use crate::rules::{Name, Protocol};
 const HELLO: &str = "mqtick-feed 2";
 const SECOND_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 3 * SECOND_NS;
-const REST_NS: u64 = 10 * SECOND_NS; // after a PINGREQ that was not answered
+const REST_NS: u64 = 10 * SECOND_NS; // how long no PINGREQ is sent after an unanswered one
 const MOST_PINGING: usize = 65_536;
 const MOST_CLIENTS: usize = 65_536;
-const GONE_NS: u64 = 3_600 * SECOND_NS; // if there are more clients, those that were silent for so long
+// if there are too many clients, those that were silent for this time are forgotten
+const GONE_NS: u64 = 3_600 * SECOND_NS;
 const RETRY_NS: u64 = 10_000_000;
 const LONGEST_RETRY_NS: u64 = SECOND_NS;
-const LINE: usize = 4 << 20; // octets: a rule with 4,095 copies has less
+const LINE: usize = 4 << 20; // octets; more than a rule with 4,095 copies has
 const AT_ONCE: usize = 1 << 16;
 const PINGREQ: [u8; 2] = [2, 0x16];
-/// A PUBLISH of mqtt-udp to `$accelerate`, with 16 octets.
+/// The beginning of a PUBLISH of mqtt-udp to `$accelerate`; 16 octets of payload follow.
 const QUESTION: &[u8] = b"\x30\x1d\x00\x0b$accelerate";
 
-/// What the broker says.
+/// A line of the broker.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
     Hello,
@@ -45,7 +46,7 @@ enum Said {
     Rule(Box<Rule>),
 }
 
-/// A rule in the broker's addresses.
+/// A rule, with addresses as the broker sees them.
 #[derive(Debug, PartialEq, Eq)]
 struct Rule {
     key: Key,
@@ -56,7 +57,7 @@ struct Rule {
     keep_alive_ns: u64,
 }
 
-/// `n` alone is the name of the rule's topic.
+/// A topic; `n` alone stands for the name `named`, that of the rule.
 fn topic(text: &str, named: Option<&str>) -> Option<Topic> {
     let (kind, rest) = text.split_at_checked(1)?;
     if kind == "n" {
@@ -80,7 +81,7 @@ fn key(publisher: &str, id: &str) -> Option<Key> {
     })
 }
 
-/// Nobody can be sent what his protocol does not have.
+/// A copy. Its topic has to be of the same protocol as the rule's.
 fn copy(text: &str, of: &Key, named: &str) -> Option<Copy> {
     let (to, id) = text.split_once('=')?;
     let topic = topic(id, Some(named))?;
@@ -151,28 +152,28 @@ fn read(line: &str) -> Option<Said> {
 
 struct Offer {
     rule: Rule,
-    /// By what the data plane has it.
+    /// Its key in the data plane, or why it is not there.
     set: Result<Key, Reason>,
-    /// In the data plane's addresses.
+    /// The addresses of the receivers, as the data plane sees them.
     receivers: HashSet<SocketAddr>,
     open: Option<u64>,
-    /// Open it with this when the publisher's pings are answered.
+    /// The value of `slow` with which to open it once the publisher's PINGREQs are answered.
     wanted: Option<u64>,
     fast_then: u64,
-    /// How many it has seen, and since when.
+    /// The number of its messages, and since when this has not changed.
     used: (u64, u64),
 }
 
 #[derive(Default)]
 struct Pings {
-    unanswered: u32, // ours and its own
+    unanswered: u32, // those of this program and those of the client
     asked_ns: u64,
     ours: bool,
     pinged_ns: Option<u64>,
     tries: u32,
     answered: bool,
-    number: u64,         // of the question, where there is no PINGREQ
-    rests_until_ns: u64, // a late answer must not be taken for the next one's
+    number: u64,         // of the question of mqtt-udp
+    rests_until_ns: u64, // or a late answer could be taken for the next one
 }
 
 type Publisher = (Protocol, SocketAddr);
@@ -185,20 +186,20 @@ fn publisher(key: &Key) -> Publisher {
     (protocol, key.publisher)
 }
 
-/// What the broker told.
+/// The rules that the broker has offered.
 pub struct Told {
     path: PathBuf,
     link: Option<UnixStream>,
     heard: Vec<u8>,
     greeted: bool,
     tried_ns: u64,
-    retried_ns: u64, // rules that could not be set
+    retried_ns: u64, // when rules that could not be set were last tried
     offers: HashMap<Key, Offer>,
     pings: HashMap<Publisher, Pings>,
     token: Option<u64>,
     questions: u64,
     clients: HashSet<SocketAddr>,
-    copied: (u64, u64), // when the broker connected
+    copied: (u64, u64), // hits and copies when the connection was made
     counters: Counters,
 }
 
@@ -211,7 +212,8 @@ impl Watcher for Told {
                 (Way::FromBroker, Some([0x20, _, _, 0] | [0x90, ..])) => {
                     self.clients.insert(event.to);
                 }
-                // It is not answered: whoever has left gets nothing, whenever the broker hears of it.
+                // A DISCONNECT has no answer. Copies to the client end now, before the broker gets
+                // it.
                 (Way::ToBroker, Some([0xe0, ..])) => {
                     self.clients.remove(&event.from);
                     self.end(plane, |offer| offer.receivers.contains(&event.from));
@@ -219,7 +221,7 @@ impl Watcher for Told {
                 _ => {}
             },
         }
-        // Nothing depends on it: whatever changes who gets what, the broker said before.
+        // No rule waits for this event: the broker announces each change of receivers beforehand.
         plane.done(event.mark);
     }
 
@@ -269,7 +271,7 @@ impl Watcher for Told {
         self.link.as_ref().map(AsFd::as_fd)
     }
 
-    // In this order, since the answer to a ping follows whatever the broker said before it.
+    // The lines of the broker first: they preceded the answers to PINGREQs that have come.
     fn work(&mut self, now_ns: u64, driver: &mut impl Driver) -> Outcome<()> {
         if self.link.is_none() && now_ns.saturating_sub(self.tried_ns) >= SECOND_NS / 10 {
             self.tried_ns = now_ns;
@@ -323,7 +325,7 @@ impl Watcher for Told {
                     }
                 }
                 pings.unanswered = 0;
-                // An answer to a question says to which.
+                // An answer of mqtt-udp states the number of its question.
                 if *protocol == Protocol::MqttSn {
                     pings.rests_until_ns = now_ns + REST_NS;
                 }
@@ -332,7 +334,7 @@ impl Watcher for Told {
         self.pings.retain(|client, pings| {
             pings.unanswered > 0 || now_ns < pings.rests_until_ns || publishers.contains_key(client)
         });
-        // Who has just gone to sleep must not hear of a PINGREQ in its name.
+        // A client that has just gone to sleep must not be woken by a PINGREQ in its name.
         if driver.is_quiet() {
             for (client, keys) in publishers {
                 self.ping(now_ns, client, &keys, driver);
@@ -359,7 +361,7 @@ impl Told {
     fn event_of_sn(&mut self, now_ns: u64, event: &Event<'_>) {
         let of = |client| (Protocol::MqttSn, client);
         match (event.way, event.datagram.map(mqtick_sn::decode)) {
-            // Also before there is a rule: its answer must not be taken for that to ours.
+            // Counted even without a rule, so that the answer is not taken for one to this program.
             (Way::ToBroker, Some(Ok((Message::Pingreq { client: "" }, None))))
                 if self.has_room_for(&of(event.from)) =>
             {
@@ -385,7 +387,7 @@ impl Told {
         }
     }
 
-    /// Nothing yet; the broker listens at this place, or will.
+    /// Without rules yet. `path`: the Unix socket of the broker, which may not exist yet.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self {
@@ -417,14 +419,14 @@ impl Told {
     }
 
     fn say(&mut self, line: &str) -> bool {
-        // It reads all the time; if not, it will not miss us.
+        // The broker always reads. If it hangs, losing this line does no harm.
         let link = self.link.as_mut();
         link.is_some_and(
             |link| matches!(link.write(line.as_bytes()), Ok(count) if count == line.len()),
         )
     }
 
-    /// Nobody says any more what is right.
+    /// The connection to the broker has ended: no rule is valid any more.
     fn hang_up(&mut self, driver: &mut impl Driver) -> Outcome<()> {
         self.link = None;
         (self.heard, self.greeted, self.token) = (Vec::new(), false, None);
@@ -441,7 +443,8 @@ impl Told {
         self.cancel_pings(plane);
     }
 
-    /// What is unanswered stays counted: an answer may still come.
+    /// Wait for no answers any more. Unanswered PINGREQs stay counted, since answers may still
+    /// come.
     fn cancel_pings(&mut self, plane: &mut impl Plane) {
         for ((protocol, client), pings) in &mut self.pings {
             let was_ours = std::mem::take(&mut pings.ours);
@@ -460,7 +463,7 @@ impl Told {
         self.pings.len() < MOST_PINGING || self.pings.contains_key(client)
     }
 
-    /// Whether that was the end.
+    /// Process what the broker has sent. Returns whether to hang up.
     fn hear(&mut self, driver: &mut impl Driver) -> Outcome<bool> {
         let heard = std::mem::take(&mut self.heard);
         let mut rest = heard.as_slice();
@@ -530,7 +533,8 @@ impl Told {
         Ok(self.say(&format!("ok {number} {hits} {copies}\n")))
     }
 
-    /// Whatever the publisher sent before its last PINGREQ has been delivered.
+    /// Open rules of publishers whose PINGREQs are answered: all their earlier messages have been
+    /// delivered.
     fn open(&mut self, plane: &mut impl Plane) {
         for offer in self.offers.values_mut() {
             let Ok(key) = &offer.set else { continue };
@@ -552,7 +556,7 @@ impl Told {
         }
     }
 
-    /// Of a lease that ended nobody says so.
+    /// Forget silent clients if there are too many: the end of a lease is not announced.
     fn forget_silent(&mut self, now_ns: u64, plane: &impl Plane) {
         let is_there = |heard_ns| now_ns.saturating_sub(heard_ns) < GONE_NS;
         if self.clients.len() > MOST_CLIENTS {
@@ -561,7 +565,8 @@ impl Told {
         }
     }
 
-    /// End rules of publishers that say nothing any more and have no session whose end is noticed.
+    /// End mqtt-udp rules whose publishers have fallen silent. They need no lease, so the broker
+    /// does not notice that they are gone.
     fn end_unused(&mut self, now_ns: u64, plane: &mut impl Plane) {
         let mut unused = HashSet::new();
         for (key, offer) in &mut self.offers {
@@ -577,7 +582,7 @@ impl Told {
         self.end(plane, |offer| unused.contains(&offer.rule.key));
     }
 
-    /// End rules before the broker does.
+    /// End rules of mqtt-udp, and tell the broker.
     fn end(&mut self, plane: &mut impl Plane, ends: impl Fn(&Offer) -> bool) {
         let is_it = |offer: &&Offer| matches!(offer.rule.key.topic, Topic::Name(_)) && ends(offer);
         let ended = self.offers.values().filter(is_it);
@@ -612,7 +617,8 @@ impl Told {
             };
             let counts = plane.counts(set);
             closed |= *open != Some(counts.slow);
-            // What is marked, the broker hears itself; over mqtt-udp no PUBLISH is a sign of life.
+            // Marked messages reach the broker anyway; in mqtt-udp a PUBLISH does not renew a
+            // lease.
             let must_be_heard = !rule.marked && client.0 == Protocol::MqttSn;
             silent |=
                 must_be_heard && counts.fast > *fast_then && since_ns >= rule.keep_alive_ns / 4;
@@ -654,7 +660,7 @@ impl Told {
             }
         };
         if !has_left {
-            return plane.keep_back(&client, 0, 0); // it is tried again
+            return plane.keep_back(&client, 0, 0); // the next tick tries again
         }
         (pings.pinged_ns, pings.asked_ns, pings.ours) = (Some(now_ns), now_ns, true);
         pings.unanswered = pings.unanswered.saturating_add(1);
@@ -663,7 +669,7 @@ impl Told {
     }
 }
 
-/// A key as lines have it.
+/// A key, as lines state it.
 struct Line<'a>(&'a Key);
 
 impl fmt::Display for Line<'_> {
@@ -684,7 +690,7 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// By what the data plane has a rule, and who gets its copies.
+/// Set a rule in the data plane. Returns its key there, and the receivers of its copies.
 fn set(rule: &Rule, driver: &mut impl Driver) -> (Result<Key, Reason>, HashSet<SocketAddr>) {
     let find = |driver: &_, who| Driver::client_of(driver, who).ok_or(Reason::Unreachable(who));
     let mut copies = Vec::new();
@@ -710,7 +716,7 @@ fn set(rule: &Rule, driver: &mut impl Driver) -> (Result<Key, Reason>, HashSet<S
     (set, copies.iter().map(|copy| copy.to).collect())
 }
 
-/// Messages, and copies of them, since the data plane began.
+/// The numbers of copied messages and of copies since the data plane started.
 fn copied(driver: &impl Driver) -> (u64, u64) {
     let counters = driver.counters();
     let of = |wanted| {

@@ -32,9 +32,9 @@ use crate::rules::{
 use octets::{Octets, address, endpoint, event, octets, part, rule_key, subscriber};
 use rooms::Rooms;
 
-/// For how long the kernel takes the controller for alive after each [`Kernel::alive`].
+/// How long the kernel copies after each call of [`Kernel::alive`].
 pub const ALIVE: Duration = Duration::from_secs(1);
-/// Names of the counters, in the order of `enum counter` in `broker/bpf/tables.h`.
+/// The names of the counters, in the order of `enum counter` in `broker/bpf/tables.h`.
 pub const COUNTERS: [&str; 19] = [
     "fragment",
     "header",
@@ -65,21 +65,21 @@ const DIRECTIONS: [(&str, TcAttachType); 2] = [
     ("mqtick_ingress", TcAttachType::Ingress),
     ("mqtick_egress", TcAttachType::Egress),
 ];
-/// Of our filters, where they are filters; one that nobody else is likely to use.
+/// The priority of the filters for [`Attach::Clsact`]; one that other programs are unlikely to use.
 const PRIORITY: u16 = 28017;
 const SUBSCRIBERS: u32 = 65_536;
-/// Places in the table `all_seen`.
+/// Indices of the table `all_seen`.
 const SEEN: u32 = 0;
 const UNTOLD: u32 = 1;
 const CHANGES: u32 = 2;
-/// Of the counters `unread`; the last one counts all.
+/// The size of the table `all_unread`; one more entry at its end counts all.
 const BUCKETS: u32 = 256;
 const RULES: u32 = 16_384;
 const CLOSED: u64 = u64::MAX;
 
-/// The programs on their interfaces; dropping it takes them off.
+/// The programs on their interfaces; they are detached when this is dropped.
 pub struct Kernel {
-    // Fields are dropped in this order: first the programs, then what looks after them.
+    // Fields are dropped in this order: the programs before all that they need.
     programs: Ebpf,
     rules: Table<MapData, Octets<88>, Octets<24>>,
     subscribers: Array<MapData, Octets<24>>,
@@ -108,7 +108,7 @@ pub struct Kernel {
 
 struct Rule {
     number: u32,
-    /// What `unread` was when it was set: its `slow` counts from there.
+    /// The value of `unread` when it was set: its `slow` counts from there.
     unread: u64,
     first: u32,
     room: u32,
@@ -121,12 +121,12 @@ struct Rule {
 pub enum Attach {
     /// By a link that ends with this process (Linux 6.6).
     Tcx,
-    /// By a filter of a `clsact` queueing discipline, which somebody must take off.
+    /// By a filter of a `clsact` queueing discipline, which has to be removed in the end.
     Clsact,
 }
 
 impl Attach {
-    /// What this kernel has.
+    /// The best one that this kernel has.
     #[must_use]
     pub fn best() -> Self {
         if is_linux(6, 6) {
@@ -138,7 +138,8 @@ impl Attach {
 }
 
 impl Kernel {
-    /// Load the programs and attach them to `interfaces`; `in_path`: frames for other hosts too.
+    /// Load the programs and attach them to `interfaces`. `in_path`: process frames for other hosts
+    /// too.
     ///
     /// # Errors
     /// `AddrInUse`: another accelerator is on an interface. Others: the kernel's.
@@ -162,12 +163,12 @@ impl Kernel {
             .override_global("has_tai", &has_tai, true)
             .load(OBJECT)
             .map_err(other)?;
-        // Before the maps are taken: what is loaded holds them.
+        // Before the maps are taken out: loaded programs hold them.
         for (_, program) in programs.programs_mut() {
             let program: &mut SchedClassifier = program.try_into().map_err(other)?;
             program.load().map_err(other)?;
         }
-        // The kernel stamps arrivals while a socket wants it.
+        // The kernel takes arrival timestamps only while a socket asks for them.
         let stamps = UdpSocket::bind(("127.0.0.1", 0))?;
         setsockopt(&stamps, ReceiveTimestampns, &true)?;
 
@@ -217,7 +218,7 @@ impl Kernel {
             table
                 .insert(endpoint(broker.address, broker.vlan), value, 0)
                 .map_err(other)?;
-            // Frames whose ports cannot be read.
+            // For frames whose ports cannot be read.
             let any = SocketAddr::new(broker.address.ip(), 0);
             let _ = table.insert(endpoint(any, broker.vlan), value, 1 /* BPF_NOEXIST */);
         }
@@ -232,10 +233,10 @@ impl Kernel {
     fn attach(&mut self, interface: &str, attach: Attach) -> io::Result<()> {
         let added = attach == Attach::Clsact && qdisc_add_clsact(interface).is_ok();
         if attach == Attach::Clsact {
-            // What an accelerator left that was killed together with its watchdog.
+            // Remove what an instance left that was killed together with its watchdog.
             shell(&clean(false), interface).status()?;
             self.watchdogs.push(
-                // systemd tells all processes of a service to end, this one too.
+                // systemd sends SIGTERM to all processes of a service, also to this one.
                 shell(
                     &format!("trap '' TERM; read _; {}", clean(added)),
                     interface,
@@ -262,7 +263,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Somebody else says until when the controller is alive.
+    /// Copy until this time (CLOCK_MONOTONIC); calls of [`Self::alive`] no longer extend it.
     ///
     /// # Errors
     /// The kernel's.
@@ -271,7 +272,7 @@ impl Kernel {
         self.alive()
     }
 
-    /// Copy nothing from this time on (CLOCK_MONOTONIC), whoever is alive.
+    /// Copy nothing from this time (CLOCK_MONOTONIC) on, even if [`Self::alive`] is called.
     ///
     /// # Errors
     /// The kernel's.
@@ -280,7 +281,7 @@ impl Kernel {
         self.alive()
     }
 
-    /// Say that the controller is alive: four times a second.
+    /// Tell the kernel that the controller is alive; to be called four times a second.
     ///
     /// # Errors
     /// The kernel's.
@@ -302,20 +303,21 @@ impl Kernel {
             &until_ns.to_ne_bytes(),
             &self.done.to_ne_bytes(),
             &ahead_ns.to_ne_bytes(),
-            &(clock.ahead_ns - clock.unsure_ns).to_ne_bytes(), // never more than it is
+            &(clock.ahead_ns - clock.unsure_ns).to_ne_bytes(), // not more than the true value
             &flags.to_ne_bytes(),
         ]);
         self.settings.set(0, settings, 0).map_err(other)
     }
 
-    /// Whether copies state their residence: not while somebody slews the clock, nor before two looks at it.
+    /// Whether copies state their residence: not while the clock is slewed, nor before it was read
+    /// twice.
     #[must_use]
     pub fn is_steady(&self) -> bool {
         self.rate.is_steady()
     }
 
-    /// So many packets that may change who receives are taken into account: how many there were does not
-    /// depend on the order in which their events came.
+    /// The controller has processed this number of packets that may change the receivers. The
+    /// number does not depend on the order in which their events came.
     ///
     /// # Errors
     /// The kernel's.
@@ -324,7 +326,7 @@ impl Kernel {
         self.alive()
     }
 
-    /// How many packets that may change who receives were seen.
+    /// How many packets that may change the receivers were seen.
     ///
     /// # Errors
     /// The kernel's.
@@ -332,7 +334,7 @@ impl Kernel {
         self.seen.get(&SEEN, 0).map_err(other)
     }
 
-    /// How many of them had no event, because there was no room for it.
+    /// How many of these had no event, for lack of room.
     ///
     /// # Errors
     /// The kernel's.
@@ -340,7 +342,8 @@ impl Kernel {
         self.seen.get(&UNTOLD, 0).map_err(other)
     }
 
-    /// Frames of this publisher, or of anybody, that may have been publishes and could not be read.
+    /// How many frames could not be read and may have been messages of this publisher; `None`: of
+    /// any.
     fn unread(&self, publisher: Option<SocketAddr>) -> io::Result<u64> {
         let bucket = publisher.map_or(BUCKETS, |publisher| {
             u32::from(address(publisher.ip()).iter().fold(0, |all, one| all ^ one))
@@ -348,7 +351,7 @@ impl Kernel {
         self.unread.get(&bucket, 0).map_err(other)
     }
 
-    /// Do this while the kernel knows that a rule is being written: it copies nothing meanwhile.
+    /// Write to the tables of rules. The kernel copies nothing meanwhile.
     fn write(&mut self, what: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         self.changes |= 1;
         self.seen.set(CHANGES, self.changes, 0).map_err(other)?;
@@ -360,11 +363,11 @@ impl Kernel {
         written
     }
 
-    /// Make or replace a rule. It is closed, and its counters begin at 0.
+    /// Set or replace a rule. It is closed, and its counters begin at 0.
     ///
     /// # Errors
-    /// `StorageFull`: there is no room; what was there stays. `InvalidInput`: too many subscribers,
-    /// or a name that is too long.
+    /// `StorageFull`: there is no room; an earlier rule stays. `InvalidInput`: too many
+    /// subscribers, or a name that is too long.
     pub fn set(&mut self, key: &Key, subscribers: &[Subscriber], flags: Flags) -> io::Result<()> {
         let octets = rule_key(key)?;
         if subscribers.len() > SUBSCRIBERS_A_RULE {
@@ -379,7 +382,8 @@ impl Kernel {
             | u32::from(flags.residence) << 2
             | u32::from(flags.pass) << 3;
         let mut rule = match self.set.get(key) {
-            // New ones behind those that are there are out of sight until the count says so.
+            // New subscribers can be appended in place: the kernel ignores them until the rule's
+            // count includes them.
             Some(old)
                 if wanted.starts_with(&old.subscribers) && wanted.len() <= old.room as usize =>
             {
@@ -437,7 +441,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Copy by this rule for as long as its `slow` is this.
+    /// Open a rule. It is open only as long as its `slow` has this value.
     ///
     /// # Errors
     /// `NotFound`: there is no such rule.
@@ -447,7 +451,7 @@ impl Kernel {
         self.overwrite(key, value)
     }
 
-    /// Copy nothing by this rule, until it is opened again; its `slow` stays.
+    /// Close a rule until it is opened again; its `slow` stays.
     ///
     /// # Errors
     /// `NotFound`: there is no such rule.
@@ -462,7 +466,7 @@ impl Kernel {
         self.write(|this| this.rules.insert(key, value, 0).map_err(other))
     }
 
-    /// Remove a rule, if it is there.
+    /// Remove a rule, if it exists.
     ///
     /// # Errors
     /// The kernel's.
@@ -485,7 +489,7 @@ impl Kernel {
         keys.iter().try_for_each(|key| self.remove(key))
     }
 
-    /// Set the way to subscribers, in place: all rules that use this hop follow.
+    /// Set a hop. All rules that use this hop follow at once.
     ///
     /// # Errors
     /// The kernel's: there are 16,384 hops.
@@ -500,7 +504,8 @@ impl Kernel {
         self.hops.set(number.into(), octets, 0).map_err(other)
     }
 
-    /// Keep in mind when this client is heard, and keep back so many PINGRESP to it from now on.
+    /// Record from now on when this client is heard, and keep back the next `answers` answers to
+    /// it.
     ///
     /// # Errors
     /// `StorageFull`: there are too many clients.
@@ -519,13 +524,13 @@ impl Kernel {
         let _ = self.clients.remove(&endpoint(client, vlan));
     }
 
-    /// When a client was last heard (CLOCK_MONOTONIC, ns), if it is kept in mind and was.
+    /// When a client was last heard (CLOCK_MONOTONIC, ns), if that is recorded.
     #[must_use]
     pub fn heard_ns(&self, client: SocketAddr, vlan: u16) -> Option<u64> {
         self.stamp(client, vlan, 0)
     }
 
-    /// When the broker last sent a PUBLISH to this client, if it is kept in mind and did.
+    /// When the broker last sent a PUBLISH to this client, if that is recorded.
     #[must_use]
     pub fn served_ns(&self, client: SocketAddr, vlan: u16) -> Option<u64> {
         self.stamp(client, vlan, 8)
@@ -536,7 +541,7 @@ impl Kernel {
         Some(u64::from_ne_bytes(part(&value, at))).filter(|ns| *ns != 0)
     }
 
-    /// Send a frame out of an interface, or, if `arrives`, as if it had come in there.
+    /// Send a frame out of an interface, or, if `arrives`, inject it as if it had come in there.
     ///
     /// # Errors
     /// The kernel's.
@@ -561,7 +566,7 @@ impl Kernel {
         }
     }
 
-    /// How long the program at ingress takes for a frame, if it comes so often: for measurements.
+    /// How long the program at ingress takes for a frame, as an average of `times` runs.
     ///
     /// # Errors
     /// The kernel's.
@@ -575,7 +580,7 @@ impl Kernel {
         Ok(ran.map_err(other)?.duration)
     }
 
-    /// What to poll for events (readable).
+    /// Readable when there are events.
     #[must_use]
     pub fn events_fd(&self) -> RawFd {
         self.events.as_raw_fd()
@@ -657,8 +662,8 @@ fn full(error: aya::maps::MapError) -> Error {
     Error::new(ErrorKind::StorageFull, error)
 }
 
-/// The shell's command that takes our filters off interface `$1`, and `clsact` if we `added` it and
-/// nobody else has put filters there.
+/// A shell command that removes our filters from interface `$1`. It removes `clsact` as well if we
+/// `added` it and it has no other filters.
 fn clean(added: bool) -> String {
     let of = |direction| {
         format!(

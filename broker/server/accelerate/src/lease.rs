@@ -1,40 +1,40 @@
-//! What is known of one lease of mqtt-udp (`broker/spec/mqtt-udp.md`, 4): when it ends at the soonest,
-//! and at the latest.
+//! What is known of one lease of mqtt-udp (`broker/spec/mqtt-udp.md`, 4): its earliest and its
+//! latest possible end.
 
 use std::collections::{BTreeSet, VecDeque};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// The longest lease that a broker gives by itself.
+/// The longest lease that a broker can have as its default.
 const LONGEST_NS: u64 = 3_600 * SECOND_NS;
-/// Rules end that long before a lease: they are written anew meanwhile.
+/// Rules end this long before a lease, so that they can be rewritten in time.
 const MARGIN_NS: u64 = SECOND_NS / 4;
-/// A broker's clock may be faster than ours by one part in so many.
+/// A broker's clock may be faster than ours by one part in this many.
 const CLOCKS: u64 = 1_000;
-/// So long after its end a lease may still be there: requests wait, clocks differ.
+/// A lease may still exist for this long after its end: requests wait, and clocks differ.
 const SLACK_NS: u64 = 10 * SECOND_NS;
-/// So long an answer may be under way, so that it could be taken for that to a later request.
+/// How late an answer can come. Until then it could be taken for the answer to a later request.
 const OWED_NS: u64 = 60 * SECOND_NS;
-/// After so long an answer is missing.
+/// An answer is missing after this time.
 pub const PATIENCE_NS: u64 = 3 * SECOND_NS;
-/// Nothing is remembered of who has no lease and was silent for so long.
+/// A client without a lease is forgotten after this time of silence.
 const IDLE_NS: u64 = 60 * SECOND_NS;
 const MOST_ASKED: usize = 64;
 
-/// Whether there is one.
+/// Whether a lease exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stage {
-    /// Not that we know of.
+    /// This is not known.
     #[default]
     Unknown,
-    /// None: the broker has sent a challenge.
+    /// It does not: the broker has sent a challenge.
     Absent,
-    /// A proof was sent: if the broker answers anything, there is one.
+    /// The client has sent a proof: if the broker answers anything, the lease exists.
     Proven,
-    /// There is one.
+    /// It does.
     Held,
 }
 
-/// What renews a lease, once it is answered.
+/// A request that renews a lease, once it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
     /// CONNECT.
@@ -48,39 +48,41 @@ pub enum Renewal {
 /// One lease.
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
-    /// Whether there is one.
+    /// Whether it exists.
     pub stage: Stage,
-    /// Whether it began after a challenge: without subscriptions of before.
+    /// Whether it began after a challenge, so that no earlier subscriptions exist.
     pub is_new: bool,
-    /// How long it may be from each renewal on; None: as long as the broker likes. Several, if it is not known
-    /// whether the broker has got a CONNECT.
+    /// Its possible lengths, counted from a renewal. `None`: a default of the broker that is not
+    /// known. There are several if it is not known whether the broker has got a CONNECT.
     pub lengths: BTreeSet<Option<u64>>,
-    /// Whether anything could not be read since the proof.
+    /// Whether a packet since the proof could not be read.
     pub unread: bool,
-    renewed_ns: u64, // when the request was seen that renewed it last, for sure
+    renewed_ns: u64, // when the last request was seen that surely renewed it
     latest_ns: u64,  // when it may have been renewed last
-    asked: VecDeque<(Renewal, u64, bool)>, // when, and whether its answer is missed
-    /// So many challenges may still come that answer what was asked before the last proof; one more, and it
-    /// was no good.
+    // each with its time, and whether its answer is known to be missing
+    asked: VecDeque<(Renewal, u64, bool)>,
+    /// How many challenges may still come as answers to requests before the last proof. One more
+    /// means that the broker has refused the proof.
     pub owed: u64,
-    /// Requests since that proof.
+    /// The number of requests since that proof.
     pub since_proof: u64,
-    /// Challenges to somebody of whom we think that he has a lease: how many, and since when.
+    /// Challenges although the lease seems to exist: how many, and when the first one came.
     pub challenged: Option<(u32, u64)>,
 }
 
 impl Lease {
-    /// A client wants to renew it.
+    /// The client has sent a request that renews the lease.
     pub fn asks(&mut self, now_ns: u64, what: Renewal) {
         self.latest_ns = now_ns;
-        // Without the first ones their answers would count for later requests.
+        // The oldest ones are kept: without them, their answers would be taken for those of later
+        // ones.
         if self.asked.len() < MOST_ASKED {
             self.asked.push_back((what, now_ns, false));
         }
     }
 
-    /// The broker has answered such a request: the first that it can have meant is taken for it, so that
-    /// the lease is never longer than we think.
+    /// The broker has answered such a request. This is taken for an answer to the oldest one that
+    /// it can answer, so that the lease is not overestimated.
     pub fn renewed(&mut self, now_ns: u64, what: Renewal) {
         self.latest_ns = now_ns;
         let is_old = |at_ns: u64| now_ns.saturating_sub(at_ns) > OWED_NS;
@@ -92,12 +94,12 @@ impl Lease {
         }
     }
 
-    /// What was asked before this time has been answered, or never will be.
+    /// All requests before this time have been answered, or never will be.
     pub fn served(&mut self, before_ns: u64) {
         self.asked.retain(|(_, at_ns, _)| *at_ns >= before_ns);
     }
 
-    /// Whether a request was not answered for a while, which was not said before.
+    /// Whether the answer to a request is newly found to be missing.
     #[must_use]
     pub fn misses_an_answer(&mut self, now_ns: u64) -> bool {
         let mut found = false;
@@ -109,7 +111,7 @@ impl Lease {
         found
     }
 
-    /// It begins with a proof that was seen at this time, as long as the broker makes it by itself.
+    /// The client has sent a proof. `own_ns`: the broker's default length, if that is known.
     pub fn begins(&mut self, now_ns: u64, own_ns: Option<u64>) {
         *self = Self {
             stage: Stage::Proven,
@@ -121,7 +123,7 @@ impl Lease {
         };
     }
 
-    /// There is none any more.
+    /// The lease has ended.
     pub fn ends(&mut self) {
         *self = Self {
             stage: Stage::Absent,
@@ -129,14 +131,14 @@ impl Lease {
         };
     }
 
-    /// When it ends at the soonest, for sure; None: that cannot be said.
+    /// The earliest time at which it can end; `None` if that is not known.
     #[must_use]
     pub fn end_ns(&self) -> Option<u64> {
         let length_ns = self.lengths.first().copied().flatten()?;
         Some(self.renewed_ns + length_ns - length_ns / CLOCKS)
     }
 
-    /// The broker has it: lengths by which it would be over are not the right one.
+    /// The broker still has the lease: drop the lengths by which it would have ended.
     pub fn is_there(&mut self, now_ns: u64) {
         self.challenged = None;
         let silent_ns = now_ns.saturating_sub(self.latest_ns);
@@ -148,20 +150,21 @@ impl Lease {
         }
     }
 
-    /// Whether nobody can say if there is one: the broker has the proof, or will have it.
+    /// Whether a proof was sent that the broker has not yet reacted to.
     #[must_use]
     pub fn is_proven(&self) -> bool {
         self.stage == Stage::Proven
     }
 
-    /// Whether it may be over, or is soon.
+    /// Whether it may have ended, or may end soon.
     #[must_use]
     pub fn is_over(&self, now_ns: u64) -> bool {
         let is_over = |end_ns: u64| now_ns.saturating_add(MARGIN_NS) >= end_ns;
         self.stage == Stage::Held && self.end_ns().is_some_and(is_over)
     }
 
-    /// Whether it is over for sure; or, without one, whether nothing was `heard_ns` lately.
+    /// Whether it has surely ended. Without a lease: whether the client was silent since `heard_ns`
+    /// for long enough to be forgotten.
     #[must_use]
     pub fn is_gone(&self, now_ns: u64, heard_ns: u64) -> bool {
         if self.stage != Stage::Held {
@@ -172,7 +175,7 @@ impl Lease {
     }
 }
 
-/// So long after its last renewal a lease may still be there, by our clock.
+/// How long after its last renewal a lease may still exist, by our clock.
 fn at_most(length_ns: Option<u64>) -> u64 {
     let length_ns = length_ns.unwrap_or(LONGEST_NS);
     length_ns + length_ns / CLOCKS + SLACK_NS

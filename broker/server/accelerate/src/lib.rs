@@ -1,5 +1,5 @@
-//! Copies the publishes of an MQTT-SN broker to its subscribers before they reach it: who gets what,
-//! when that may be, and the program around it.
+//! Copies messages on their way to a broker of MQTT-SN or mqtt-udp straight to its subscribers: the
+//! controller that decides which messages are copied to whom, data planes, and the program.
 
 mod clients;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! Which names a filter matches.
+//! Topic filters.
 
 /// Whether a filter has wildcards.
 #[must_use]
@@ -6,7 +6,7 @@ pub fn has_wildcards(filter: &str) -> bool {
     filter.contains(['+', '#'])
 }
 
-/// Whether it is a filter.
+/// Whether a text is a valid filter.
 #[must_use]
 pub fn is_filter(text: &str) -> bool {
     let levels = text.split('/').count();
@@ -18,7 +18,7 @@ pub fn is_filter(text: &str) -> bool {
     !text.is_empty() && text.split('/').enumerate().all(is_good)
 }
 
-/// Whether a topic's name matches a filter (MQTT 3.1.1, 4.7).
+/// Whether a filter matches a topic name (MQTT 3.1.1, 4.7).
 #[must_use]
 pub fn matches(filter: &str, name: &str) -> bool {
     if name.starts_with('$') && filter.starts_with(['+', '#']) {

@@ -1,4 +1,4 @@
-//! The kernel's own ways to other hosts: its routes, its neighbours and its interfaces, by rtnetlink.
+//! The kernel's routes, neighbours and interfaces, by rtnetlink.
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -26,32 +26,33 @@ const REQUEST: u16 = 1;
 const MULTI: u16 = 2;
 const ACK: u16 = 4;
 const DUMP: u16 = 0x300;
-/// Links, neighbours, routes and rules of both families, objects that routes point to.
+/// Groups: links, neighbours, routes and rules of both families, and next-hop objects.
 const GROUPS: u32 = 1 | 4 | 0x40 | 0x80 | 0x400 | 1 << 18 | 1 << 31;
 
-const ETHERNET: u16 = 1; // kind of interface
+const ETHERNET: u16 = 1; // type of interface
 const UP_AND_RUNNING: u32 = 0x1 | 0x40;
-const UNICAST: u8 = 1; // kind of route
+const UNICAST: u8 = 1; // type of route
 const STALE: u16 = 4;
-/// Reachable, stale, delay, probe, without resolution, permanent: the kernel sends there.
+/// States in which the kernel sends to a neighbour: reachable, stale, delay, probe, noarp,
+/// permanent.
 const VALID: u16 = 2 | STALE | 8 | 0x10 | 0x40 | 0x80;
-const USE: u8 = 1; // as if a packet were sent there
+const USE: u8 = 1; // NTF_USE: as if a packet were sent to the neighbour
 const ROOM: usize = 1 << 16;
 const BUFFER: usize = 4 << 20; // octets; the kernel may allow less
 
-/// The first part of the way to a host.
+/// The first hop to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// Index of the interface.
+    /// The index of the interface.
     pub interface: u32,
-    /// MAC address of the host, or of the router before it.
+    /// The MAC address of the host, or of the router on the way to it.
     pub destination: [u8; 6],
-    /// MAC address of the interface.
+    /// The MAC address of the interface.
     pub source: [u8; 6],
 }
 
 struct Link {
-    mac: Option<[u8; 6]>, // of Ethernet that is up
+    mac: Option<[u8; 6]>, // if it is an Ethernet interface that is up
     is_port: bool,
 }
 
@@ -61,22 +62,23 @@ struct Neighbour {
     state: u16,
 }
 
-/// What the kernel would do with packets.
+/// A copy of the kernel's tables.
 pub struct Neighbours {
     news: OwnedFd,
     asks: OwnedFd,
     asked: u32,
-    /// From whom, and from which interface if they are forwarded.
+    /// The packets' source, and the interface where they come in if they are forwarded.
     from: IpAddr,
     through: Option<u32>,
     links: HashMap<u32, Link>,
     neighbours: HashMap<(u32, IpAddr), Neighbour>,
-    /// Interface and next host, as far as they were asked for.
+    /// Interface and next host to destinations that were asked for.
     routes: HashMap<IpAddr, Option<(u32, IpAddr)>>,
 }
 
 impl Neighbours {
-    /// For packets with this source; `through`: the interface where they come in, if they do.
+    /// For packets with this source. `through`: the interface where they come in, if they are
+    /// forwarded.
     ///
     /// # Errors
     /// The kernel's.
@@ -119,7 +121,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Take news; whether there were any.
+    /// Process notifications. Returns whether there were any.
     ///
     /// # Errors
     /// The kernel's.
@@ -170,13 +172,13 @@ impl Neighbours {
         }
     }
 
-    /// Whether frames come in here on their way through a bridge.
+    /// Whether an interface is a port of a bridge.
     #[must_use]
     pub fn is_port(&self, interface: u32) -> bool {
         self.links.get(&interface).is_some_and(|link| link.is_port)
     }
 
-    /// The way to a host, if the kernel knows one now.
+    /// The first hop to a host, if the kernel knows it now.
     pub fn way(&mut self, to: IpAddr) -> Option<Way> {
         let (interface, next) = self.next(to)?;
         let neighbour = self.neighbours.get(&(interface, next))?;
@@ -187,7 +189,7 @@ impl Neighbours {
         })
     }
 
-    /// Have the kernel find out whether the host on the way there is still there, if it does not know.
+    /// Have the kernel probe the next host on the way if its entry is stale.
     pub fn confirm(&mut self, to: IpAddr) {
         let Some((interface, next)) = self.next(to) else {
             return;
@@ -224,7 +226,7 @@ impl Neighbours {
         Ok(found.and_then(|(_, body)| route(body, to)))
     }
 
-    /// Ask, and return kinds and bodies of the answers.
+    /// Send a request, and return the types and bodies of the answers.
     fn ask(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<(u16, Vec<u8>)>> {
         self.asked = self.asked.wrapping_add(1);
         let length = u32::try_from(16 + body.len()).map_err(io::Error::other)?;
@@ -296,7 +298,7 @@ fn attributes(mut octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = 4 + value.len() as u16; // addresses and indices only
+    let length = 4 + value.len() as u16; // short: values are addresses and indices
     to.extend(length.to_ne_bytes());
     to.extend(kind.to_ne_bytes());
     to.extend(value);
@@ -325,7 +327,7 @@ fn neighbour(body: &[u8]) -> Option<((u32, IpAddr), Neighbour)> {
     Some(((u32::from_ne_bytes(part(body, 4)), address), neighbour))
 }
 
-/// Interface and next host of a route to another host.
+/// The interface and the next host of a route to another host.
 fn route(body: &[u8], to: IpAddr) -> Option<(u32, IpAddr)> {
     let family = *body.first()?;
     if body.get(7) != Some(&UNICAST) {
@@ -333,7 +335,7 @@ fn route(body: &[u8], to: IpAddr) -> Option<(u32, IpAddr)> {
     }
     let found: HashMap<_, _> = attributes(body.get(12..)?).collect();
     let interface = u32::from_ne_bytes((*found.get(&4)?).try_into().ok()?);
-    // A router of the other family stands with its family before it.
+    // RTA_VIA, for a router of the other family, begins with the family.
     let next = match (found.get(&5), found.get(&18)) {
         (Some(router), _) => address(family, router)?,
         (None, Some(router)) => address(*router.first()?, router.get(2..)?)?,
@@ -361,7 +363,7 @@ fn address(family: u8, octets: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// `N` octets at this place, zeros where there are none.
+/// `N` octets at this place; zeros if there are fewer.
 fn part<const N: usize>(octets: &[u8], at: usize) -> [u8; N] {
     let found = octets.get(at..).and_then(<[u8]>::first_chunk);
     found.copied().unwrap_or([0; N])

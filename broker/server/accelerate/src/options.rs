@@ -12,7 +12,7 @@ use crate::names::is_filter;
 use crate::program::{Failure, Outcome};
 use crate::rules::{Broker, Protocol};
 
-/// What `--help` prints.
+/// The text of `--help`.
 pub const HELP: &str = "\
 mqtick-accelerate: copy publishes over UDP to their subscribers before they reach the broker
 
@@ -65,26 +65,26 @@ Examples:
 Exit codes: 0 done, or stopped by SIGTERM or Ctrl-C; 1 failed; 2 wrong use.
 ";
 
-/// Where the socket for `status` is.
+/// The default path of the socket for `status`.
 pub const CONTROL: &str = "/run/mqtick-accelerate.sock";
 
-/// What copies.
+/// The data plane to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Where {
     /// The kernel, on these interfaces.
     Kernel {
         /// Their names.
         interfaces: Vec<String>,
-        /// Behind which the broker is, if it is another host.
+        /// The interface on the broker's side, if the broker is another host.
         broker_side: Option<String>,
-        /// Where this program copies if the kernel cannot.
+        /// The proxy's address if the kernel cannot copy.
         fallback: Option<SocketAddr>,
     },
     /// This program, at this address.
     Proxy(SocketAddr),
 }
 
-/// What to do.
+/// The task of the program.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one of it")]
 pub enum Command {
@@ -92,29 +92,29 @@ pub enum Command {
     Help,
     /// Print the version.
     Version,
-    /// Accelerate.
+    /// Copy messages.
     Run {
-        /// What copies.
+        /// The data plane.
         plane: Where,
-        /// Before whom: one of each protocol at most, at one address.
+        /// The brokers, at one address: at most one for each protocol.
         brokers: Vec<Broker>,
-        /// What the controller is told.
+        /// The settings of the controller.
         settings: Settings,
-        /// How many rules there may be.
+        /// The most rules.
         rules: usize,
     },
-    /// Ask the program that runs.
+    /// Ask the running program.
     Ask(&'static str),
 }
 
-/// A command, and where the socket is.
+/// The command line.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What to do.
+    /// The task of the program.
     pub command: Command,
-    /// Where the socket is.
+    /// The path of the socket for `status`.
     pub control: PathBuf,
-    /// Where the broker says what may be copied.
+    /// The path of the broker's socket that offers rules.
     pub feed: Option<PathBuf>,
 }
 
@@ -139,10 +139,10 @@ struct Given {
 }
 
 impl Options {
-    /// Read them.
+    /// Parse the command line.
     ///
     /// # Errors
-    /// What is not a command line of ours.
+    /// The command line is wrong.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Outcome<Self> {
         let mut parser = lexopt::Parser::from_args(arguments);
         let mut given = Given::default();
@@ -162,7 +162,7 @@ impl Options {
 }
 
 impl Given {
-    /// Read all; what to print, if that is all that is wanted.
+    /// Read all arguments. Returns a command that only prints, if there is one.
     fn read(&mut self, parser: &mut lexopt::Parser) -> Outcome<Option<Command>> {
         let mut plain = None;
         while let Some(argument) = parser.next().map_err(wrong)? {
@@ -327,7 +327,7 @@ fn number<T: TryFrom<u64>>(option: &str, text: &str, least: u64, most: u64) -> O
         })
 }
 
-/// A name that the kernel would take for an interface.
+/// Check that the kernel would accept this as an interface's name.
 fn interface(name: String) -> Outcome<String> {
     let is_bad =
         |octet: u8| octet.is_ascii_whitespace() || octet < 0x21 || b"/'\"".contains(&octet);

@@ -1,57 +1,57 @@
-//! What a data plane in user space sees in a datagram, and writes into copies of it:
-//! `broker/spec/acceleration.md`, 2 to 5.
+//! Parses datagrams and rewrites copies for a data plane in user space
+//! (`broker/spec/acceleration.md`, 2 to 5).
 
 use mqtick_sn::{MARK, Message, Qos, publish_flags};
 
 use crate::controller::Way;
 use crate::rules::{Name, Protocol, Topic};
 
-/// Octets of the trailer of a time message.
+/// The octets of the trailer of a time message.
 pub const TRAILER: usize = 16;
-const PROGRAM: u8 = 1; // made the stamp of the departure
+const PROGRAM: u8 = 1; // a program took the timestamp of the departure
 const MOST_NS: u64 = 100_000_000;
-const DATAGRAM: usize = 1472; // octets of the longest one of mqtt-udp
+const DATAGRAM: usize = 1472; // octets of the longest datagram of mqtt-udp
 const DUP: u8 = 8;
 const QOS_3: u8 = 6;
 /// CONNACK with code 1.
 const WRONG_LEVEL: [u8; 4] = [0x20, 2, 0, 1];
 
-/// What a datagram is.
+/// The kind of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// It may be anything.
+    /// It cannot be read, and may be anything.
     Unread,
-    /// It concerns no rule, and the controller need not know.
+    /// It concerns no rule, and is not reported to the controller.
     Nothing,
-    /// A message.
+    /// It is a PUBLISH.
     Publish(Publish),
-    /// What the broker may say to a question of ours in a client's name: PINGRESP of MQTT-SN, CONNACK
+    /// It may answer a question of the controller in a client's name: PINGRESP of MQTT-SN, CONNACK
     /// with code 1 or a challenge of mqtt-udp.
     Answer,
-    /// Whether it may change who receives what.
+    /// It is another packet, for the controller.
     Other {
-        /// Whether.
+        /// Whether it may change the receivers.
         raises: bool,
     },
 }
 
-/// A message.
+/// A PUBLISH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publish {
     /// Its topic.
     pub topic: Topic,
     /// Whether it may be copied.
     pub can_be: bool,
-    /// Whether its publisher waits for an answer.
+    /// Whether it is of QoS 1 or 2.
     pub acknowledged: bool,
-    /// Whether it is of QoS -1: no sign of life of whoever is connected there.
+    /// Whether it is of QoS -1: then it is no sign of life of a client that is connected there.
     pub unconnected: bool,
-    /// Where its payload begins.
+    /// The index of its payload.
     pub payload: usize,
 }
 
 impl Packet {
-    /// Read one.
+    /// Parse a datagram.
     #[must_use]
     pub fn read(protocol: Protocol, way: Way, datagram: &[u8]) -> Self {
         match protocol {
@@ -64,11 +64,11 @@ impl Packet {
     }
 }
 
-/// What stands for a message of a topic whose beginning this is, and whose rest is in other fragments: the
-/// same with less of its payload. None: it may be something else.
+/// Replaces a PUBLISH of which only the first fragment is known: the same with a shorter payload.
+/// `None`: it may be another packet.
 #[must_use]
 pub fn begun_publish(protocol: Protocol, beginning: &[u8]) -> Option<Vec<u8>> {
-    const MOST: usize = 2 + 64; // octets of a topic, or of all that MQTT-SN has before the payload
+    const MOST: usize = 2 + 64; // more than precedes the payload
     let (first, rest) = match (protocol, beginning) {
         (Protocol::MqttSn, [1, _, _, first @ 0x0c, rest @ ..] | [_, first @ 0x0c, rest @ ..])
         | (Protocol::MqttUdp, [first @ 0x30..=0x3f, ..0x80, rest @ ..])
@@ -151,7 +151,7 @@ fn of_udp(way: Way, datagram: &[u8]) -> Packet {
             let Some((name, rest)) = name else {
                 return Packet::Nothing;
             };
-            // Between one client and the broker.
+            // It concerns only one client and the broker.
             if *first == 0x30 && name.octets().starts_with(b"$") {
                 let is_challenge = way == Way::FromBroker && name.octets() == b"$proof";
                 return match is_challenge {
@@ -176,14 +176,15 @@ fn of_udp(way: Way, datagram: &[u8]) -> Packet {
     }
 }
 
-/// Whether it is a PUBLISH of QoS -1: no sign of life of whoever is connected there.
+/// Whether it is a PUBLISH of QoS -1: then it is no sign of life of a client that is connected
+/// there.
 #[must_use]
 pub fn is_unconnected(message: Option<&Message<'_>>) -> bool {
     let unconnected = Qos::Unconnected;
     matches!(message, Some(Message::Publish { qos, .. }) if *qos == unconnected)
 }
 
-/// Have a client's message say nothing that only a data plane may say.
+/// Remove a mark from a client's message: only data planes may mark messages.
 pub fn unmark(protocol: Protocol, datagram: &mut [u8]) {
     match (protocol, datagram.first_mut()) {
         (Protocol::MqttSn, _) => {
@@ -191,7 +192,7 @@ pub fn unmark(protocol: Protocol, datagram: &mut [u8]) {
                 *flags &= !MARK;
             }
         }
-        // A broker refuses that as it does DUP.
+        // A broker refuses QoS 3, as it refuses DUP with QoS 0.
         (Protocol::MqttUdp, Some(first)) if *first >> 4 == 3 && *first & DUP != 0 => {
             *first |= QOS_3;
         }
@@ -199,7 +200,7 @@ pub fn unmark(protocol: Protocol, datagram: &mut [u8]) {
     }
 }
 
-/// Have a message that was copied say so to the broker.
+/// Mark a message that was copied, for the broker.
 pub fn mark(protocol: Protocol, datagram: &mut [u8]) {
     let (at, bit) = match protocol {
         Protocol::MqttSn => (publish_flags(datagram), MARK),
@@ -210,8 +211,8 @@ pub fn mark(protocol: Protocol, datagram: &mut [u8]) {
     }
 }
 
-/// Make of a message, or of its first octets as far as the topic, what goes to a subscriber: kind and
-/// id of MQTT-SN's topic are his. What is too short for one stays as it is.
+/// Write the subscriber's topic kind and id into a PUBLISH of MQTT-SN, or into its first octets. If
+/// it is too short, nothing is changed.
 pub fn rewrite(datagram: &mut [u8], topic: Topic) {
     let (kind, id) = match topic {
         Topic::Registered(id) => (0, id.to_be_bytes()),
@@ -226,7 +227,7 @@ pub fn rewrite(datagram: &mut [u8], topic: Topic) {
     }
 }
 
-/// The trailer of a message that has one.
+/// The trailer of a time message; `None` if it has none.
 #[must_use]
 pub fn trailer(datagram: &[u8], payload: usize) -> Option<[u8; TRAILER]> {
     let payload = datagram.get(payload..)?;
@@ -234,7 +235,8 @@ pub fn trailer(datagram: &[u8], payload: usize) -> Option<[u8; TRAILER]> {
     payload.last_chunk().copied().filter(|_| is_due)
 }
 
-/// What a copy states that leaves `now_ns`, of a message that came at `came_ns` with this trailer.
+/// The trailer of a copy that leaves at `now_ns`, of a message that came at `came_ns` with this
+/// one.
 #[must_use]
 pub fn stated(trailer: [u8; TRAILER], came_ns: Option<u64>, now_ns: u64) -> [u8; TRAILER] {
     const NOT_STATED: [u8; TRAILER] = [0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
@@ -247,7 +249,7 @@ pub fn stated(trailer: [u8; TRAILER], came_ns: Option<u64>, now_ns: u64) -> [u8;
     };
     let spent_ns = came_ns.and_then(|came_ns| now_ns.checked_sub(came_ns));
     let spent_ns = spent_ns.filter(|spent_ns| *spent_ns < MOST_NS);
-    // The kernel's clock may be slewed by what nobody notices.
+    // Allow for a slew that is too small to be noticed.
     let spent_ns = spent_ns.map(|spent_ns| spent_ns - spent_ns / 512);
     let total =
         spent_ns.and_then(|spent_ns| u64::from_be_bytes(before).checked_add(spent_ns << 16));

@@ -1,66 +1,68 @@
-//! The PINGREQ of one client, its own and ours: what their answers say of the messages before them.
+//! The PINGREQs of one client, its own and the controller's: their answers show that the messages
+//! before them were processed.
 
 use crate::lease::PATIENCE_NS;
 
-/// So long after a PINGREQ a late answer may still come.
+/// The longest delay of an answer.
 const OWED_NS: u64 = 60_000_000_000;
-/// More answers are not missed at a time: then no late one may come any more.
+/// The most missing answers at a time. With more, no PINGREQ is sent until no late answer can come.
 const MOST_OWED: u64 = 3;
 
-/// PINGREQ have no number: their answers are only counted. The n-th answer shows that the n-th PINGREQ has
-/// been served, even if some were lost on the way.
+/// PINGREQs have no numbers, so their answers are only counted. The n-th answer shows that the n-th
+/// PINGREQ has been processed, even if some were lost on the way.
 #[derive(Clone, Debug, Default)]
 pub struct Pings {
     sent: u64,
     answered: u64,
-    /// Of those that are not answered, which are not waited for: lost, or late.
+    /// How many unanswered ones are not waited for: they, or their answers, are lost or late.
     owed: u64,
-    /// When the last of those was sent.
+    /// When the last one of these was sent.
     owed_ns: u64,
     last_ns: u64,
-    /// The first one since anything happened that only a later PINGREQ confirms.
+    /// The number of the first one since the last change.
     covers: Option<u64>,
-    /// The first of ours that were sent last.
+    /// The number of the first of the controller's last ones.
     ours: u64,
-    /// When that was.
+    /// When that one was sent.
     pub ours_ns: Option<u64>,
-    /// Whether the answers to it are still kept back.
+    /// Whether its answers are still kept back.
     pub kept: bool,
-    /// Tries to open a rule that failed, one after another.
+    /// The number of consecutive failed tries to open rules.
     pub tries: u32,
 }
 
-/// What an answer shows.
+/// The meaning of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The broker has served the client since anything happened.
+    /// The broker has served the client since the last change.
     pub is_confirmed: bool,
-    /// Our PINGREQ was served, and no answer to it is waited for any more.
+    /// The controller's PINGREQ was served, and no answer to it is awaited any more.
     pub is_ours: bool,
 }
 
 impl Pings {
-    /// A PINGREQ is on its way.
+    /// A PINGREQ was sent.
     pub fn sent(&mut self, now_ns: u64) {
         self.sent += 1;
         self.last_ns = now_ns;
         self.covers.get_or_insert(self.sent);
     }
 
-    /// How many PINGREQ show that the first of them was served: as many answers may be those to earlier ones.
+    /// How many PINGREQs to send so that their answers surely include one to them: the first
+    /// answers may be late ones to earlier PINGREQs.
     #[must_use]
     pub fn enough(&self) -> u32 {
         u32::try_from(1 + self.open()).unwrap_or(u32::MAX)
     }
 
-    /// So many of ours are on their way, at least one.
+    /// The controller has sent `count` PINGREQs, at least one.
     pub fn sent_ours(&mut self, now_ns: u64, count: u32) {
         self.ours = self.sent + 1;
         (0..count).for_each(|_| self.sent(now_ns));
         (self.ours_ns, self.kept) = (Some(now_ns), true);
     }
 
-    /// Something happened that only a later PINGREQ confirms.
+    /// Something has changed: only the answer to a later PINGREQ confirms the client.
     pub fn changed(&mut self) {
         self.covers = None;
     }
@@ -70,26 +72,26 @@ impl Pings {
         (self.answered, self.owed, self.covers) = (self.sent, 0, None);
     }
 
-    /// So many answers have come, and say nothing of what was before.
+    /// So many answers have come that confirm nothing.
     pub fn answered_late(&mut self, count: u32) {
         self.answered = self.sent.min(self.answered + u64::from(count));
         self.owed = self.owed.min(self.open());
     }
 
-    /// An answer came; None: it is not the last one that was awaited.
+    /// An answer has come. `None`: it is not the last one that was awaited.
     pub fn answered_all(&mut self) -> Option<Answer> {
         let answer = self.answered()?;
         (self.open() == 0).then_some(answer)
     }
 
-    /// How many answers may come, soon or late.
+    /// How many answers may still come.
     #[must_use]
     pub fn open(&self) -> u64 {
         self.sent - self.answered
     }
 
-    /// Whether no answer can come. They are only counted: that to an old question may have come and been taken
-    /// for another, so all may still come until the last one is too old.
+    /// Whether no answer can come. As answers are only counted, it is not known which ones are
+    /// missing: any may still come until the last PINGREQ is too old.
     pub fn is_quiet(&mut self, now_ns: u64) -> bool {
         if now_ns.saturating_sub(self.last_ns) > OWED_NS {
             self.answered = self.sent;
@@ -97,14 +99,14 @@ impl Pings {
         self.open() == 0
     }
 
-    /// An answer came; None: nobody asked.
+    /// An answer has come. `None`: none was expected.
     pub fn answered(&mut self) -> Option<Answer> {
         if self.open() == 0 {
             return None;
         }
         self.answered += 1;
         self.owed = self.owed.min(self.open());
-        // One of its own may have left before ours, and been told of only afterwards.
+        // The client may have sent a PINGREQ before the controller's whose event came later.
         let is_last = self.open() <= self.owed;
         let is_ours = is_last && self.kept && self.answered >= self.ours;
         self.kept &= !is_ours;
@@ -114,7 +116,7 @@ impl Pings {
         })
     }
 
-    /// Whether no answer is waited for.
+    /// Whether no answer is awaited, and a PINGREQ may be sent.
     pub fn is_idle(&mut self, now_ns: u64) -> bool {
         let since_ns = now_ns.saturating_sub(self.last_ns);
         if since_ns > OWED_NS {
@@ -126,14 +128,14 @@ impl Pings {
             }
             self.owed = self.open();
         }
-        // A client may have PINGREQ of its own more often than that.
+        // The client's own PINGREQs may be more frequent than that.
         if now_ns.saturating_sub(self.owed_ns) > OWED_NS {
             self.answered += std::mem::take(&mut self.owed);
         }
         self.open() == self.owed && self.owed <= MOST_OWED
     }
 
-    /// Whether ours was given up, and may have been lost.
+    /// Whether the controller's last PINGREQ was not answered in time.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         !self.kept && self.answered < self.ours
@@ -162,7 +164,7 @@ mod tests {
         let answer = pings.answered();
         assert!(answer.is_some_and(|answer| answer.is_confirmed && answer.is_ours));
         assert!(pings.is_idle(PATIENCE_NS + 1) && !pings.is_missing());
-        // It did come late.
+        // The late answer.
         assert!(pings.answered().is_some());
         assert_eq!((pings.enough(), pings.answered()), (1, None));
     }

@@ -1,5 +1,4 @@
-//! What the program does with its command line: runs a controller over a data plane, or asks the one
-//! that runs.
+//! The program: runs a controller with a data plane, or asks a running one.
 
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -20,12 +19,12 @@ use crate::proxy::Proxy;
 use crate::rules::{Broker, Protocol};
 use crate::status::Report;
 
-/// Why the program ends early.
+/// Why the program fails.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The command line asks for something that cannot be: exit code 2.
+    /// The command line is wrong: exit code 2.
     Use(String),
-    /// The machine did not do what is needed: exit code 1.
+    /// Something failed at run time: exit code 1.
     Failed(String),
 }
 
@@ -40,79 +39,81 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What most functions here return.
+/// The result of most functions here.
 pub type Outcome<T> = Result<T, Failure>;
 
-/// A data plane with its surroundings.
+/// A data plane with its input and output.
 pub trait Driver: Plane {
-    /// Which one it is.
+    /// Its name, for the user.
     fn name(&self) -> String;
-    /// What it counts.
+    /// Its counters.
     fn counters(&self) -> Vec<(&'static str, u64)>;
-    /// What can be read when there is work.
+    /// Readable when there is work.
     fn fd(&self) -> BorrowedFd<'_>;
-    /// Do what there is, without waiting.
+    /// Do the work that there is, without waiting.
     ///
     /// # Errors
-    /// What it cannot go on with.
+    /// It cannot go on.
     fn work(&mut self, watcher: &mut impl Watcher) -> Outcome<()>;
-    /// Ten times a second; whether ways to subscribers have changed.
+    /// To be called ten times a second. Returns whether routes to subscribers have changed.
     ///
     /// # Errors
-    /// What it cannot go on with.
+    /// It cannot go on.
     fn upkeep(&mut self, now_ns: u64) -> Outcome<bool>;
-    /// From now on somebody else says until when (CLOCK_MONOTONIC, ns) something may be copied.
+    /// Copy until this time (CLOCK_MONOTONIC, ns). From the first call on, nothing else extends it.
     ///
     /// # Errors
-    /// What it cannot go on with.
+    /// It cannot go on.
     fn lend(&mut self, until_ns: u64) -> Outcome<()>;
-    /// Which client the broker sees at this address, if it comes this way.
+    /// The address of a client that the broker sees at `seen_as`; `None` if it does not come this
+    /// way.
     fn client_of(&self, seen_as: SocketAddr) -> Option<SocketAddr> {
         Some(seen_as)
     }
 }
 
-/// Who makes the rules of a data plane.
+/// Makes the rules of a data plane: the controller, or the rules that a broker offers.
 pub trait Watcher {
-    /// Take a packet into account.
+    /// Process a packet.
     fn event(&mut self, now_ns: u64, event: &Event<'_>, plane: &mut impl Plane);
     /// Events were lost, none of them after this mark.
     fn lost(&mut self, now_ns: u64, mark: u64, plane: &mut impl Plane);
     /// Whether the broker has, or may have, a session with this client.
     fn knows(&self, client: &SocketAddr) -> bool;
-    /// What was counted.
+    /// The counters.
     fn counters(&self) -> Counters;
-    /// How many clients are known, and how many are not.
+    /// The numbers of known clients and of strangers.
     fn sizes(&self) -> (usize, usize);
-    /// All topics of publishers that are followed.
+    /// The state of all topics of publishers that are followed.
     fn status(&self, plane: &impl Plane) -> Vec<Status>;
-    /// Begin.
+    /// Start.
     ///
     /// # Errors
-    /// What it cannot go on with.
+    /// It cannot go on.
     fn begin(&mut self, _driver: &mut impl Driver) -> Outcome<()> {
         Ok(())
     }
-    /// What can be read when there is something to do beside packets.
+    /// Readable when there is work other than packets.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// Do that.
+    /// Do that work.
     ///
     /// # Errors
-    /// What it cannot go on with.
+    /// It cannot go on.
     fn work(&mut self, _now_ns: u64, _driver: &mut impl Driver) -> Outcome<()> {
         Ok(())
     }
-    /// Make the rules that follow from what was taken into account since the last time.
+    /// Update the rules after the packets since the last call.
     fn settle(&mut self, _now_ns: u64, _plane: &mut impl Plane) {}
-    /// What depends on time, at least ten times a second; whether ways to subscribers have changed.
+    /// The regular work; to be called at least ten times a second. `ways_changed`: routes to
+    /// subscribers have changed.
     fn tick(&mut self, now_ns: u64, ways_changed: bool, driver: &mut impl Driver);
-    /// The broker was started, and has no sessions.
+    /// The broker is about to be started, and has no sessions.
     fn broker_started(&mut self, _now_ns: u64, _plane: &mut impl Plane) {}
-    /// End all rules.
+    /// Delete all rules.
     fn stop(&mut self, plane: &mut impl Plane);
-    /// What it goes by, to be told.
+    /// The source of its rules, for the user.
     fn place(&self) -> String;
 }
 
@@ -156,16 +157,16 @@ impl Watcher for Controller {
 }
 
 const PROGRAM: &str = "mqtick-accelerate";
-/// A tick opens rules, so a publisher waits for it; with so many clients that it takes long, they are
-/// further apart, and take a twentieth of the time.
+/// The interval between ticks: short, because ticks open rules. If ticks take long because there
+/// are many clients, it grows to twenty times as long as a tick takes, up to [`LONGEST_TICK_NS`].
 const TICK_MS: u8 = 10;
 const TICK_NS: u64 = TICK_MS as u64 * 1_000_000;
 const LONGEST_TICK_NS: u64 = 50_000_000;
 
-/// Do what was asked for.
+/// Execute the command line.
 ///
 /// # Errors
-/// Whatever prevents it.
+/// Why it failed.
 pub fn run(options: Options) -> Outcome<()> {
     match options.command {
         Command::Help => print(HELP),
@@ -246,7 +247,7 @@ impl By<'_> {
         self.accelerate(proxy)
     }
 
-    /// The kernel cannot.
+    /// Use a proxy because the kernel cannot copy.
     fn instead(self, why: Failure, fallback: Option<SocketAddr>, rules: usize) -> Outcome<()> {
         let Some(address) = fallback else {
             return Err(why);
@@ -281,7 +282,7 @@ fn accelerate(
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
         ];
         wanted.extend(watcher.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        // An interrupted wait is one that is over.
+        // If it is interrupted, go on as if it were over.
         let _ = poll(&mut wanted, TICK_MS);
         if matches!(signals.read_signal(), Ok(Some(_))) {
             break;
@@ -328,7 +329,7 @@ fn signals() -> Outcome<SignalFd> {
     SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map_err(fault)
 }
 
-/// Prints; whoever reads us may have enough of it (`| head`).
+/// Print. It is no failure if the reader has closed the pipe (`| head`).
 fn print(text: &str) -> Outcome<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,6 +1,6 @@
-//! The data plane in user space, for kernels that cannot copy: clients talk to this address instead of
-//! the broker's. Each of them has a socket of its own towards the broker, so that the broker sees as
-//! many addresses as there are clients; copies leave with sendmmsg.
+//! The data plane in user space, for kernels that cannot copy: clients use the proxy's address
+//! instead of the broker's. Each client has a socket of its own towards the broker, so that the
+//! broker sees a different address for each. Copies are sent with sendmmsg.
 
 use mqtick_clock::{Clock, Looks};
 use nix::errno::Errno;
@@ -27,15 +27,15 @@ use crate::table::{Table, Verdict};
 
 const ROOM: usize = 65_536;
 const BUFFER: usize = 4 << 20; // octets; the kernel may allow less
-const TURN: usize = 64; // datagrams of one socket until others have their turn
-const AT_ONCE: usize = 256; // copies that leave with one call
-const STATED: usize = 8; // the same, if they state when
+const TURN: usize = 64; // most datagrams of one socket before the others get their turn
+const AT_ONCE: usize = 256; // most copies in one call
+const STATED: usize = 8; // most copies in one call if they state their residence
 const OWN_FILES: nix::libc::rlim_t = 64;
 const MOST_CLIENTS: nix::libc::rlim_t = 65_536;
 const IDLE_NS: u64 = 60_000_000_000;
 const FRONT: u64 = 0;
 const PATIENCE_MS: u8 = 10;
-/// For how long rules count after each round of the controller, which may be stopped for a while.
+/// How long rules are valid after each round of the controller, in case the program is stopped.
 const ALIVE_NS: u64 = 1_000_000_000;
 
 struct Upstream {
@@ -43,7 +43,7 @@ struct Upstream {
     token: u64,
 }
 
-/// Sockets, and the table between them.
+/// The sockets and the table of rules.
 pub struct Proxy {
     front: UdpSocket,
     broker: SocketAddr,
@@ -51,15 +51,16 @@ pub struct Proxy {
     epoll: Epoll,
     table: Table,
     upstreams: HashMap<SocketAddr, Upstream>,
-    seen_as: HashMap<SocketAddr, SocketAddr>, // clients by what the broker sees
+    seen_as: HashMap<SocketAddr, SocketAddr>, // clients, by the addresses that the broker sees
     clients: HashMap<u64, SocketAddr>,
     tokens: u64,
     limit: usize,
     room: Vec<u8>,
-    /// The clock before whatever waits in `front` came.
+    /// Readings of the clock from before all datagrams came that wait in `front`.
     before: Looks,
     rate: Rate,
-    /// Answers that the controller has not been told: the client, the mark, whether it was kept back.
+    /// Answers for the controller: the client, the datagram, the mark, and whether it was kept
+    /// back.
     answers: Vec<(SocketAddr, Vec<u8>, u64, bool)>,
     lent: bool,
     why: Option<String>,
@@ -72,7 +73,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listen at `address` for clients of `broker`. `why`: what the kernel could not.
+    /// Listen at `address` for clients of `broker`. `why`: why the kernel is not used.
     ///
     /// # Errors
     /// The system's.
@@ -89,7 +90,8 @@ impl Proxy {
             .set_nonblocking(true)
             .map_err(fault(address.to_string()))?;
         let _ = setsockopt(&front, sockopt::RcvBuf, &BUFFER);
-        let _ = setsockopt(&front, sockopt::ReceiveTimestampns, &true); // else nothing is stated
+        // without it, no residence is stated
+        let _ = setsockopt(&front, sockopt::ReceiveTimestampns, &true);
         let _ = setsockopt(&front, sockopt::SndBuf, &BUFFER);
         let system = |error: Errno| Failure::Failed(format!("epoll: {error}."));
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system)?;
@@ -125,7 +127,7 @@ impl Proxy {
         })
     }
 
-    /// Where clients find it.
+    /// Its address for clients.
     ///
     /// # Errors
     /// The system's.
@@ -133,7 +135,7 @@ impl Proxy {
         self.front.local_addr()
     }
 
-    /// What clients sent.
+    /// Process datagrams of clients.
     fn hear_clients(&mut self, controller: &mut impl Watcher) {
         let mut room = std::mem::take(&mut self.room);
         for _ in 0..TURN {
@@ -147,7 +149,7 @@ impl Proxy {
                 Err(_) => continue,
             };
             let datagram = room.get_mut(..length).unwrap_or_default();
-            // Only we may say this.
+            // Only the proxy may mark a message.
             packet::unmark(self.protocol, datagram);
             self.pass(datagram, client, came_ns, controller);
         }
@@ -210,7 +212,7 @@ impl Proxy {
             return;
         }
         if let Some(upstream) = self.upstreams.get(client) {
-            // A broker that is not there refuses; the client asks again.
+            // An error means that the broker is down; the client will repeat its request.
             let _ = upstream.socket.send(datagram);
             self.to_broker += 1;
         }
@@ -251,7 +253,7 @@ impl Proxy {
         true
     }
 
-    /// Forget clients that were not heard lately.
+    /// Forget clients that were silent for a while.
     fn make_room(&mut self, controller: &impl Watcher) {
         let now_ns = now_ns();
         let one = |client: &SocketAddr| {
@@ -271,7 +273,7 @@ impl Proxy {
         }
     }
 
-    /// What the broker sent to one client.
+    /// Process datagrams of the broker to one client.
     fn hear_broker(&mut self, token: u64, controller: &mut impl Watcher) {
         let Some(&client) = self.clients.get(&token) else {
             return;
@@ -299,7 +301,8 @@ impl Proxy {
                 self.refused += 1;
             }
             let Some(mark) = mark else { continue };
-            // What mqtt-udp's broker says to a client itself must not come after what follows it.
+            // In mqtt-udp, an answer to a request of the client has to stay in order with later
+            // packets.
             let is_ours = kept_back || self.protocol == Protocol::MqttSn;
             if packet == Packet::Answer && is_ours {
                 let datagram = datagram.to_vec();
@@ -321,7 +324,7 @@ impl Proxy {
         self.room = room;
     }
 
-    /// Pass on what the broker sent; whether that was all.
+    /// Pass on the datagrams of the broker. Returns whether none is left.
     fn hear_all(&mut self, controller: &mut impl Watcher) -> bool {
         let mut found = [EpollEvent::empty(); 64];
         for _ in 0..TURN {
@@ -339,8 +342,8 @@ impl Proxy {
         false
     }
 
-    /// An answer says that what came before has been delivered, but what came before may wait in
-    /// another socket: that is passed on first.
+    /// Give the answers to the controller. They show that all earlier messages have been delivered,
+    /// so this comes after the messages that wait in other sockets were passed on.
     fn hear_answers(&mut self, controller: &mut impl Watcher) {
         for (client, datagram, mark, kept_back) in std::mem::take(&mut self.answers) {
             let event = Event {
@@ -383,7 +386,7 @@ impl Driver for Proxy {
     }
 
     fn work(&mut self, controller: &mut impl Watcher) -> Outcome<()> {
-        // The broker's answers first: they may be what a publish waits for.
+        // The broker's datagrams first: a rule may wait for an answer to open.
         let is_all = self.hear_all(controller);
         self.table.behind(!is_all);
         if is_all {
@@ -453,9 +456,9 @@ impl Plane for Proxy {
     }
 }
 
-/// Of idle clients, each with whether the broker took it for one and when it was heard: those that it did
-/// not; if there are none, an eighth of the others. Of who went without a word nobody knows that he did,
-/// but whoever is there is heard now and then.
+/// Selects idle clients to forget. Each entry: whether the broker may have a session with the
+/// client, and when it was last heard. Selects those without a session; if there are none, the
+/// eighth of the others that were silent for longest, because clients may leave without notice.
 fn to_forget(mut idle: Vec<(bool, u64, SocketAddr)>) -> impl Iterator<Item = SocketAddr> {
     idle.sort_unstable();
     let unknown = idle.partition_point(|(is_known, ..)| !is_known);
@@ -467,7 +470,7 @@ fn to_forget(mut idle: Vec<(bool, u64, SocketAddr)>) -> impl Iterator<Item = Soc
     idle.into_iter().take(count).map(|(.., client)| client)
 }
 
-/// A datagram's octets, where it came from, and when (UTC).
+/// Receive a datagram. Returns its length, its source, and when it came (UTC).
 fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAddr, Option<i64>)> {
     let mut parts = [IoSliceMut::new(room)];
     let mut space = nix::cmsg_space!(TimeSpec);
@@ -489,13 +492,14 @@ fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAdd
     Ok((came.bytes, v4.or_else(v6).ok_or(Errno::EINVAL)?, came_ns))
 }
 
-/// When a datagram came by the clock that nobody slews, if that can be told; `before`: it came later.
+/// When a datagram came, by CLOCK_MONOTONIC_RAW, if this can be determined. `before`: readings of
+/// the clock from before it came.
 fn raw_of(came_ns: Option<i64>, before: &Looks) -> Option<u64> {
     u64::try_from(before.raw_of(came_ns?, &Clock::read())?).ok()
 }
 
-/// Send a PUBLISH to each; how many left, and how many did not. `stated`: its trailer, and
-/// when it came (CLOCK_MONOTONIC_RAW).
+/// Send copies of a PUBLISH. Returns how many were sent, and how many failed. `stated`: its
+/// trailer, and when it came (CLOCK_MONOTONIC_RAW).
 fn send_copies(
     socket: &UdpSocket,
     datagram: &[u8],
@@ -518,7 +522,7 @@ fn send_copies(
             head
         };
         let heads: Vec<Vec<u8>> = some.iter().map(rewritten).collect();
-        // None of them leaves sooner.
+        // The time of departure: none of these copies leaves sooner.
         let trailer = stated.map(|(trailer, came_ns)| packet::stated(trailer, came_ns, raw_ns()));
         let trailer: &[u8] = trailer.as_ref().map_or(&[], |trailer| trailer);
         let parts: Vec<[IoSlice<'_>; 3]> = heads
@@ -560,7 +564,7 @@ fn send_copies(
                     break;
                 }
                 Err(_) => {
-                    // Nothing leads there: the others get theirs.
+                    // This receiver is unreachable: go on with the others.
                     at += 1;
                     refused += 1;
                 }

@@ -1,4 +1,4 @@
-//! Why a topic is left to the broker.
+//! The reasons why messages are left to the broker.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Which topics of which publishers have rules, and who receives what by them.
+//! The rules: which topics of which publishers have one, and who receives the copies.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -13,14 +13,14 @@ use crate::session::{Named, OTHER_QOS_NS, Session, State, Subscription};
 
 mod names;
 
-/// The kernel's room is free some time after a rule is deleted.
+/// How long after the deletion of a rule its room in the kernel may become free.
 const EMPTIED_S: u32 = 3;
 
 #[derive(Debug)]
 struct Rule {
     copies: Vec<Copy>,
     open: Option<u64>,
-    /// Open it with this when the publisher's pings are answered.
+    /// The value of `slow` with which to open it once the publisher's PINGREQs are answered.
     wanted: Option<u64>,
 }
 
@@ -28,19 +28,19 @@ struct Rule {
 struct Candidate {
     name: Option<Rc<str>>,
     rule: Result<Rule, Reason>,
-    before: Counts, // of rules that were deleted
+    before: Counts, // the counters of deleted rules
 }
 
-/// What is said of one topic of one publisher.
+/// The state of one topic of one publisher.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// Whose topic.
+    /// The publisher and the topic.
     pub key: Key,
     /// Its name, if it is known.
     pub name: Option<Rc<str>>,
-    /// Its subscribers, if it has a rule; whether it is open.
+    /// The number of its copies, and whether it is open; or why it has no rule.
     pub rule: Result<(usize, bool), Reason>,
-    /// What was copied, and what was not, since it is followed.
+    /// Its counters since it is followed.
     pub counts: Counts,
 }
 
@@ -51,13 +51,13 @@ pub struct Rulebook {
     by_name: HashMap<Rc<str>, HashSet<Key>>,
     rules: HashMap<SocketAddr, HashSet<Topic>>,
     retried_ns: u64,
-    /// For so many seconds there may be room that there was not.
+    /// For how many more seconds the room of a deleted rule may become free.
     emptied: u32,
     until_ns: u64,
 }
 
 impl Rulebook {
-    /// None so far.
+    /// No rules.
     #[must_use]
     pub fn new(settings: Rc<Settings>) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Rulebook {
         }
     }
 
-    /// All topics of publishers that are followed.
+    /// The state of all topics of publishers that are followed.
     #[must_use]
     pub fn status(&self, general: Option<&Reason>, plane: &impl Plane) -> Vec<Status> {
         let mut all: Vec<Status> = self
@@ -99,7 +99,7 @@ impl Rulebook {
         all
     }
 
-    /// Delete all rules, and forget everything.
+    /// Delete all rules, and forget all topics.
     pub fn clear(&mut self, plane: &mut impl Plane) {
         for (publisher, topics) in std::mem::take(&mut self.rules) {
             for topic in topics {
@@ -116,7 +116,7 @@ impl Rulebook {
         self.rules.is_empty()
     }
 
-    /// Have nothing copied from this time on; None: that does not matter.
+    /// Copy nothing from this time on; `None`: no limit.
     pub fn copy_until(&mut self, until_ns: Option<u64>, plane: &mut impl Plane) {
         let until_ns = until_ns.unwrap_or(u64::MAX);
         if until_ns != std::mem::replace(&mut self.until_ns, until_ns) {
@@ -130,14 +130,16 @@ impl Rulebook {
         self.rules.contains_key(publisher)
     }
 
-    /// Note which rules of a publisher a PINGREQ that leaves now opens; whether there are any.
+    /// Note which rules of a publisher are opened by the answer to a PINGREQ that is sent now.
+    /// Returns whether there are any.
     pub fn prepare(&mut self, publisher: SocketAddr, plane: &impl Plane) -> bool {
         let mut any = false;
         for &topic in self.rules.get(&publisher).into_iter().flatten() {
             let key = Key { publisher, topic };
             if let Some(Candidate { rule: Ok(rule), .. }) = self.candidates.get_mut(&key) {
                 let slow = plane.counts(&key).slow;
-                // One message has to show how the broker sends it: it may REGISTER the name first.
+                // A first message goes through the broker, which may have to send REGISTER before
+                // it.
                 let is_closed = rule.open != Some(slow) && slow > 0;
                 rule.wanted = is_closed.then_some(slow);
                 any |= is_closed;
@@ -146,8 +148,8 @@ impl Rulebook {
         any
     }
 
-    /// Whatever a publisher sent before its last PINGREQ has been delivered. Whether all its rules
-    /// are open.
+    /// The last PINGREQ of a publisher is answered, so all its earlier messages have been
+    /// delivered: open its rules. Returns whether all of them are open now.
     pub fn open(&mut self, publisher: SocketAddr, plane: &mut impl Plane) -> bool {
         let mut all = true;
         for &topic in self.rules.get(&publisher).into_iter().flatten() {
@@ -163,7 +165,7 @@ impl Rulebook {
         all
     }
 
-    /// Look again at what may be possible now, without an event that says so.
+    /// Check topics again whose reason may have gone without an event.
     pub fn retry(&mut self, now_ns: u64, clients: &mut Clients, plane: &impl Plane) {
         let is_second = now_ns.saturating_sub(self.retried_ns) >= SECOND_NS;
         if is_second {
@@ -173,7 +175,7 @@ impl Rulebook {
         self.emptied -= u32::from(has_room);
         let mut proven: HashMap<SocketAddr, bool> = HashMap::new();
         let mut may_be = |one: &Candidate| match one.rule {
-            // The next PUBLISH of the broker to it is enough.
+            // A PUBLISH of the broker to it proves the address.
             Err(Reason::Unproven(who)) => *proven.entry(who).or_insert_with(|| {
                 let session = clients.get(&who);
                 session.is_none_or(|session| session.is_proven(plane.served_ns(&who)))
@@ -187,11 +189,11 @@ impl Rulebook {
         clients.dirty.extend(keys);
     }
 
-    /// Make all rules that have to be made again.
+    /// Update all rules that have to be checked again.
     pub fn update(&mut self, now_ns: u64, clients: &mut Clients, plane: &mut impl Plane) {
         let mut dirty = std::mem::take(&mut clients.dirty);
         let is_all = |one: &Dirty| matches!(one, Dirty::All | Dirty::Filter(None));
-        // Topics that are not candidates yet, or publishers' that are gone, are named one by one.
+        // Keys stay: they may be of new topics or of publishers that have gone.
         if dirty.iter().any(is_all) {
             dirty.retain(|one| matches!(one, Dirty::Key(_)));
             dirty.push(Dirty::All);
@@ -331,7 +333,7 @@ impl Rulebook {
         }
     }
 
-    /// Who gets a publish, and as what.
+    /// The copies of a message of MQTT-SN, or why it is not copied.
     fn receivers(
         &self,
         now_ns: u64,
@@ -363,7 +365,7 @@ impl Rulebook {
         if has_wildcards(name) {
             return Err(Reason::NameUnknown);
         }
-        // What it may send in two ways, it may send in an order that we cannot keep.
+        // If the publisher could name the topic in two ways, the order could not be kept.
         let predefined = self.settings.predefined.values();
         let predefined = predefined.filter(|one| *one == name).count();
         let ways = publisher.ids_of(name) + predefined + usize::from(name.len() == 2);
@@ -393,7 +395,7 @@ impl Rulebook {
     }
 }
 
-/// As what a client receives a topic, if it does.
+/// How the copies for this client name the topic; `None`: it gets none.
 fn receives(
     client: SocketAddr,
     session: &Session,
@@ -431,7 +433,7 @@ fn receives(
     } else if session.unclear {
         Some(Reason::Unclear(client))
     } else if !session.proposed.is_empty() {
-        // What it does not answer, it may not have got: a broker may wait for that before it sends.
+        // A broker may send nothing until the client has answered its REGISTER.
         Some(Reason::NoId(client))
     } else if !session.is_proven(plane.served_ns(&client)) {
         Some(Reason::Unproven(client))
@@ -448,7 +450,7 @@ fn receives(
             Ok(Some(topic))
         }
         (Topic::Predefined(id), Named::Predefined(own)) if id == own => Ok(Some(topic)),
-        // A name of two octets may be sent as a short one.
+        // The broker may send a name of two octets as a short name.
         (Topic::Registered(_), Named::Name) if name.len() != 2 => match session.told.get(name) {
             Some(Some(id)) => Ok(Some(Topic::Registered(*id))),
             _ => Err(Reason::NoId(client)),

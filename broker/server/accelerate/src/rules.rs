@@ -1,12 +1,12 @@
-//! What a data plane is told: `broker/spec/acceleration.md`, section 1, as types.
+//! The types of a data plane's interface (`broker/spec/acceleration.md`, 1).
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Most subscribers of one rule.
+/// The most subscribers of one rule.
 pub const SUBSCRIBERS_A_RULE: usize = 4095;
 
-/// What a broker speaks.
+/// The protocol of a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// MQTT-SN 1.2.
@@ -15,27 +15,27 @@ pub enum Protocol {
     MqttUdp,
 }
 
-/// Where a broker is; its number is its place in the list that a data plane was started with.
+/// A broker. Its number is its index in the list with which a data plane was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broker {
     /// Its address and port.
     pub address: SocketAddr,
     /// The VLAN that its frames carry when the data plane sees them; 0: none.
     pub vlan: u16,
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: Protocol,
 }
 
-/// What a PUBLISH or a subscriber calls a topic.
+/// How a publisher or a subscriber names a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {
-    /// MQTT-SN's id that one client and the broker agreed upon.
+    /// MQTT-SN: an id on which one client and the broker have agreed.
     Registered(u16),
-    /// MQTT-SN's id that everybody knows.
+    /// MQTT-SN: a predefined id.
     Predefined(u16),
-    /// MQTT-SN's name of two octets.
+    /// MQTT-SN: a name of two octets.
     Short([u8; 2]),
-    /// What it is called everywhere (mqtt-udp).
+    /// mqtt-udp: the topic name.
     Name(Name),
 }
 
@@ -49,10 +49,10 @@ impl From<mqtick_sn::Topic> for Topic {
     }
 }
 
-/// Most octets of a [`Name`].
+/// The most octets of a [`Name`].
 pub const NAME: usize = 64;
 
-/// A topic's name of 1 to 64 octets.
+/// A topic name of 1 to 64 octets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name {
     length: u8,
@@ -60,7 +60,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// None: it is no such name.
+    /// `None` if it is empty or too long.
     #[must_use]
     pub fn new(name: &[u8]) -> Option<Self> {
         let length = u8::try_from(name.len()).ok().filter(|length| *length > 0)?;
@@ -82,93 +82,93 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Which messages a rule is for.
+/// The key of a rule: which messages it is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Number of the broker that they are sent to.
+    /// The number of the broker to which they are sent.
     pub broker: u8,
-    /// Whose messages; `None`: anybody's for whom there is no rule.
+    /// The publisher; `None`: each publisher that has no rule of its own.
     pub publisher: Option<SocketAddr>,
-    /// What they call the topic.
+    /// The topic, as the messages name it.
     pub topic: Topic,
 }
 
-/// What else is done with a message.
+/// What is done with a message, other than to copy it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// It goes on to the broker too.
+    /// It also goes on to the broker.
     pub broker: bool,
-    /// If so, marked: every MQTT-SN subscriber has its copy.
+    /// If so, it is marked: all subscribers over the broker's protocol have their copies.
     pub mark: bool,
     /// The copies state their residence.
     pub residence: bool,
-    /// Nothing is done: it goes the slow way.
+    /// It is not copied, but passes to the broker.
     pub pass: bool,
 }
 
-/// Who gets a copy.
+/// The receiver of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscriber {
-    /// Where to.
+    /// Its address.
     pub address: SocketAddr,
-    /// What this subscriber calls the topic.
+    /// The topic, as this subscriber names it.
     pub topic: Topic,
-    /// Number of the hop through which it is reached.
+    /// The number of the hop that leads to it.
     pub hop: u16,
 }
 
-/// The way to a subscriber: itself, or the router before it.
+/// The next host on the way to a subscriber: the subscriber itself, or a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Index of the interface through which copies leave.
+    /// The index of the interface through which copies leave.
     pub interface: u32,
     /// MAC address of the next host.
     pub destination: [u8; 6],
     /// MAC address of the interface.
     pub source: [u8; 6],
-    /// TTL or hop limit of the copies, 64 as a rule.
+    /// The TTL or hop limit of the copies, usually 64.
     pub ttl: u8,
     /// Whether the next host answers: copies through a hop that is not up are counted, not sent.
     pub up: bool,
-    /// The VLAN's tag that copies have on this interface; 0: none.
+    /// The VLAN tag of copies on this interface; 0: none.
     pub vlan: u16,
 }
 
-/// A frame that the controller must know of.
+/// A frame that is reported to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, on CLOCK_MONOTONIC, ns.
+    /// When it was seen, CLOCK_MONOTONIC, ns.
     pub at_ns: u64,
-    /// How many packets that may change who receives were seen, this one included.
+    /// How many packets that may change the receivers were seen, including this one.
     pub seen: u64,
-    /// Whether this one is one of them.
+    /// Whether this packet may change the receivers.
     pub raises: bool,
-    /// Index of the interface.
+    /// The index of the interface.
     pub interface: u32,
-    /// The VLAN; 0: none.
+    /// Its VLAN; 0: none.
     pub vlan: u16,
-    /// Number of the broker that it goes to or comes from.
+    /// The number of the broker that sent it or is to get it.
     pub broker: u8,
     /// Why it is reported.
     pub reason: Reason,
-    /// Whether it left this host (else: it arrived).
+    /// Whether it was seen at egress; if not, at ingress.
     pub at_egress: bool,
-    /// Whether it comes from the broker's address and port (else: it goes there).
+    /// Whether it comes from the broker's address and port; if not, it goes there.
     pub from_broker: bool,
-    /// Whether it is a PINGRESP that was kept back.
+    /// Whether it is an answer that was kept back from the client.
     pub kept_back: bool,
-    /// The frame, from the destination MAC on.
+    /// The frame, from the destination MAC address on.
     pub frame: Vec<u8>,
-    /// Who sent it.
+    /// Its source.
     pub source: SocketAddr,
-    /// Whom it was sent to.
+    /// Its destination.
     pub destination: SocketAddr,
-    /// The UDP payload; empty where it cannot be read.
+    /// The UDP payload; empty if it cannot be read.
     pub message: Vec<u8>,
 }
 
 impl Event {
-    /// Destination and source MAC.
+    /// The destination and the source MAC address.
     #[must_use]
     pub fn macs(&self) -> Option<([u8; 6], [u8; 6])> {
         let (destination, rest) = self.frame.split_first_chunk()?;
@@ -181,24 +181,24 @@ impl Event {
 pub enum Reason {
     /// It is a message other than PUBLISH.
     Message,
-    /// It is a fragment with the beginning of whatever it is. Ports are 0, and there is no message, if so little
-    /// of it is there that they may be in others, too.
+    /// It is a first fragment. If it is too short for the UDP header and more, the ports are 0 and
+    /// the message is empty: later fragments may hold them.
     Fragment,
-    /// It is a fragment that begins later. Ports are 0.
+    /// It is a later fragment. The ports are 0.
     Rest,
-    /// It has options or extension headers, and may be anything. Ports are 0.
+    /// It has IP options or extension headers, and is not parsed. The ports are 0.
     Header,
-    /// It is a PUBLISH for which there is no rule.
+    /// It is a PUBLISH without a rule, or of QoS 1 or 2.
     NoRule,
 }
 
-/// What became of the messages of one rule, since it was set.
+/// The counters of one rule since it was set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCounters {
     /// Messages that went to the broker instead.
     pub slow: u64,
-    /// Messages copied.
+    /// Messages that were copied.
     pub hits: u64,
-    /// Copies sent.
+    /// Copies that were sent.
     pub copies: u64,
 }

@@ -1,4 +1,4 @@
-//! What the controller knows of one client of the broker.
+//! The controller's knowledge of one client of the broker.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -8,44 +8,44 @@ use crate::names::matches;
 use crate::pings::Pings;
 use crate::plane::Topic;
 
-/// Requests of one client that the broker has not answered: more are not followed.
+/// The most unanswered requests of one client.
 pub const MOST_PENDING: usize = 64;
-/// Subscriptions, and names, of one client.
+/// The most subscriptions, and the most names, of one client.
 pub const MOST_NAMES: usize = 1024;
-/// A broker may hold a message of QoS 2 back until PUBREL, and ask for that as long as a minute; data planes
-/// tell of one in a second.
+/// How long a broker may hold back a message of QoS 2: it waits for PUBREL for up to a minute.
+/// Another second, because data planes report such messages only once a second.
 pub const OTHER_QOS_NS: u64 = 61_000_000_000;
-const REMEMBERED: usize = 16; // answers, for requests that were sent again
-const REPEATS_NS: u64 = 60_000_000_000; // so long a CONNECT may be answered
+const REMEMBERED: usize = 16; // answered requests, in case an answer is repeated
+const REPEATS_NS: u64 = 60_000_000_000; // the longest delay of an answer to CONNECT
 
 /// How a subscription names its topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
     /// By name, with or without wildcards.
     Name,
-    /// By a number agreed on before.
+    /// By a predefined id.
     Predefined(u16),
-    /// By two octets.
+    /// By a short name of two octets.
     Short,
 }
 
-/// A subscription; no text: a predefined number whose name nobody told us.
+/// A subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// What it matches.
+    /// Its filter; `None`: it is a predefined id without a known name.
     pub filter: Option<Rc<str>>,
-    /// How it says so.
+    /// How it states the filter.
     pub named: Named,
 }
 
-/// What a client wants of the broker.
+/// A request of a client to the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// An id for a name.
+    /// It asks for the id of a name.
     Register(Rc<str>),
-    /// Subscriptions: one of MQTT-SN, some of mqtt-udp.
+    /// It subscribes: to one filter in MQTT-SN, to several in mqtt-udp.
     Subscribe(Vec<Subscription>),
-    /// Their end.
+    /// It ends subscriptions.
     Unsubscribe(Vec<Subscription>),
 }
 
@@ -68,13 +68,13 @@ impl Request {
         }
     }
 
-    /// Whether it changes one that the other changes, or both are about ids.
+    /// Whether both change the same subscription, or both ask for ids.
     fn is_about(&self, other: &Self) -> bool {
         let (ours, theirs) = (self.changes(), other.changes());
         ours.iter().any(|one| theirs.contains(one)) || ours.is_empty() && theirs.is_empty()
     }
 
-    /// Nothing is asked any more of what another request changes later.
+    /// Remove the subscriptions that a later request changes.
     fn forget(&mut self, later: &Self) {
         if let Self::Subscribe(some) | Self::Unsubscribe(some) = self {
             some.retain(|one| !later.changes().contains(one));
@@ -82,35 +82,35 @@ impl Request {
     }
 }
 
-/// Where a client stands.
+/// The state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The broker has not accepted it yet.
     New,
     /// It gets messages at once.
     Active,
-    /// It sleeps or goes; so many DISCONNECT are not answered.
+    /// It sleeps or goes away; not all of its DISCONNECTs are answered.
     Away {
-        /// Whether the last of them was a good-bye.
+        /// Whether the last DISCONNECT had no duration, so that the client goes away.
         leaving: bool,
-        /// How many.
+        /// How many are unanswered.
         open: u32,
     },
 }
 
-/// A CONNECT that is not answered.
+/// A CONNECT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connect {
-    /// What the client calls itself.
+    /// The client identifier.
     pub id: Rc<str>,
-    /// Whether it wants nothing of before, and leaves nothing.
+    /// CleanSession.
     pub clean: bool,
-    /// Within what time the broker wants to hear from it; 0: ever.
+    /// The keep-alive; 0: no limit.
     pub keep_alive_ns: u64,
 }
 
 impl Connect {
-    /// That of a client without a name.
+    /// The CONNECT of a client without an identifier.
     #[must_use]
     pub fn nobodys() -> Self {
         Self {
@@ -131,66 +131,67 @@ struct Pending {
 /// One client.
 #[derive(Debug)]
 pub struct Session {
-    /// How it connected last, and was accepted.
+    /// The last CONNECT that was accepted.
     pub as_said: Connect,
-    /// How it wants to connect now, how often it said so, and whether always the same.
+    /// The unanswered CONNECT, how often it was sent, and whether it was always the same.
     pub connecting: Option<(Connect, u32, bool)>,
-    asked_ns: u64,      // when it said CONNECT last
-    asks_in_vain: bool, // that was too long ago for an answer
-    repeats: u32,       // answers to CONNECT that may still come
+    asked_ns: u64,      // when it last sent CONNECT
+    asks_in_vain: bool, // no answer to it can come any more
+    repeats: u32,       // further answers to the accepted CONNECT that may still come
     connection: u32,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
     /// When the broker accepted it.
     pub since_ns: u64,
-    /// Within what time the broker wants to hear from it; 0: ever.
+    /// Its keep-alive, or its sleep duration if that is longer; 0: no limit.
     pub keep_alive_ns: u64,
     /// When it was last heard.
     pub heard_ns: u64,
-    /// Whether that has become known since the last PINGREQ in its name, whenever it was.
+    /// Whether something was heard or has changed since the last PINGREQ in its name.
     pub news: bool,
-    /// Whether that is longer ago than its keep-alive.
+    /// Whether it was silent for longer than its keep-alive, or its lease may have ended.
     pub late: bool,
-    /// Whether it was, and the broker has not answered it since: it may have been given up meanwhile.
+    /// Whether it was late before, and the broker, which may have ended its session, has not
+    /// confirmed it since.
     pub returned: bool,
-    /// When the data plane was last asked when it was heard.
+    /// When the data plane was last asked for `heard_ns`.
     pub looked_ns: u64,
-    /// Whether the broker has answered a PINGREQ since anything changed: it knows this client, and
-    /// nothing of before waits for it.
+    /// Whether the broker has answered a PINGREQ since the last change. Then the broker knows this
+    /// client, and no earlier message waits for it.
     pub confirmed: bool,
-    /// Whether it has answered what the broker sent to its address.
+    /// Whether it has answered a REGISTER of the broker, which proves its address.
     pub proven: bool,
-    /// Whether it asked for messages of QoS 1 or 2: they may wait at the broker.
+    /// Whether it has a subscription with QoS 1 or 2: messages may wait at the broker.
     pub other_qos: bool,
-    /// Whether its topic ids are not to be said.
+    /// Whether its topic ids, or over mqtt-udp its subscriptions, are uncertain.
     pub unclear: bool,
-    /// Whether the broker refused a publish.
+    /// Whether the broker has refused a message of it.
     pub refused: bool,
-    /// Whether it publishes by a predefined id without a name.
+    /// Whether it publishes by a predefined id whose name is not known.
     pub unnamed: bool,
-    /// What it may publish to, by agreed ids.
+    /// The names of its registered ids.
     pub ids: HashMap<u16, Rc<str>>,
     id_counts: HashMap<Rc<str>, usize>,
-    /// By what ids names are sent to it; None: not to be said.
+    /// The ids by which the broker sends names to it; `None`: uncertain.
     pub told: HashMap<Rc<str>, Option<u16>>,
-    /// The id that the broker proposed for a name, in which message, and which was not answered.
+    /// REGISTERs of the broker that it has not answered: the id and the message id, by name.
     pub proposed: HashMap<Rc<str>, (u16, u16)>,
-    /// What the broker has granted.
+    /// The subscriptions that the broker has granted.
     pub subscriptions: Vec<Subscription>,
     pending: Vec<Pending>,
     answered: VecDeque<(u16, Request)>,
-    /// Topics that it has published to, or said that it will; when with another QoS than 0.
+    /// Topics that it has published to or registered; when it last did so with QoS 1 or 2.
     pub publishes: HashMap<Topic, Option<u64>>,
-    /// The same of whatever it published before it connected.
+    /// When it last published with QoS 1 or 2 before its last CONNECT.
     pub before_ns: Option<u64>,
-    /// What its PINGREQ say, and ours; over mqtt-udp our questions.
+    /// PINGREQs, its own and the controller's; over mqtt-udp the controller's questions.
     pub pings: Pings,
-    /// Of mqtt-udp.
+    /// Its lease, over mqtt-udp.
     pub lease: Option<Lease>,
 }
 
 impl Session {
-    /// A client that says CONNECT.
+    /// A client that sends its first CONNECT.
     #[must_use]
     pub fn new(as_said: Connect, now_ns: u64) -> Self {
         Self {
@@ -228,7 +229,7 @@ impl Session {
         }
     }
 
-    /// Who talks mqtt-udp, and has no lease that we know of.
+    /// A client of mqtt-udp without a known lease.
     #[must_use]
     pub fn without_lease(now_ns: u64) -> Self {
         Self {
@@ -237,13 +238,13 @@ impl Session {
         }
     }
 
-    /// What its session is known by after it: not by an address.
+    /// Its client identifier; `None` over mqtt-udp, where there is none.
     #[must_use]
     pub fn id(self) -> Option<Rc<str>> {
         self.lease.is_none().then_some(self.as_said.id)
     }
 
-    /// Its lease is over; what it was subscribed to, or wanted to be.
+    /// Its lease has ended. Returns the filters that it was subscribed to, or had requested.
     #[must_use]
     pub fn loses_lease(&mut self) -> Vec<Rc<str>> {
         let filters = self.filters().filter_map(|one| one.filter.clone());
@@ -260,7 +261,8 @@ impl Session {
         filters
     }
 
-    /// The broker answers as it does whom it has a lease of; whether we know of that lease.
+    /// The broker has sent an answer that only a client with a lease gets. Returns whether this
+    /// lease is known here.
     #[must_use]
     pub fn is_answered(&mut self, now_ns: u64) -> bool {
         let Some(lease) = &mut self.lease else {
@@ -268,11 +270,11 @@ impl Session {
         };
         match lease.stage {
             Stage::Held => lease.is_there(now_ns),
-            // What could not be read may have been a SUBSCRIBE.
+            // A packet that could not be read may have been a SUBSCRIBE.
             Stage::Proven if lease.is_new && !lease.unread => {
                 lease.stage = Stage::Held;
                 self.state = State::Active;
-                // What was asked before the proof has been answered, or will never be.
+                // Requests before the proof have been answered, or never will be.
                 self.pings.forget();
             }
             Stage::Unknown | Stage::Absent | Stage::Proven => return false,
@@ -281,7 +283,7 @@ impl Session {
         true
     }
 
-    /// It says CONNECT over mqtt-udp.
+    /// It sends CONNECT over mqtt-udp. `own_ns`: the broker's default length of a lease.
     pub fn connects_by_udp(&mut self, now_ns: u64, new: Connect, own_ns: Option<u64>) {
         self.changed();
         (self.asked_ns, self.asks_in_vain) = (now_ns, false);
@@ -300,7 +302,8 @@ impl Session {
         });
     }
 
-    /// The broker of mqtt-udp has accepted a CONNECT, which removes nothing; whether that can be followed.
+    /// The broker has accepted a CONNECT of mqtt-udp; subscriptions stay. Returns false if it is
+    /// not certain which CONNECT.
     #[must_use]
     pub fn accepted_by_udp(&mut self, own_ns: Option<u64>) -> bool {
         let Some((new, count, is_same)) = self.connecting.take() else {
@@ -317,8 +320,8 @@ impl Session {
         is_same
     }
 
-    /// Whether a CONNECT is to be waited for no longer, which was not said before: it, or its answer, was lost.
-    /// Over mqtt-udp it changes nothing but how long the lease is.
+    /// Whether the answer to a CONNECT is newly found to be lost. Over mqtt-udp, a CONNECT only
+    /// changes the length of the lease.
     pub fn gives_up_waiting(&mut self, now_ns: u64) -> bool {
         let patience_ns = match &self.lease {
             None => REPEATS_NS,
@@ -333,20 +336,21 @@ impl Session {
         is_over
     }
 
-    /// Whether an answer to its CONNECT is waited for.
+    /// Whether an answer to its CONNECT is awaited.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.connecting.is_some() && !self.asks_in_vain
     }
 
-    /// When it last published with another QoS than 0, to whatever topic.
+    /// When it last published with QoS 1 or 2, to any topic.
     #[must_use]
     pub fn other_ns(&self) -> Option<u64> {
         let others = self.publishes.values().copied();
         others.max().flatten().max(self.before_ns)
     }
 
-    /// Whether the broker has sent a challenge, and nothing for a while that shows that it was a test.
+    /// Whether the broker has sent a challenge that was not a test: no other answer followed in
+    /// time.
     #[must_use]
     pub fn is_refuted(&mut self, now_ns: u64) -> bool {
         let challenged = self.lease.as_ref().and_then(|one| one.challenged);
@@ -360,7 +364,7 @@ impl Session {
         is_over
     }
 
-    /// Whether an answer is missing: the broker may have forgotten it, and is to be asked.
+    /// Whether an answer is newly found to be missing: the broker may have lost the lease.
     pub fn misses_an_answer(&mut self, now_ns: u64) -> bool {
         let Some(lease) = &mut self.lease else {
             return false;
@@ -372,54 +376,55 @@ impl Session {
         is_missing
     }
 
-    /// What it is subscribed to, and what it asks for.
+    /// Its subscriptions, and those in unanswered requests.
     pub fn filters(&self) -> impl Iterator<Item = &Subscription> {
         self.subscriptions.iter().chain(self.awaited())
     }
 
-    /// The subscriptions that requests without an answer change.
+    /// The subscriptions in unanswered requests.
     pub fn awaited(&self) -> impl Iterator<Item = &Subscription> {
         self.pending.iter().flat_map(|one| one.request.changes())
     }
 
-    /// Whether it gets and sends messages, as far as the broker has said.
+    /// Whether it is connected, by the broker's last answer, and awake.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state == State::Active && !self.waits()
     }
 
-    /// Whether the broker knows that it is at its address. `served_ns`: when it last sent it a PUBLISH.
+    /// Whether the broker takes its address for proven. `served_ns`: when the broker last sent it a
+    /// PUBLISH.
     #[must_use]
     pub fn is_proven(&self, served_ns: Option<u64>) -> bool {
         self.proven || served_ns > Some(self.since_ns)
     }
 
-    /// Whether its lease may have ended, which nobody says.
+    /// Whether its lease may have ended without notice.
     #[must_use]
     pub fn may_be_over(&self) -> bool {
         self.lease.is_some() && (self.late || matches!(self.state, State::Away { .. }))
     }
 
-    /// When its lease ends, at the soonest.
+    /// The earliest possible end of its lease.
     #[must_use]
     pub fn end_ns(&self) -> Option<u64> {
         self.lease.as_ref()?.end_ns()
     }
 
-    /// It was heard at this time.
+    /// A packet of it was seen at this time.
     pub fn hear(&mut self, at_ns: u64) {
         self.heard_ns = self.heard_ns.max(at_ns);
         self.news = true;
     }
 
-    /// Only a later PINGREQ shows that nothing waits for it; one may have left since it was heard.
+    /// Something has changed. Only a PINGREQ that is sent from now on can confirm the client.
     pub fn changed(&mut self) {
         self.confirmed = false;
         self.news = true;
         self.pings.changed();
     }
 
-    /// It says CONNECT.
+    /// It sends CONNECT.
     pub fn connects(&mut self, now_ns: u64, new: Connect) {
         self.changed();
         (self.asked_ns, self.asks_in_vain) = (now_ns, false);
@@ -435,14 +440,14 @@ impl Session {
         });
     }
 
-    /// It has said more than can be followed: if the broker accepts it, it is a stranger.
+    /// Its packets cannot be followed: if the broker accepts its CONNECT, it becomes a stranger.
     pub fn is_lost_track_of(&mut self) {
         if let Some((_, _, is_same)) = &mut self.connecting {
             *is_same = false;
         }
     }
 
-    /// The broker has accepted it: what it is from now on. Requests since its CONNECT stay.
+    /// The session after the broker has accepted a CONNECT. Requests since this CONNECT stay.
     #[must_use]
     pub fn accepted(&self, now_ns: u64, new: Connect, count: u32) -> Self {
         let pending = self.pending.iter();
@@ -459,7 +464,7 @@ impl Session {
         }
     }
 
-    /// The broker answers a CONNECT once more; whether that changes nothing.
+    /// The broker has answered a CONNECT once more. Returns whether this surely changes nothing.
     #[must_use]
     pub fn accepted_again(&mut self) -> bool {
         let is_blank = self.subscriptions.is_empty() && self.ids.is_empty() && self.told.is_empty();
@@ -468,7 +473,7 @@ impl Session {
         is_repeat
     }
 
-    /// Note a request; whether it can be followed.
+    /// Note a request. Returns false if it cannot be followed.
     #[must_use]
     pub fn ask(&mut self, message_id: u16, request: Request) -> bool {
         let is_same = |one: &Pending| one.message_id == message_id && one.request == request;
@@ -477,7 +482,7 @@ impl Session {
         if last.is_some_and(is_same) {
             return true;
         }
-        // Whose answer the next one with this identifier is could not be said.
+        // With a used message id, it would not be certain which request an answer is for.
         let is_used = self.pending.iter().any(|one| {
             one.message_id == message_id
                 && std::mem::discriminant(&one.request) == std::mem::discriminant(&request)
@@ -495,10 +500,11 @@ impl Session {
         follows
     }
 
-    /// Take the request of this kind that is answered; `Err`: none waited.
+    /// Take the request of this kind that is answered.
     ///
     /// # Errors
-    /// Whether it answers the last request about its filter, which was answered before.
+    /// There is no such request. The value is true if this repeats the answer to an earlier
+    /// request, and no later one is about the same filter.
     pub fn answer(
         &mut self,
         message_id: u16,
@@ -513,7 +519,7 @@ impl Session {
             return Err(found.is_some_and(|at| self.is_last(at)));
         };
         let Pending { request, .. } = self.pending.remove(at);
-        // The broker served, or never got, what came before about the same filter.
+        // The broker has processed earlier requests about the same filter, or never got them.
         if !request.changes().is_empty() {
             for earlier in self.pending.iter_mut().take(at) {
                 earlier.request.forget(&request);
@@ -531,7 +537,7 @@ impl Session {
         Ok(request)
     }
 
-    /// Whether nothing was asked about the same filter since.
+    /// Whether no request about the same filter has followed.
     fn is_last(&self, at: usize) -> bool {
         let Some((_, request)) = self.answered.get(at) else {
             return false;
@@ -543,7 +549,7 @@ impl Session {
                 && !self.awaited().any(|one| filters.contains(one))
     }
 
-    /// An id and a name belong together from now on.
+    /// An id has been registered for a name.
     pub fn agree(&mut self, id: u16, name: &Rc<str>) {
         match self.ids.get(&id) {
             Some(old) if old == name => {}
@@ -562,7 +568,8 @@ impl Session {
         self.id_counts.get(name).copied().unwrap_or(0)
     }
 
-    /// The broker has told by which id it sends a name: two of them, and it is not to be said.
+    /// The broker has stated the id by which it sends a name. After two different ones it is
+    /// uncertain.
     pub fn tell(&mut self, id: u16, name: &Rc<str>) {
         self.agree(id, name);
         if self.told.len() >= MOST_NAMES {
@@ -575,13 +582,14 @@ impl Session {
         }
     }
 
-    /// Whether the broker may have given it up.
+    /// Whether the broker may have ended its session, or its lease.
     #[must_use]
     pub fn is_overdue(&self, now_ns: u64) -> bool {
         if let Some(lease) = &self.lease {
             return lease.is_over(now_ns);
         }
-        const WITHOUT_NS: u64 = 3_600_000_000_000; // some brokers give up who states none, others do not
+        // for clients without a keep-alive, which only some brokers end
+        const WITHOUT_NS: u64 = 3_600_000_000_000;
         let limit_ns = match self.keep_alive_ns {
             0 => WITHOUT_NS,
             keep_alive_ns => keep_alive_ns,
@@ -589,7 +597,8 @@ impl Session {
         now_ns.saturating_sub(self.heard_ns) > limit_ns
     }
 
-    /// Whether the broker must have given it up: no tolerance is above half of the keep-alive.
+    /// Whether the broker must have ended its session, or its lease: no broker's tolerance is more
+    /// than half the keep-alive.
     #[must_use]
     pub fn is_gone(&self, now_ns: u64) -> bool {
         if let Some(lease) = &self.lease {
@@ -601,7 +610,7 @@ impl Session {
     }
 }
 
-/// How long a lease of mqtt-udp is after this CONNECT, if the broker takes it. `own_ns`: what it does without.
+/// The length of an mqtt-udp lease after this CONNECT. `own_ns`: the broker's default.
 fn length_ns(connect: &Connect, own_ns: Option<u64>) -> Option<u64> {
     match connect.keep_alive_ns {
         0 => own_ns,

@@ -1,4 +1,4 @@
-//! What `status` prints, for people and for programs.
+//! The output of `status`, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use crate::controller::{Counters, Status};
 use crate::plane::{Plane, Topic};
 use crate::program::Watcher;
 
-/// The most lines about topics that are printed for people.
+/// The most lines about topics in the text.
 const MOST_LINES: usize = 200;
 
 fn counts(counters: &Counters) -> [(&'static str, u64); 9] {
@@ -24,20 +24,20 @@ fn counts(counters: &Counters) -> [(&'static str, u64); 9] {
     ]
 }
 
-/// What a report is made of.
+/// The sources of a report.
 pub struct Report<'a, P, W> {
-    /// Which data plane it is.
+    /// The name of the data plane.
     pub plane_name: &'a str,
     /// The data plane.
     pub plane: &'a P,
-    /// What the data plane counts.
+    /// The counters of the data plane.
     pub plane_counters: Vec<(&'static str, u64)>,
     /// The controller.
     pub controller: &'a W,
 }
 
 impl<P: Plane, W: Watcher> Report<'_, P, W> {
-    /// For people.
+    /// The report as text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();
@@ -85,7 +85,7 @@ impl<P: Plane, W: Watcher> Report<'_, P, W> {
         out
     }
 
-    /// For programs.
+    /// The report as JSON.
     #[must_use]
     pub fn json(&self) -> String {
         let (clients, strangers) = self.controller.sizes();
@@ -137,14 +137,14 @@ fn object(pairs: impl Iterator<Item = (String, u64)>) -> String {
     format!("{{{}}}", pairs.join(", "))
 }
 
-/// Clients choose topics: none may move the cursor of whoever reads this.
+/// Replaces control characters, since clients choose the topics and a terminal would obey these.
 fn printable(name: &str) -> String {
     name.chars()
         .map(|one| if one.is_control() { '\u{fffd}' } else { one })
         .collect()
 }
 
-/// A string of JSON.
+/// A text as a JSON string.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");

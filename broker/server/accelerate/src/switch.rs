@@ -1,5 +1,5 @@
-//! The controller's data plane in the kernel: its rules there, the ways to clients, and frames in
-//! their names.
+//! The data plane in the kernel, for the controller: the rules, the hops to clients, and frames
+//! that are sent in clients' names.
 
 use nix::net::if_::if_nametoindex;
 use std::collections::{HashMap, HashSet};
@@ -16,57 +16,61 @@ use crate::program::{Driver, Failure, Outcome, Watcher};
 use crate::rules::{self, Broker, Event, Flags, Hop, Protocol, Reason, Subscriber, Topic};
 
 const ALIVE_NS: u64 = 250_000_000;
-const TURN: usize = 4096; // events until something else has its turn
-const MOST_HOSTS: u16 = 16_384; // hops in the kernel's table
-const MOST_CLIENTS: usize = 16_384; // in its table of clients
-/// Where there is no room, who was silent for so long and has no part in a rule makes some for others.
+const TURN: usize = 4096; // most events before other work gets its turn
+const MOST_HOSTS: u16 = 16_384; // size of the kernel's table of hops
+const MOST_CLIENTS: usize = 16_384; // size of the kernel's table of clients
+/// If there is no room, clients that were silent for this time and have no part in a rule are
+/// forgotten.
 const SILENT_NS: u64 = 60_000_000_000;
-const ROOM_NS: u64 = 1_000_000_000; // so often it is looked for
+const ROOM_NS: u64 = 1_000_000_000; // how often room is made
 const TTL: u8 = 64;
 
-/// How frames of a client reach the broker.
+/// The path of a client's frames to the broker.
 struct Road {
     broker: SocketAddr,
     interface: u32,
-    /// Destination and source MAC, and the VLAN's tag if there is one, up to the type of IP.
+    /// Destination and source MAC address, and the VLAN tag if there is one; without the EtherType
+    /// of IP.
     head: Vec<u8>,
     heard_ns: u64,
 }
 
-/// Who sends and gets messages at one address.
+/// A host with clients.
 #[derive(Default)]
 struct Host {
     number: u16,
     hop: Option<Hop>,
-    /// Where its frames come in if they go through a bridge: interface, VLAN, destination and source MAC.
+    /// If its frames go through a bridge: interface and VLAN where they come in, destination and
+    /// source MAC address.
     came: Option<(u32, u16, [u8; 6], [u8; 6])>,
-    /// Destination and source MAC of what the broker sends to it.
+    /// Destination and source MAC address of the broker's frames to it.
     answered: Option<([u8; 6], [u8; 6])>,
 }
 
-/// How far events were taken into account.
+/// How many packets that may change the receivers were processed.
 ///
-/// The order in which they come is not that in which `seen` rose, because processors raise it and write
-/// events side by side; so what counts is how many came.
+/// Processors raise `seen` and write events concurrently, so events do not come in the order of
+/// `seen`. Therefore events are counted.
 #[derive(Debug, Default)]
 struct Taken {
-    /// Events that raise `seen`.
+    /// The number of events that raised `seen`.
     count: u64,
-    /// What raised it without an event, as far as the controller has begun again since.
+    /// How often `seen` was raised without an event, up to the last restart of the controller.
     untold: u64,
-    /// Whatever `seen` said until here was before the last beginning.
+    /// The value of `seen` at the last restart of the controller.
     floor: u64,
 }
 
 impl Taken {
-    /// Count an event; how far all is taken into account with it, and whether the controller is to be told.
+    /// Count an event. Returns the mark up to which all is processed with it, and whether the
+    /// controller has to process the event.
     fn take(&mut self, event: &Event) -> (u64, bool) {
         self.count += u64::from(event.raises);
         let is_news = event.seen > self.floor || (event.seen == self.floor && !event.raises);
         (self.done(), is_news)
     }
 
-    /// Begin again. `untold` was read before `seen`.
+    /// The controller starts again. `untold` has to be read before `seen`.
     fn begin(&mut self, untold: u64, seen: u64) {
         (self.untold, self.floor) = (untold, seen);
     }
@@ -84,7 +88,7 @@ pub struct Switch {
     broker_side: Option<u32>,
     attach: Attach,
     most_rules: usize,
-    /// Who gets copies.
+    /// The hosts that get copies, by rule.
     rules: HashMap<Key, Vec<IpAddr>>,
     neighbours: Neighbours,
     hosts: HashMap<IpAddr, Host>,
@@ -92,7 +96,7 @@ pub struct Switch {
     roads: HashMap<SocketAddr, Road>,
     kept_until_ns: HashMap<SocketAddr, u64>,
     room_ns: u64,
-    /// Frames of clients that there was no room for.
+    /// The number of frames of clients for which there was no room.
     crowded: u64,
     ways_changed: bool,
     lost: u64,
@@ -103,10 +107,11 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Load it. `broker_side`: the interface behind which the broker is, if it is another host.
+    /// Load the programs. `broker_side`: the interface on the broker's side, if the broker is
+    /// another host.
     ///
     /// # Errors
-    /// The kernel's, and what to do then.
+    /// The kernel's, with advice.
     pub fn new(
         interfaces: &[String],
         brokers: &[Broker],
@@ -172,7 +177,8 @@ impl Switch {
         let mut brokers = self.brokers.iter();
         let place = brokers.position(|one| one.protocol == protocol);
         rules::Key {
-            broker: place.and_then(|at| at.try_into().ok()).unwrap_or(u8::MAX), // none has it
+            // no broker has this number
+            broker: place.and_then(|at| at.try_into().ok()).unwrap_or(u8::MAX),
             publisher: Some(key.publisher),
             topic: key.topic,
         }
@@ -182,7 +188,7 @@ impl Switch {
         self.brokers.iter().any(|one| one.address == address)
     }
 
-    /// Keep in mind how frames of a client come, and how copies get to it.
+    /// Note how frames of a client come, and determine the hop to it.
     fn learn(&mut self, event: &Event, knows: impl Fn(&SocketAddr) -> bool) {
         let client = event.source;
         if !self.has_room(&client) {
@@ -222,7 +228,7 @@ impl Switch {
                 heard_ns: event.at_ns,
             };
             if self.roads.insert(client, road).is_none() {
-                // From now on the kernel keeps in mind when this client is heard.
+                // From now on the kernel records when this client is heard.
                 let _ = self.kernel.keep_back(client, self.vlan, 0);
             }
         }
@@ -234,8 +240,8 @@ impl Switch {
                 && (!self.numbers.is_empty() || self.hosts.contains_key(&client.ip()))
     }
 
-    /// Forget who was silent for long, or is no client, and has no part in a rule. Whoever floods us with
-    /// addresses finds no room: who was there stays.
+    /// Forget clients without a part in a rule that were silent for long or that the broker does
+    /// not know. So a flood of forged addresses does not displace clients.
     fn make_room(&mut self, now_ns: u64, knows: impl Fn(&SocketAddr) -> bool) {
         if now_ns.saturating_sub(self.room_ns) < ROOM_NS {
             return;
@@ -266,7 +272,7 @@ impl Switch {
         });
     }
 
-    /// How copies get to a host now.
+    /// The present hop to a host.
     fn way(&mut self, to: IpAddr) -> Option<Hop> {
         let host = self.hosts.get(&to)?;
         let Some((interface, vlan, ours, theirs)) = host.came else {
@@ -277,10 +283,11 @@ impl Switch {
                 source: way.source,
                 ttl: TTL,
                 up: true,
-                vlan: 0, // the interface's own, if it is one of a VLAN
+                vlan: 0, // a VLAN interface adds its own tag
             });
         };
-        // Through a bridge the broker knows the way: a copy takes it if the client's frames do, too.
+        // Through a bridge: copies take the path of the client's frames if the broker's frames to
+        // it do.
         (host.answered == Some((theirs, ours))).then_some(Hop {
             interface,
             destination: theirs,
@@ -291,8 +298,8 @@ impl Switch {
         })
     }
 
-    /// Have copies to a host take the way that there is now. If there is none, they end, and whatever is
-    /// for it goes through the broker.
+    /// Update the hop to a host. If there is none, close all rules with copies for this host, so
+    /// that their messages go through the broker.
     fn follow(&mut self, to: IpAddr) {
         let hop = self.way(to);
         let Some(host) = self.hosts.get_mut(&to) else {
@@ -328,12 +335,12 @@ impl Switch {
 
     fn tell(&mut self, event: &Event, controller: &mut impl Watcher) {
         let (mark, is_news) = self.taken.take(event);
-        // Where the rest of a datagram is put to its beginning, it changes nothing of that.
+        // The first fragment was processed; later ones change nothing.
         if !is_news || event.reason == Reason::Rest {
             self.mark = mark;
             return;
         }
-        // From the broker is what left this host, or came in where the broker is.
+        // Frames from the broker leave this host, or come in on the broker's side.
         let is_brokers = match self.broker_side {
             None => event.at_egress,
             Some(side) => event.interface == side && !event.at_egress,
@@ -430,7 +437,7 @@ impl Driver for Switch {
 
     #[allow(unsafe_code)]
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: it is the ring's, which lives as long as the kernel's tables that we own.
+        // SAFETY: the descriptor belongs to the ring buffer, which `self.kernel` owns.
         unsafe { BorrowedFd::borrow_raw(self.kernel.events_fd()) }
     }
 
@@ -441,7 +448,7 @@ impl Driver for Switch {
             };
             self.tell(&event, controller);
         }
-        // What was lost is not in the count: until here nothing is copied.
+        // Lost events are missing in the count, so nothing has been copied since.
         let lost = self.events_lost();
         if lost != self.lost {
             let fault = |error| Failure::Failed(format!("the kernel's data plane: {error}."));
@@ -523,7 +530,7 @@ impl Plane for Switch {
     }
 
     fn copy_until(&mut self, until_ns: u64) {
-        // What cannot be said to the kernel, is over 1 s after what was said last.
+        // If this fails, the kernel stops copying 1 s after the last successful call.
         let _ = self.kernel.copy_until(until_ns);
     }
 
@@ -553,7 +560,7 @@ impl Plane for Switch {
 
     fn keep_back(&mut self, client: &SocketAddr, answers: u32, until_ns: u64) {
         if !self.roads.contains_key(client) {
-            return; // nothing is asked in its name
+            return; // no question was sent in its name
         }
         let _ = self.kernel.keep_back(*client, self.vlan, answers);
         if answers == 0 {
@@ -569,7 +576,7 @@ impl Plane for Switch {
 
     fn to_broker(&mut self, client: &SocketAddr, datagram: &[u8]) -> bool {
         let Some(road) = self.roads.get(client) else {
-            return false; // until it is heard again
+            return false; // not until it is heard again
         };
         frame(&road.head, *client, road.broker, datagram)
             .is_none_or(|frame| self.kernel.inject(road.interface, &frame, true).is_ok())
@@ -580,7 +587,7 @@ impl Plane for Switch {
     }
 }
 
-/// A frame with a datagram of UDP in it.
+/// A frame that contains a UDP datagram.
 fn frame(head: &[u8], from: SocketAddr, to: SocketAddr, datagram: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(8 + datagram.len()).ok()?;
     let mut udp = Vec::new();
@@ -629,7 +636,7 @@ fn put(octets: &mut [u8], at: usize, value: u16) {
     }
 }
 
-/// The Internet's (RFC 1071).
+/// The Internet checksum (RFC 1071).
 fn checksum(octets: &[u8]) -> u16 {
     let words = octets.chunks(2).map(|pair| match pair {
         [high, low] => u32::from(u16::from_be_bytes([*high, *low])),
@@ -682,12 +689,12 @@ mod tests {
     fn what_was_lost_counts_from_the_new_beginning_on_and_no_sooner() {
         let mut taken = Taken::default();
         taken.take(&event(1, true));
-        // The second found no room; the third is on its way when all begins again.
+        // The second event found no room; the third is on its way when the controller starts again.
         assert!(taken.done() < 3);
         taken.begin(1, 3);
         assert!(taken.done() < 3);
         assert_eq!(taken.take(&event(3, true)), (3, false));
-        // One more is lost, and one more came since.
+        // One more event is lost, and one more has come since.
         assert_eq!(taken.take(&event(5, true)), (4, true));
     }
 

@@ -1,5 +1,5 @@
-//! The rules of a data plane in user space (`broker/spec/acceleration.md`), without I/O: the proxy
-//! uses it, and tests hold the controller to it.
+//! The rules of a data plane in user space (`broker/spec/acceleration.md`), without I/O. The proxy
+//! uses it, and so do the tests of the controller.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,26 +16,27 @@ struct Rule {
     counts: Counts,
 }
 
-/// What becomes of a packet.
+/// What the data plane does with a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
-    /// It goes on. The controller is told if there is a mark.
+    /// It passes. If there is a mark, the controller gets an event.
     Pass(Option<u64>),
-    /// It is dropped, and these are sent instead.
+    /// It is dropped, and these copies are sent instead.
     Copies(&'a [Copy]),
-    /// It is dropped, but the controller is told.
+    /// It is dropped, and the controller gets an event with this mark.
     KeptBack(u64),
 }
 
-/// Rules, and what else a data plane keeps.
+/// The rules and the other state of a data plane.
 #[derive(Debug)]
 pub struct Table {
     rules: HashMap<Key, Rule>,
     capacity: usize,
     heard_ns: HashMap<SocketAddr, u64>,
     served_ns: HashMap<SocketAddr, u64>,
-    kept_back: HashMap<SocketAddr, (u32, u64)>, // how many, and until when
-    reported: HashMap<(Key, bool), u64>,        // when; whether its publisher waited for an answer
+    kept_back: HashMap<SocketAddr, (u32, u64)>, // number of answers, and until when
+    // time of the last report; the flag: for messages of QoS 1 or 2
+    reported: HashMap<(Key, bool), u64>,
     seen: u64,
     done: u64,
     until_ns: u64,
@@ -47,7 +48,7 @@ const REPORT_NS: u64 = 1_000_000_000;
 const MOST_CLIENTS: usize = 65_536;
 
 impl Table {
-    /// Without rules.
+    /// A table without rules.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -71,19 +72,19 @@ impl Table {
         self.rules.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// The mark of the last packet that may change who receives.
+    /// The mark of the last packet that may change the receivers.
     #[must_use]
     pub fn mark(&self) -> u64 {
         self.seen
     }
 
-    /// What becomes of a client's packet.
+    /// Process a packet of a client.
     pub fn from_client(&mut self, now_ns: u64, client: SocketAddr, packet: &Packet) -> Verdict<'_> {
         if !matches!(packet, Packet::Publish(message) if message.unconnected) {
             if self.heard_ns.len() >= MOST_CLIENTS && !self.heard_ns.contains_key(&client) {
@@ -96,7 +97,7 @@ impl Table {
             Packet::Nothing => return Verdict::Pass(None),
             Packet::Unread => {
                 self.seen += 1;
-                // A broker may take it for a publish, which what follows must not overtake.
+                // The broker may take it for a PUBLISH, which later messages must not overtake.
                 let of_client = |(key, _): &(&Key, &mut Rule)| key.publisher == client;
                 for (_, rule) in self.rules.iter_mut().filter(of_client) {
                     rule.counts.slow += 1;
@@ -108,7 +109,8 @@ impl Table {
         Verdict::Pass(Some(self.seen))
     }
 
-    /// What is of QoS 1 or 2 brokers may deliver later, so the controller is told; once a second is enough.
+    /// A PUBLISH. The controller is told of those with QoS 1 or 2, at most once a second, because
+    /// the broker may deliver them later.
     fn publish(&mut self, now_ns: u64, publisher: SocketAddr, message: &Publish) -> Verdict<'_> {
         let topic = message.topic;
         let key = Key { publisher, topic };
@@ -129,7 +131,7 @@ impl Table {
         Verdict::Copies(&rule.copies)
     }
 
-    /// What becomes of a packet of the broker.
+    /// Process a packet of the broker.
     pub fn from_broker(&mut self, now_ns: u64, client: SocketAddr, packet: &Packet) -> Verdict<'_> {
         match packet {
             Packet::Answer => {
@@ -158,7 +160,7 @@ impl Table {
     /// See [`crate::plane::Plane::set`].
     ///
     /// # Errors
-    /// Without room, or with too many copies.
+    /// There is no room, or there are too many copies.
     pub fn set(
         &mut self,
         key: Key,
@@ -184,8 +186,8 @@ impl Table {
         Ok(())
     }
 
-    /// Whether a client's message that is copied goes on to the broker, too, marked; and whether its
-    /// copies state their residence.
+    /// For a message that is copied: whether it is also marked and sent on to the broker, and
+    /// whether its copies state their residence.
     #[must_use]
     pub fn flags(&self, client: SocketAddr, packet: &Packet) -> (bool, bool) {
         let Packet::Publish(Publish { topic, .. }) = *packet else {
@@ -196,12 +198,13 @@ impl Table {
         rule.map_or((false, false), |rule| (rule.marked, rule.residence))
     }
 
-    /// Whether something that the broker sent may not have been passed on: nothing overtakes it.
+    /// State whether packets of the broker wait to be passed on. Nothing is copied then, so that no
+    /// copy overtakes them.
     pub fn behind(&mut self, is_behind: bool) {
         self.is_behind = is_behind;
     }
 
-    /// Nothing is copied from this time on.
+    /// State until when the controller is alive. Nothing is copied after that.
     pub fn alive(&mut self, until_ns: u64) {
         self.until_ns = until_ns;
     }
@@ -264,7 +267,7 @@ impl Table {
     }
 }
 
-/// Whether the controller is to be told of such a publish: once a second.
+/// Whether the controller is to be told of such a PUBLISH again: once a second.
 fn is_due(reported: &mut HashMap<(Key, bool), u64>, now_ns: u64, what: (Key, bool)) -> bool {
     let is_old = |at_ns: &u64| now_ns.saturating_sub(*at_ns) >= REPORT_NS;
     let is_due = reported.get(&what).is_none_or(is_old);

@@ -1,22 +1,23 @@
-//! What the controller reads of mqtt-udp (`broker/spec/mqtt-udp.md`).
+//! The controller's parser of mqtt-udp (`broker/spec/mqtt-udp.md`).
 
 use std::rc::Rc;
 
 use crate::rules::Name;
 
-/// Most filters in one packet.
+/// The most filters in one packet.
 const FILTERS: usize = 32;
 const CLEAN: u8 = 2;
-/// CONNECT with a level that there is not. Whoever has a lease gets CONNACK with code 1, and whoever has
-/// none a challenge; nothing changes, and nothing is renewed.
+/// The controller's question: a CONNECT with an invalid protocol level. The broker answers with
+/// CONNACK code 1 if the client has a lease, or with a challenge if not. It changes and renews
+/// nothing.
 pub const QUESTION: [u8; 14] = *b"\x10\x0c\0\x04MQTT\0\x02\0\0\0\0";
 
-/// What a client says.
+/// A packet of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Asked {
     /// CONNECT with this keep-alive.
     Connect(u16),
-    /// CONNECT that a broker refuses.
+    /// A CONNECT that a broker refuses.
     BadConnect,
     /// SUBSCRIBE.
     Subscribe(u16, Vec<Rc<str>>),
@@ -30,11 +31,11 @@ pub enum Asked {
     Publish(Name),
     /// PUBLISH to $proof.
     Proof,
-    /// PUBLISH to another of the broker's topics.
+    /// PUBLISH to another topic that begins with `$`.
     Nothing,
 }
 
-/// What the broker says.
+/// A packet of the broker.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answered {
     /// CONNACK with this code.
@@ -47,11 +48,11 @@ pub enum Answered {
     Pingresp,
     /// PUBLISH to $proof.
     Challenge,
-    /// Something else.
+    /// Any other packet.
     Nothing,
 }
 
-/// Read what a client says; None: a broker refuses it.
+/// Parse a client's packet; `None`: a broker refuses it.
 #[must_use]
 pub fn asked(datagram: &[u8]) -> Option<Asked> {
     let (first, mut rest) = split(datagram)?;
@@ -100,7 +101,7 @@ pub fn asked(datagram: &[u8]) -> Option<Asked> {
     rest.is_empty().then_some(asked)
 }
 
-/// Read what the broker says; None: it cannot be read.
+/// Parse a packet of the broker; `None`: it is invalid.
 #[must_use]
 pub fn answered(datagram: &[u8]) -> Option<Answered> {
     let (first, mut rest) = split(datagram)?;
@@ -125,7 +126,7 @@ pub fn answered(datagram: &[u8]) -> Option<Answered> {
     rest.is_empty().then_some(answered)
 }
 
-/// Octets that are no text match no name that is.
+/// A filter that is not UTF-8 matches no valid name, like the invalid one that replaces it.
 fn text(octets: &[u8]) -> Rc<str> {
     Rc::from(str::from_utf8(octets).unwrap_or("\0"))
 }

@@ -1,4 +1,4 @@
-//! When the controller makes rules, and why not.
+//! When the controller sets rules, and why it does not.
 
 #![allow(clippy::expect_used)]
 
@@ -58,7 +58,7 @@ impl Scene {
         }
     }
 
-    /// Without making the rules that follow.
+    /// An event, without the update of rules that follows.
     fn takes(&mut self, way: Way, from: SocketAddr, to: SocketAddr, message: &Message<'_>) {
         let mut datagram = Vec::new();
         assert!(encode(message, &mut datagram));
@@ -154,13 +154,13 @@ impl Scene {
         );
     }
 
-    /// Confirms that the broker knows him, and nothing waits for him.
+    /// A PINGREQ and its answer: the broker knows the client, and nothing waits for it.
     fn pings(&mut self, who: u8) {
         self.says(who, &Message::Pingreq { client: "" });
         self.hears(who, &Message::Pingresp);
     }
 
-    /// The broker sends him something.
+    /// The broker sends a message to the client.
     fn gets(&mut self, who: u8) {
         self.now_ns += 1;
         self.hears(who, &publish(Qos::AtMostOnce, Topic::Registered(30)));
@@ -207,7 +207,7 @@ impl Scene {
         self.controller.settle(self.now_ns, &mut self.rules);
     }
 
-    /// Something that cannot be read, whatever ports it has.
+    /// A packet that cannot be read, not even its ports.
     fn fragment(&mut self, who: u8) {
         let ip = client(who).ip();
         let [from, to] = [ip, broker().ip()].map(|ip| SocketAddr::new(ip, 0));
@@ -253,7 +253,7 @@ impl Scene {
         }
     }
 
-    /// How many messages were copied, as the rules say.
+    /// The number of copied messages, by the counters of the rules.
     fn copied(&self) -> u64 {
         let found = self.controller.status(&self.rules);
         found.iter().map(|one| one.counts.fast).sum()
@@ -336,7 +336,7 @@ fn a_started_controller_waits_for_clients_that_were_there_before() {
     settings.settle_ns = 90 * SECOND_NS;
     let mut scene = Scene::ordinary(settings, 64);
     assert!(matches!(scene.rule(), Err(Reason::Settling { .. })));
-    // Somebody whose CONNECT was not seen, and whom the broker knows.
+    // A client that the broker knows, but whose CONNECT was not seen.
     scene.hears(9, &Message::Pingresp);
     scene.now_ns += 89 * SECOND_NS;
     for who in [1, 2, 9] {
@@ -443,7 +443,7 @@ fn a_flood_of_requests_is_bounded_and_costs_only_speed() {
     assert_eq!(scene.controller.sizes(), (1, 1));
 }
 
-/// Whoever forges an address may have all of that dropped on its way to the broker.
+/// The packets of a forger of addresses may all be dropped on the way to the broker.
 #[test]
 fn who_asks_to_connect_and_never_reaches_the_broker_costs_a_minute() {
     let mut scene = Scene::ordinary(fresh(), 64);
@@ -478,7 +478,7 @@ fn a_client_whose_connect_was_lost_gets_copies_again_in_a_minute() {
         scene.pings(2);
     }
     assert_eq!(scene.rule(), Ok(1));
-    // What is answered after all ends its subscriptions.
+    // The answer comes after all: the subscriptions have ended.
     scene.hears(2, &Message::Connack(Code::ACCEPTED));
     assert_eq!(scene.rule(), Err(Reason::NoSubscribers));
 }
@@ -506,7 +506,7 @@ fn what_cannot_be_read_of_who_is_not_connected_yet_makes_a_stranger_once_it_is()
     assert_eq!(scene.rule(), Err(Reason::Stranger(client(3))));
 }
 
-/// A data plane tells of such a message once a second, and perhaps not of those after the reconnect.
+/// A data plane reports such messages once a second, so perhaps not those after the reconnect.
 #[test]
 fn what_was_published_with_qos_2_counts_after_a_reconnect_too() {
     for broker_started in [false, true] {
@@ -558,8 +558,8 @@ fn nobody_is_kept_alive_who_does_not_publish() {
     assert!(scene.rules.asked.len() <= pings + 1);
 }
 
-/// The data plane tells of a packet when it comes, the controller reads of it later: it may have sent a
-/// PINGREQ in between, which does not say that all is well after that packet.
+/// The controller reads of a packet some time after it came. It may have sent a PINGREQ in between,
+/// which confirms nothing after that packet.
 #[test]
 fn a_subscriber_whose_answer_was_read_after_a_ping_is_asked_once_more() {
     let mut scene = Scene::new(fresh(), 64);
@@ -590,14 +590,14 @@ fn a_subscriber_whose_answer_was_read_after_a_ping_is_asked_once_more() {
     scene.ticks(SECOND_NS);
     assert_eq!(scene.rules.asked, [client(2), client(2)]);
     scene.hears(2, &Message::Pingresp);
-    // All is well: nobody who only receives is asked again.
+    // Confirmed: a client that only receives is not asked again.
     for _ in 0..100 {
         scene.ticks(SECOND_NS);
     }
     assert_eq!(scene.rules.asked.len(), 2);
 }
 
-/// A gateway hands SUBSCRIBE on, and its answer takes as long as that of the broker behind it.
+/// A gateway passes SUBSCRIBE on, and answers when the broker behind it has answered.
 #[test]
 fn a_subscriber_who_was_asked_before_its_answer_came_is_asked_once_more() {
     let mut scene = Scene::new(fresh(), 64);
@@ -742,7 +742,7 @@ fn a_stranger_that_falls_asleep_is_still_there() {
         scene.says(9, &Message::Disconnect { duration_s });
         scene.hears(9, &Message::Disconnect { duration_s: None });
         assert_eq!(scene.rule(), rule);
-        // Whatever it left at the broker is not known.
+        // The session that the broker may keep for it is not known.
         scene.connects(8, false);
         assert!(matches!(scene.rule(), Err(Reason::Stranger(_))));
     }
@@ -883,7 +883,7 @@ fn an_answer_that_was_lost_is_not_made_good_by_the_next_one() {
     scene.ticks(4 * SECOND_NS);
     assert_eq!(scene.controller.counters().unanswered, 1);
     assert_eq!(scene.rule(), Err(Reason::PublisherInDoubt));
-    // Two more, of which both answers are wanted: the first one may be that to the lost one, and late.
+    // Two more, and both answers are needed: the first may be a late one to the lost PINGREQ.
     assert_eq!(scene.rules.asked.len(), pings + 2);
     scene.hears(1, &Message::Pingresp);
     assert_eq!(scene.rule(), Err(Reason::PublisherInDoubt));
@@ -899,7 +899,7 @@ fn a_publish_between_a_lost_ping_and_its_late_answer_keeps_the_rule_closed() {
     scene.ticks(SECOND_NS);
     scene.ticks(4 * SECOND_NS);
     scene.says(1, &publish);
-    // The late answer to the first one: the publish after it may still be under way in the broker.
+    // The late answer to the first one: the broker may not have delivered the PUBLISH after it yet.
     scene.hears(1, &Message::Pingresp);
     scene.says(1, &publish);
     assert_eq!(scene.copied(), 0);
@@ -952,7 +952,7 @@ fn a_crowd_is_not_asked_all_at_once() {
     }
     scene.ticks(SECOND_NS);
     assert_eq!(scene.rules.asked.len(), 128);
-    // Whoever does not answer holds up the others for three seconds.
+    // Unanswered questions would hold up the others for three seconds.
     scene.rules.asked.clone().iter().for_each(|who| {
         scene.event(Way::FromBroker, broker(), *who, &Message::Pingresp);
     });
@@ -1022,7 +1022,7 @@ fn nobody_is_pinged_while_the_controller_is_behind() {
     let mut scene = Scene::ordinary(fresh(), 64);
     scene.now_ns += SECOND_NS;
     scene.says(1, &publish(Qos::AtMostOnce, Topic::Registered(20)));
-    // A packet whose event has not come yet: it may be a good night.
+    // A packet whose event has not come yet: the client may be going to sleep.
     let now_ns = scene.now_ns;
     let _ = scene
         .rules

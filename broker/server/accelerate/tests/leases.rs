@@ -1,4 +1,4 @@
-//! When the controller makes rules over mqtt-udp, and why not.
+//! When the controller sets rules over mqtt-udp, and why it does not.
 
 #![allow(clippy::expect_used)]
 
@@ -17,7 +17,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 const WRONG_LEVEL: [u8; 4] = [0x20, 2, 0, 1];
 const CHALLENGE: &[u8] = b"\x30\x10\0\x06$proof12345678";
 
-/// Client 1 publishes, and never has a lease; the others have one of 60 s.
+/// Client 1 publishes, and never has a lease; the others have leases of 60 s.
 struct Scene {
     controller: Controller,
     rules: Switch,
@@ -91,7 +91,7 @@ impl Scene {
         self.controller.settle(self.now_ns, &mut self.rules);
     }
 
-    /// Something that cannot be read.
+    /// A packet that cannot be read.
     fn says_unread(&mut self, who: u8) {
         self.says_unread_from(client(who), broker());
     }
@@ -123,7 +123,7 @@ impl Scene {
         self.event(Way::FromBroker, broker(), client(who), datagram);
     }
 
-    /// The broker answers our questions as it does.
+    /// The broker answers the controller's questions.
     fn answers(&mut self) {
         for who in std::mem::take(&mut self.rules.asked) {
             let has_lease = self.leased.contains(&who);
@@ -141,7 +141,7 @@ impl Scene {
         self.controller.tick(self.now_ns, &mut self.rules);
     }
 
-    /// Time in which questions are answered, and whoever has a lease keeps it if it is said so.
+    /// Time passes. Questions are answered, and the clients `pings` renew their leases.
     fn passes(&mut self, seconds: u64, pings: &[u8]) {
         for second in 0..seconds {
             for who in pings.iter().filter(|_| second % 10 == 0) {
@@ -293,7 +293,7 @@ fn whoever_is_answered_without_a_lease_that_was_seen_is_a_stranger() {
         let mut scene = Scene::ordinary(fresh());
         scene.hears(9, answer);
         assert_eq!(scene.rule(), Err(Reason::Stranger(client(9))));
-        // A challenge alone may be a test; who proves himself had none.
+        // A challenge alone may be a test; a client that answers it had no lease.
         scene.hears(9, CHALLENGE);
         assert_eq!(scene.rule(), Err(Reason::Stranger(client(9))));
         scene.says(9, CHALLENGE);
@@ -457,7 +457,7 @@ fn what_a_broker_refuses_is_in_doubt_until_the_next_answer() {
     assert_eq!(scene.rule(), Ok(1));
 }
 
-/// The broker may have put a SUBSCRIBE together from fragments, whatever it answers later.
+/// The broker may have reassembled a SUBSCRIBE from fragments, whatever it answers later.
 #[test]
 fn what_cannot_be_read_may_have_subscribed_a_client_for_as_long_as_it_has_its_lease() {
     for has_ports in [true, false] {
@@ -487,7 +487,7 @@ fn a_stranger_who_still_says_something_may_still_have_his_lease() {
     scene.connects(3, 40);
     scene.says_unread(3);
     scene.passes(40, &[2]);
-    scene.says(3, b"\xc0\0"); // its answer is lost before it comes here
+    scene.says(3, b"\xc0\0"); // its answer is lost before the data plane
     scene.passes(40, &[2]);
     scene.says(1, &publish("a/b"));
     scene.passes(1, &[2]);
@@ -509,7 +509,7 @@ fn a_connect_that_is_lost_makes_a_lease_no_longer_than_it_may_be_and_costs_secon
         scene.says(2, b"\xc0\0");
         scene.hears(2, b"\xd0\0");
         let renewed_ns = scene.now_ns;
-        // Whoever has the shorter lease would have none any more.
+        // The shorter one of the possible leases would end meanwhile.
         for _ in 0..45 {
             scene.says(1, &publish("a/b"));
             scene.passes(1, &[]);
@@ -579,7 +579,7 @@ fn who_asks_twice_before_the_first_challenge_comes_is_known_after_his_proof() {
         scene.says(3, &connect(40));
         scene.hears(3, CHALLENGE);
         scene.says(3, CHALLENGE);
-        // What he asked again, before he had proven himself.
+        // The challenge to the second CONNECT, which came before the proof.
         scene.hears(3, CHALLENGE);
         scene.says(3, &connect(40));
         scene.hears(3, &[0x20, 2, 0, 0]);
@@ -590,7 +590,8 @@ fn who_asks_twice_before_the_first_challenge_comes_is_known_after_his_proof() {
     }
 }
 
-/// The challenge to his request would be taken for the answer, and open a rule too soon.
+/// The challenge to the request would be taken for the answer to a question, and open a rule too
+/// soon.
 #[test]
 fn nobody_is_asked_while_his_first_request_may_still_be_answered() {
     let mut scene = Scene::ordinary(fresh());
@@ -620,7 +621,7 @@ fn pings_that_were_lost_do_not_make_a_lease_that_is_kept_shorter_for_ever() {
     let mut scene = Scene::ordinary(fresh());
     for second in 0..200 {
         if second % 10 == 0 {
-            // Some are lost behind the data plane, and sent again.
+            // The first ones are lost behind the data plane, and repeated.
             if second < 60 {
                 scene.says(2, b"\xc0\0");
             }

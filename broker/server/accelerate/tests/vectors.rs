@@ -1,4 +1,5 @@
-//! The rules in user space do what `broker/spec/acceleration.json` says, where that is about messages.
+//! Runs the vectors of `broker/spec/acceleration.json` that are about messages with the rules in
+//! user space.
 
 #![allow(clippy::expect_used, clippy::panic, dead_code)]
 
@@ -19,7 +20,7 @@ fn octets(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(pair).collect()
 }
 
-/// To which port, from whom, and what.
+/// Destination port, source and payload of a frame's UDP datagram.
 fn datagram(frame: &[u8]) -> Option<(u16, SocketAddr, Vec<u8>)> {
     let ip = frame.get(
         if frame.get(12..14)? == [0x81, 0] {
@@ -44,7 +45,7 @@ fn topic_is_name(rule: &Value) -> bool {
     rule.get("kind").expect("kind").text() == "name"
 }
 
-/// What a rule calls its topic, or a subscriber the topic of a rule.
+/// The topic of a rule, or of its subscriber `of`.
 fn topic(of: &Value, rule: &Value) -> Topic {
     let id = octets(of.get("topic").expect("topic").text());
     let pair = || <[u8; 2]>::try_from(&id[..]).expect("two octets");
@@ -63,7 +64,7 @@ fn flag(rule: &Value, name: &str) -> bool {
     list(rule, "flags").iter().any(|one| one.text() == name)
 }
 
-/// The payload of UDP, as the data plane in user space makes it of what came.
+/// The UDP payload of a copy, as the data plane in user space makes it.
 fn copy(message: &[u8], packet: &Packet, topic: Topic, times_ns: [u64; 2], due: bool) -> Vec<u8> {
     let mut copy = message.to_vec();
     rewrite(&mut copy, topic);
@@ -78,7 +79,7 @@ fn copy(message: &[u8], packet: &Packet, topic: Topic, times_ns: [u64; 2], due: 
     copy
 }
 
-/// What stamps a copy here is a program; in the vectors it is the kernel.
+/// Here a program takes the timestamp of a copy; in the vectors the kernel does.
 fn by_a_program(mut copy: Vec<u8>, message: &[u8]) -> Vec<u8> {
     if copy != message
         && let Some(source) = copy.last_mut().filter(|source| **source == 2)
@@ -95,7 +96,7 @@ fn list<'a>(of: &'a Value, name: &str) -> &'a [Value] {
 #[test]
 fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/acceleration.json");
-    // The reader knows no words.
+    // The reader does not know true, false and null.
     let text = std::fs::read_to_string(file).expect("vectors");
     let text = text.replace(": true", ": 1").replace(": false", ": 0");
     let all = json::read(&text.replace(": null", ": 0"));
@@ -110,7 +111,7 @@ fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules(
             .expect(name);
         let counters = expect.get("counters");
         let counts = |name| counters.is_some_and(|all| all.get(name).is_some());
-        // Rules for one publisher, and what is no affair of the kernel below.
+        // Only rules for one publisher, without what only the kernel's data plane does.
         let rules = list(tables, "rules").iter().enumerate();
         let rules = rules.filter(|(_, rule)| matches!(rule.get("publisher"), Some(Value::Text(_))));
         let rules: Vec<_> = rules
@@ -128,7 +129,7 @@ fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules(
         let Some((port, from, message)) =
             datagram(&octets(vector.get("frame").expect(name).text()))
         else {
-            continue; // not a whole datagram
+            continue; // not a complete datagram
         };
         let protocol = match port {
             1883 => Protocol::MqttSn,
@@ -181,10 +182,10 @@ fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules(
             _ => Vec::new(),
         };
         if copies.is_empty() && counts("hits") && closed.is_empty() {
-            continue; // by a rule that is not of this kind
+            continue; // copied by a rule that was left out
         }
         if protocol == Protocol::MqttSn && came != message {
-            continue; // without the mark it is a message like others
+            continue; // without the mark it is an ordinary message
         }
         let mut original = came.clone();
         if is_marked && !copies.is_empty() {

@@ -1,15 +1,19 @@
-//! Who may connect, publish and subscribe: Mosquitto's password and access files as they are.
+//! Decides which clients may connect, publish and subscribe, by Mosquitto's password and access
+//! files.
 //!
-//! What the files mean was found out from Mosquitto 2.0.11 itself, and `tests/mosquitto.rs`
-//! compares the two wherever it is installed. We differ only where we are stricter:
+//! The meaning of the files was determined from Mosquitto 2.0.11 itself, and `tests/mosquitto.rs`
+//! compares both if Mosquitto is installed. We only differ by being stricter:
 //!
 //! | | Mosquitto | here |
 //! |---|---|---|
-//! | a line of the password file that cannot be used | that user is left out | the file is refused |
+//! | a line of the password file that cannot be used | that user is left out | the file is refused
+//! |
 //! | a user twice in the password file | the last line counts | the file is refused |
 //! | a control character within a line | part of a name or topic | the file is refused |
-//! | `/` in a user name or client id | `%u` or `%c` becomes two levels | no pattern that uses it allows |
-//! | a user or client id such as `$SYS` | pattern `%u/#` allows `$SYS/#` | only a pattern that begins with `$` allows it |
+//! | `/` in a user name or client id | `%u` or `%c` becomes two levels | no pattern that uses it
+//! allows |
+//! | a user or client id such as `$SYS` | pattern `%u/#` allows `$SYS/#` | only a pattern that
+//! begins with `$` allows it |
 //! | a NUL in the password of a client | what follows it is ignored | it is wrong |
 //! | a password of more than 4,096 octets | can be right | is wrong |
 
@@ -24,7 +28,7 @@ pub use rules::{Action, Rules};
 /// Why a file was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: usize,
     /// What is wrong with it.
     pub what: String,
@@ -38,11 +42,10 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What Mosquitto cuts from a line's end.
+/// The characters that Mosquitto removes from a line's end.
 const BLANKS: [char; 6] = [' ', '\t', '\n', '\x0b', '\x0c', '\r'];
 
-/// The lines that say something, with their numbers: no blank ones, no comments, no blanks at the
-/// end.
+/// The lines of a file with their numbers, without empty lines, comments and trailing blanks.
 fn lines(text: &str) -> impl Iterator<Item = (usize, Result<&str, Error>)> {
     let numbered = text
         .split('\n')

@@ -1,4 +1,4 @@
-//! The password file: who someone is.
+//! The password file.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -11,17 +11,17 @@ use ring::pbkdf2::{self, PBKDF2_HMAC_SHA512};
 
 use crate::{Error, lines, quoted, refuse};
 
-/// More iterations than this are refused: each check would take more than a second or so.
+/// The most iterations: more would take longer than about a second for each check.
 pub const MOST_ITERATIONS: u32 = 1_000_000;
 const LONGEST_NAME: usize = u16::MAX as usize;
-const LONGEST_PASSWORD: usize = 4096; // a longer one would cost more than its iterations
+const LONGEST_PASSWORD: usize = 4096; // to hash a longer one would take longer than the iterations
 const LONGEST_SALT: usize = 1024;
 
 type Hash = [u8; SHA512_OUTPUT_LEN];
 
 #[derive(Clone)]
 struct Entry {
-    /// PBKDF2 with so many iterations; none: one salted SHA-512.
+    /// The number of iterations of PBKDF2; `None`: a single salted SHA-512.
     iterations: Option<NonZeroU32>,
     salt: Box<[u8]>,
     hash: Hash,
@@ -31,9 +31,9 @@ struct Entry {
 #[derive(Clone)]
 pub struct Passwords {
     users: HashMap<Box<str>, Entry>,
-    /// Stands for each user that there is not.
+    /// Checked in place of an unknown user.
     nobody: Entry,
-    /// Whether any user has one salted SHA-512 only.
+    /// Whether any user has only a salted SHA-512.
     salted: bool,
 }
 
@@ -41,7 +41,7 @@ impl Passwords {
     /// Read a password file as mosquitto_passwd writes it, 1.6 (`$6$`) and 2.x (`$7$`).
     ///
     /// # Errors
-    /// The first line that cannot be used; there is no password in what is said of it.
+    /// The first line that cannot be used. The message contains no password.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut users = HashMap::new();
         let mut nobody = Entry {
@@ -66,18 +66,18 @@ impl Passwords {
         })
     }
 
-    /// Whether this is the password of this user. An empty one never is, nor one of more
-    /// than 4,096 octets, nor one with a NUL: HMAC cannot tell that at its end.
+    /// Whether this is the password of this user. Never if it is empty, has more than 4,096 octets
+    /// or contains a NUL: for HMAC, a NUL at the end makes no difference.
     ///
-    /// PBKDF2 is slow on purpose: some 60 us with the 101 iterations that mosquitto_passwd
-    /// writes, in proportion with more. Every check of a file costs what the dearest of its users
-    /// costs, known or unknown, right or wrong, so its time tells nothing.
+    /// PBKDF2 is slow on purpose: about 60 us with the 101 iterations of mosquitto_passwd, and
+    /// proportionally longer with more. Each check takes as long as for the user with the most
+    /// iterations, whether the user is known and the password right or not, so that the time
+    /// reveals nothing.
     ///
-    /// A flood of wrong passwords costs the caller that time for each. Nothing here waits or
-    /// remembers, so the bound is the caller's: call this from one thread only, of low priority,
-    /// behind a queue that is bounded in all and to one check for each address, and refuse what
-    /// does not fit in it as "server busy". Then a flood takes at most that thread, deliveries go
-    /// on, and an address that floods waits behind itself.
+    /// A flood of wrong passwords costs the caller this time for each, so the caller has to limit
+    /// it: Call this from a single thread of low priority, behind a queue that is bounded in total
+    /// and to one check per address, and refuse further clients with "server busy". Then a flood
+    /// occupies only that thread, deliveries go on, and a flooding address only delays itself.
     #[must_use]
     pub fn check(&self, user: &str, password: &[u8]) -> bool {
         if password.len() > LONGEST_PASSWORD {
@@ -118,7 +118,7 @@ fn derive(iterations: NonZeroU32, salt: &[u8], password: &[u8]) -> Hash {
     hash
 }
 
-/// Whether both are the same, without a stop at the first difference.
+/// Whether both are equal, in constant time: without a stop at the first difference.
 fn equal(one: &[u8], other: &Hash) -> bool {
     let differ = one
         .iter()

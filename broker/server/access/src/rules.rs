@@ -1,20 +1,20 @@
-//! The access file: who may read and write which topics.
+//! The access file: which topics a client may read and write.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::{Error, lines, quoted, refuse};
 
-/// What a client wants to do.
+/// An action of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Be sent a message on this topic: asked for each copy.
+    /// Receive a message on this topic. To be checked for each copy.
     Read,
-    /// Publish to this topic. A will is asked for when it is published, and dropped then;
-    /// Mosquitto lets its client in all the same.
+    /// Publish to this topic. For a will, to be checked when it is published: if it is not allowed,
+    /// it is dropped then. Mosquitto, too, accepts a client with such a will.
     Write,
-    /// Subscribe to this filter. Always allowed, as Mosquitto 2.0 does: what the subscription
-    /// then brings is asked copy by copy, as [`Action::Read`].
+    /// Subscribe to this filter. Always allowed, as in Mosquitto 2.0: each copy is checked as
+    /// [`Action::Read`].
     Subscribe,
 }
 
@@ -22,7 +22,7 @@ const DENY: u8 = 0;
 const READ: u8 = 1;
 const WRITE: u8 = 2;
 
-/// What a pattern is completed with.
+/// The names that replace `%u` and `%c` in patterns.
 #[derive(Clone, Copy)]
 struct Names<'a> {
     user: &'a [u8],
@@ -33,13 +33,13 @@ struct Names<'a> {
 #[derive(Debug, Clone)]
 struct Rule {
     access: u8,
-    /// What a topic must begin with, up to the first wildcard or name; most rules end here.
+    /// The filter up to the first wildcard or name. Most rules consist of this only.
     prefix: Box<[u8]>,
-    /// The prefix's last octet: rules of one user differ there more often than where they begin.
+    /// The prefix's last octet, which is compared first: rules of one user often begin alike.
     last: u8,
-    /// What must follow it.
+    /// The rest of the filter.
     rest: Box<[u8]>,
-    /// Whether it begins with `$`: no other may match a topic that does.
+    /// Whether it begins with `$`: only such rules match topics that begin with `$`.
     reserved: bool,
     of_user: bool,
     of_client: bool,
@@ -88,7 +88,7 @@ impl Rule {
     }
 }
 
-/// Whether a topic, from within, matches the same part of a filter.
+/// Whether the rest of a topic matches the rest of a filter.
 fn follows(mut filter: &[u8], mut topic: &[u8], names: Option<Names<'_>>) -> bool {
     loop {
         (filter, topic) = match (filter, names) {
@@ -121,8 +121,8 @@ fn follows(mut filter: &[u8], mut topic: &[u8], names: Option<Names<'_>>) -> boo
     }
 }
 
-/// A fast hash, eight octets at a time. Names come from the file, so no client can choose many that
-/// collide.
+/// A fast hash, which takes eight octets at a time. The names are those of the file, so that
+/// clients cannot cause collisions.
 #[derive(Default)]
 struct Fast(u64);
 
@@ -138,25 +138,25 @@ impl Hasher for Fast {
         }));
     }
 
-    fn write_u8(&mut self, _: u8) {} // ends each text; the length of the rest is in already
+    fn write_u8(&mut self, _: u8) {} // ends each string; `write` has hashed a length already
 
     fn finish(&self) -> u64 {
         self.0 ^ (self.0 >> 32)
     }
 }
 
-/// What an access file allows.
+/// The rules of an access file.
 #[derive(Debug, Clone)]
 pub struct Rules {
     open: bool,
-    // In each list those first that deny: one of them decides.
+    // In each list, the rules that deny come first: any of them decides.
     anonymous: Vec<Rule>,
     users: HashMap<Box<str>, Vec<Rule>, BuildHasherDefault<Fast>>,
     patterns: Vec<Rule>,
 }
 
 impl Rules {
-    /// Everything is allowed: there is no access file.
+    /// Without an access file, everything is allowed.
     #[must_use]
     pub fn open() -> Self {
         Self {
@@ -167,10 +167,10 @@ impl Rules {
         }
     }
 
-    /// Read an access file. An empty one allows nobody anything.
+    /// Read an access file. An empty one allows nothing.
     ///
     /// # Errors
-    /// The first line that Mosquitto would refuse, too, or that has a control character in it.
+    /// The first line that Mosquitto refuses as well, or that contains a control character.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut rules = Self {
             open: false,
@@ -211,10 +211,10 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Whether a client may do this. `user` is the name it has shown to be its own, or none; an
-    /// empty name is none.
+    /// Whether a client may do this. `user` is its authenticated user name, if it has one; an empty
+    /// name counts as none.
     ///
-    /// Takes some tens of ns for a user with ten rules, and no memory.
+    /// Takes some tens of ns for a user with ten rules, and allocates no memory.
     #[must_use]
     pub fn may(
         &self,
@@ -254,7 +254,7 @@ impl Rules {
         let user = user.unwrap_or("");
         let wild = |name: &str| name.bytes().any(|octet| matches!(octet, b'+' | b'#'));
         if wild(user) || wild(client) {
-            return false; // would become a wildcard
+            return false; // it would become a wildcard
         }
         let plain = |name: &str| !name.is_empty() && !name.contains('/');
         let (user_is_plain, client_is_plain) = (plain(user), plain(client));
@@ -281,13 +281,13 @@ impl Rules {
     }
 }
 
-/// What follows `topic` or `pattern`: `[read|write|readwrite|deny] FILTER`.
+/// Parse what follows `topic` or `pattern`: `[read|write|readwrite|deny] FILTER`.
 fn access_and_filter(text: &str) -> Result<(u8, &str), String> {
     if text.is_empty() {
         return Err("names no topic".into());
     }
     let (access, filter) = match text.split_once(' ') {
-        None => (READ | WRITE, text), // also a topic that is called `read`
+        None => (READ | WRITE, text), // the topic may be called `read`
         Some((access, filter)) => {
             let access = match access {
                 "read" => READ,

@@ -1,4 +1,4 @@
-//! Files that nobody would write: what the fuzzer found worth keeping, and its neighbours.
+//! Reads the fuzzer's corpus, and variations of it, as files.
 #![allow(clippy::unwrap_used)]
 
 #[path = "check/access.rs"]

@@ -1,7 +1,6 @@
-//! Ask Mosquitto itself: random rules and passwords, and who may do what with them there and here.
+//! Compares with Mosquitto itself: random rules and passwords have to allow the same in both.
 //!
-//! `MQTICK_ROUNDS` sets how many files are tried (12), `MQTICK_SEED` with which seed
-//! they begin.
+//! `MQTICK_ROUNDS` sets the number of files (12), `MQTICK_SEED` the first seed.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
@@ -15,7 +14,7 @@ use std::time::Duration;
 
 use mqtick_access::{Action, Passwords, Rules};
 
-/// Numbers that look random, the same for each seed.
+/// Pseudorandom numbers, the same for each seed.
 struct Random(u64);
 
 impl Random {
@@ -42,7 +41,7 @@ fn from_environment(name: &str, or: u64) -> u64 {
     std::env::var(name).map_or(or, |text| text.parse().unwrap())
 }
 
-/// A folder that is removed at the end.
+/// A temporary folder.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -75,14 +74,14 @@ fn program(name: &str) -> Option<Command> {
     found.map(Command::new)
 }
 
-/// A Mosquitto with these settings.
+/// A running Mosquitto.
 struct Mosquitto {
     child: Child,
     port: u16,
 }
 
 impl Mosquitto {
-    /// None if it ends by itself: it refused the file.
+    /// Start it with these settings. `None`: it has ended, because it refused the file.
     fn start(mut program: Command, folder: &Folder, settings: &str) -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
@@ -109,7 +108,7 @@ impl Mosquitto {
         }
     }
 
-    /// A client, if it is let in.
+    /// Connect a client. `None`: it was refused.
     fn client(&self, user: Option<&str>, password: Option<&str>, id: &str) -> Option<Client> {
         let mut client = Client(TcpStream::connect(("127.0.0.1", self.port)).unwrap());
         client
@@ -139,7 +138,7 @@ fn put(body: &mut Vec<u8>, text: &str) {
     body.extend(text.as_bytes());
 }
 
-/// As much of an MQTT client as this needs; no packet is longer than 16 KiB.
+/// A minimal MQTT client; no packet is longer than 16 KiB.
 struct Client(TcpStream);
 
 impl Client {
@@ -164,7 +163,7 @@ impl Client {
         (head[0] >> 4, body)
     }
 
-    /// Whether a subscription is granted.
+    /// Subscribe. Returns whether this was granted.
     fn subscribe(&mut self, filter: &str) -> bool {
         let mut body = vec![0, 1];
         put(&mut body, filter);
@@ -184,7 +183,8 @@ impl Client {
         self.send(0x30, &body);
     }
 
-    /// Wait until the broker has seen all; the (topic, payload) that came meanwhile.
+    /// Wait until the broker has processed everything. Returns the (topic, payload) of messages
+    /// that came meanwhile.
     fn settle(&mut self) -> HashSet<(String, String)> {
         self.send(0xc0, b"");
         let mut came = HashSet::new();
@@ -228,7 +228,7 @@ fn random_file(random: &mut Random) -> String {
             0 => filter = "#".into(),
             1..=3 => filter += "/#",
             4 => filter = format!("$d/{filter}"),
-            5 if random.below(6) == 0 => filter += "+", // mostly no filter
+            5 if random.below(6) == 0 => filter += "+", // usually not a valid filter
             _ => {}
         }
         text += &format!("{keyword} {access}{filter}\n");

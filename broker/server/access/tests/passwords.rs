@@ -1,4 +1,4 @@
-//! Password files: those that mosquitto_passwd wrote, and those that nobody should accept.
+//! Password files of mosquitto_passwd, and files that have to be refused.
 #![allow(clippy::unwrap_used)]
 
 use mqtick_access::{Error, Passwords};

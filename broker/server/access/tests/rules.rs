@@ -1,4 +1,4 @@
-//! Access files: who may read and write what. `mosquitto.rs` compares this with the real one.
+//! Access files and what they allow. `mosquitto.rs` compares this with Mosquitto.
 #![allow(clippy::unwrap_used)]
 
 use mqtick_access::Action::{Read, Subscribe, Write};
@@ -12,7 +12,7 @@ fn refused(text: &str) -> String {
     Rules::parse(text).unwrap_err().to_string()
 }
 
-/// Who may do what, as a client `c1`.
+/// Whether this file allows this action to this user with the client identifier `c1`.
 fn may(text: &str, user: &str, action: Action, topic: &str) -> bool {
     rules(text).may(Some(user), "c1", action, topic)
 }

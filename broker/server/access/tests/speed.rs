@@ -1,4 +1,5 @@
-//! What a check costs: `cargo test --release -p mqtick-access --test speed -- --ignored --nocapture`.
+//! Measures the time of a check:
+//! `cargo test --release -p mqtick-access --test speed -- --ignored --nocapture`.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! rumqttc, a client of other authors, as `tests/test_broker_clients.py` wants it: it does what the
-//! lines of its standard input say, which `tests/clients/README.md` lists.
+//! A test client with the library rumqttc, for `tests/test_broker_clients.py`. It executes the
+//! commands of its standard input, which `tests/clients/README.md` lists.
 
 use std::collections::HashMap;
 use std::io::stdin;
@@ -22,7 +22,7 @@ fn octets(hex: &str) -> Vec<u8> {
     hex.as_bytes().chunks_exact(2).filter_map(octet).collect()
 }
 
-/// Both versions' clients have the same names, and types of their own.
+/// A macro, because the clients of both versions have the same names but different types.
 macro_rules! run {
     ($mqtt:ident, $qos:path, $will:expr, $keep:expr, $topic:expr, $given:expr) => {{
         use $mqtt::{Client, ConnectionError, Event, Incoming, MqttOptions};
@@ -79,7 +79,7 @@ macro_rules! run {
                 }
                 Err(ConnectionError::ConnectionRefused(_)) => return say("refused"),
                 Ok(Event::Outgoing(Outgoing::Disconnect)) => return,
-                // After an error it connects again.
+                // After an error, the library connects again.
                 _ => {}
             }
         }

@@ -1,4 +1,5 @@
-//! The system's clock beside one that nobody corrects, for what says how long messages were here.
+//! Compares the system's clock with a clock that is never corrected, to measure how long messages
+//! were in a program.
 
 mod steps;
 
@@ -6,32 +7,33 @@ use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
 const STEP_NS: i64 = 1_000;
-const SLEWED: i64 = 2_000; // no clock that nobody corrects in a hurry is off by more than one in so many
-const TENTH: i64 = 11; // chronyd slews by up to a tenth: the part of what it says then that is too much
-const APART_NS: i64 = 50_000_000; // looks that are nearer to each other do not tell how fast it runs
-const LONG_NS: i64 = 60_000_000_000; // and it does not run for ever as it did
+// 500 ppm: the frequency error of a clock that is not being slewed is smaller
+const SLEWED: i64 = 2_000;
+const TENTH: i64 = 11; // chronyd slews by up to 1/10; then 1/11 of a measured time is error
+const APART_NS: i64 = 50_000_000; // readings that are closer than this do not show the rate
+const LONG_NS: i64 = 60_000_000_000; // an older reading says nothing about the present rate
 const SURE_NS: i64 = 2_000;
 const MOST_UNSURE_NS: i64 = 100_000;
-const UNKNOWN_NS: i64 = 1 << 60; // where steps cannot be noticed; the sum of two is no overflow
+const UNKNOWN_NS: i64 = 1 << 60; // where steps cannot be noticed; the sum of two does not overflow
 const TRIES: usize = 4;
 
-/// The system's clock, and those that nobody steps: ns.
+/// A reading of the system's clock and of the clocks that are never stepped, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     /// `CLOCK_REALTIME`.
     pub now_ns: i64,
     /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`; both are slewed alike.
     pub ahead_ns: i64,
-    /// `CLOCK_MONOTONIC_RAW`, which nobody slews: chronyd does that to the others by up to a tenth.
+    /// `CLOCK_MONOTONIC_RAW`, which is never slewed. chronyd slews the others by up to a tenth.
     pub raw_ns: i64,
-    /// By how much these may be wrong.
+    /// The uncertainty of these readings.
     pub unsure_ns: i64,
-    /// Another number after each step of `CLOCK_REALTIME`.
+    /// Changes with each step of `CLOCK_REALTIME`.
     pub steps: u32,
 }
 
 impl Clock {
-    /// Read it, again if something came between the reads.
+    /// Read the clocks; again if the thread was interrupted between the reads.
     #[must_use]
     pub fn read() -> Self {
         let steps = steps::number();
@@ -62,14 +64,14 @@ impl Clock {
         best
     }
 
-    /// How much time has passed since `before`, and how much more of it the system's clock says.
+    /// The time since `before`, and by how much the system's clock advanced more than that.
     fn since(&self, before: &Self) -> (i64, i64) {
         let passed_ns = self.raw_ns - before.raw_ns;
         (passed_ns, self.now_ns - before.now_ns - passed_ns)
     }
 
-    /// Whether somebody stepped the system's clock since `before`, or slewed it by more than 500 ppm; or
-    /// whether that cannot be told.
+    /// Whether the system's clock was stepped since `before`, or slewed by more than 500 ppm. Also
+    /// true if this cannot be determined.
     #[must_use]
     pub fn was_set_since(&self, before: &Self) -> bool {
         let unsure_ns = self.unsure_ns + before.unsure_ns;
@@ -81,8 +83,8 @@ impl Clock {
     }
 }
 
-/// The last look at the clock, and one of up to a minute before: what the clock gained between the two
-/// is what it usually gains, so a slew shows that has only just begun.
+/// The last reading of the clocks, and an earlier one. The system's clock's gain between the two
+/// gives its usual rate, so that a slew that has only just begun is noticed.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
     last: Clock,
@@ -90,13 +92,13 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// The first one.
+    /// Start with a first reading.
     #[must_use]
     pub fn first(last: Clock) -> Self {
         Self { last, before: None }
     }
 
-    /// Another one, unless it is too near to the last one. After a step it is a first one.
+    /// Add a reading, unless it is too close to the last one. After a step, start again with it.
     #[must_use]
     pub fn again(self, now: Clock) -> Self {
         if now.steps != self.last.steps {
@@ -113,8 +115,8 @@ impl Looks {
         }
     }
 
-    /// How long something lasted at least that began after the last look, is over `now`, and took so
-    /// long by the system's clock; unless that was set meanwhile.
+    /// The least duration of something that began after the last reading, ended `now`, and took
+    /// `system_ns` by the system's clock. `None` if that clock was set meanwhile.
     #[must_use]
     pub fn at_least(&self, system_ns: i64, now: &Clock) -> Option<i64> {
         let slewed_ns = self.slewed_ns(now).saturating_add(system_ns / SLEWED);
@@ -122,7 +124,7 @@ impl Looks {
         (system_ns >= 0 && !now.was_set_since(&self.last)).then(|| system_ns - too_much_ns)
     }
 
-    /// What the system's clock may have gained, beyond what it usually gains, since the last look.
+    /// The most that the system's clock has gained since the last reading, beyond its usual gain.
     fn slewed_ns(&self, now: &Clock) -> i64 {
         let (passed_ns, gained_ns) = now.since(&self.last);
         let Some(before) = &self.before else {
@@ -136,8 +138,8 @@ impl Looks {
         more_ns.saturating_abs().saturating_add(unsure_ns)
     }
 
-    /// What a stamp of the system's clock is at the latest on the one that nobody slews, if the former
-    /// was not set since the last look, nor the stamp is from before that.
+    /// The latest time on `CLOCK_MONOTONIC_RAW` that a timestamp of the system's clock can stand
+    /// for. `None` if that clock was set since the last reading, or the timestamp is older than it.
     #[must_use]
     pub fn raw_of(&self, stamp_ns: i64, now: &Clock) -> Option<i64> {
         let ago_ns = self.at_least(now.now_ns - stamp_ns, now)?;
@@ -162,7 +164,7 @@ mod tests {
         }
     }
 
-    /// The same instant, by a clock that has gained something without a step.
+    /// The same instant, read from a system's clock that has gained `ns` without a step.
     fn gained(clock: Clock, ns: i64) -> Clock {
         Clock {
             now_ns: clock.now_ns + ns,
@@ -200,7 +202,8 @@ mod tests {
 
     #[test]
     fn a_slew_that_has_only_just_begun_makes_nothing_longer() {
-        // In the last of four seconds it was slewed by a tenth, while a message waited for 10 ms.
+        // A message waited for 10 ms at the end of four seconds; the clock was slewed by a tenth
+        // then.
         let looks = Looks::first(at(0)).again(at(1000 * MS));
         let now = gained(at(5000 * MS), MS);
         assert!(!now.was_set_since(&looks.last), "that is less than 500 ppm");

@@ -1,4 +1,4 @@
-//! Steps of the system's clock, also those that were taken back before anybody looked.
+//! Notices steps of the system's clock, also those that were reversed before the next reading.
 
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
@@ -14,8 +14,8 @@ thread_local! {
     static TIMER: OnceCell<TimerFd> = const { OnceCell::new() };
 }
 
-/// A number that is another one after a step, whichever threads compare; `None` if that cannot be
-/// told. It may change without a step, too.
+/// A number that changes with each step; all threads get the same one. `None` if steps cannot be
+/// noticed. It may also change without a step.
 pub(crate) fn number() -> Option<u32> {
     let has_news = TIMER.with(|timer| match timer.get() {
         // Each step cancels a timer of CLOCK_REALTIME, whatever the clock says by now:

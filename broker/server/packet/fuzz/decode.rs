@@ -1,4 +1,4 @@
-//! Any octets, as a packet of either version, to both decoders. In `packet`:
+//! Feeds any octets, as a packet of either version, to both decoders. To be run in `packet`:
 //! `cargo +nightly fuzz run decode fuzz/seeds`. `tests/hostile.rs` runs the seeds without a fuzzer.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Frames to packets (3).
+//! Decodes frames into packets (3).
 
 use crate::property::{self, Properties};
 use crate::read::Reader;
@@ -22,37 +22,38 @@ pub enum Packet<'a> {
     Auth(Auth<'a>),
 }
 
-/// A client's wish to connect (3.1).
+/// A client's request to connect (3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect<'a> {
-    /// What the client speaks.
+    /// The client's MQTT version.
     pub version: Version,
-    /// Whether an earlier session is to be forgotten; in 3.1.1 also this one, when it ends.
+    /// Clean start: an earlier session is to be forgotten. In 3.1.1 (clean session) also this one,
+    /// when the connection ends.
     pub clean_start: bool,
-    /// Seconds between two packets of the client, at most; 0 is no limit.
+    /// The keep-alive: the most seconds between two packets of the client; 0 is no limit.
     pub keep_alive: u16,
-    /// Its name; empty when the server is to choose one.
+    /// The client identifier; empty if the server is to choose one.
     pub client_id: &'a str,
-    /// What to publish when the connection ends without DISCONNECT.
+    /// The will: the message to publish if the connection ends without DISCONNECT.
     pub will: Option<Will<'a>>,
-    /// Who it says it is.
+    /// The user name.
     pub username: Option<&'a str>,
-    /// How it proves that. In 3.1.1 never without a user name ([MQTT-3.1.2-22] there).
+    /// The password. In 3.1.1 never without a user name ([MQTT-3.1.2-22] there).
     pub password: Option<&'a [u8]>,
     /// Empty in 3.1.1.
     pub properties: Properties<'a>,
 }
 
-/// What to publish for a client that is gone (3.1.3.2).
+/// The message to publish for a client that is gone (3.1.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Will<'a> {
-    /// With which QoS.
+    /// Its QoS.
     pub qos: Qos,
-    /// Whether as a retained message.
+    /// Whether it is to be retained.
     pub retain: bool,
-    /// Where: a topic name, not empty.
+    /// Its topic name, not empty.
     pub topic: &'a str,
-    /// What.
+    /// Its payload.
     pub payload: &'a [u8],
     /// Empty in 3.1.1.
     pub properties: Properties<'a>,
@@ -61,9 +62,9 @@ pub struct Will<'a> {
 /// A server's answer to CONNECT (3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connack<'a> {
-    /// Whether the session is an earlier one.
+    /// Whether the server has resumed an earlier session.
     pub session_present: bool,
-    /// The reason code of MQTT 5; a return code of 3.1.1 is given as the one that means the same.
+    /// The reason code of MQTT 5; a return code of 3.1.1 is translated to the equivalent one.
     pub reason: u8,
     /// Empty in 3.1.1.
     pub properties: Properties<'a>,
@@ -72,39 +73,39 @@ pub struct Connack<'a> {
 /// A message (3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publish<'a> {
-    /// Whether it was sent before.
+    /// Whether it may have been sent before.
     pub dup: bool,
-    /// How surely it is to arrive.
+    /// Its QoS.
     pub qos: Qos,
-    /// Whether it is to be kept for later subscribers, or was.
+    /// Whether it is to be retained, or is a retained message.
     pub retain: bool,
-    /// A topic name; empty only in MQTT 5, and then `properties` has a topic alias.
+    /// Its topic name; empty only in MQTT 5, and then `properties` has a topic alias.
     pub topic: &'a str,
-    /// The packet identifier; 0 at QoS 0, where there is none.
+    /// The packet identifier; 0 at QoS 0, which has none.
     pub id: u16,
     /// Empty in 3.1.1.
     pub properties: Properties<'a>,
-    /// The message itself.
+    /// Its payload.
     pub payload: &'a [u8],
 }
 
-/// Which acknowledgement.
+/// The type of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AckKind {
-    /// Of a QoS 1 PUBLISH.
+    /// Acknowledges a QoS 1 PUBLISH.
     Puback = 4,
-    /// Of a QoS 2 PUBLISH, first part.
+    /// Acknowledges a QoS 2 PUBLISH.
     Pubrec = 5,
-    /// Second part, by the message's sender.
+    /// Answers PUBREC, from the message's sender.
     Pubrel = 6,
-    /// Third part.
+    /// Answers PUBREL.
     Pubcomp = 7,
 }
 
 /// PUBACK, PUBREC, PUBREL or PUBCOMP (3.4 to 3.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack<'a> {
-    /// Which of them.
+    /// Its type.
     pub kind: AckKind,
     /// The packet identifier of the message; not 0.
     pub id: u16,
@@ -125,7 +126,7 @@ pub struct Subscribe<'a> {
 }
 
 impl<'a> Subscribe<'a> {
-    /// What it subscribes to, at least one.
+    /// Its subscriptions, at least one.
     #[must_use]
     pub fn filters(&self) -> Filters<'a> {
         Filters(self.filters)
@@ -135,19 +136,19 @@ impl<'a> Subscribe<'a> {
 /// One subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter<'a> {
-    /// The topic filter: UTF-8, not empty; whether its wildcards are well placed is not checked.
+    /// The topic filter, which is UTF-8 and not empty. The places of wildcards are not checked.
     pub filter: &'a str,
-    /// The highest QoS the client wants.
+    /// The highest QoS that the client wants.
     pub qos: Qos,
-    /// Whether the client does not want its own messages; false in 3.1.1.
+    /// Whether the client is not to get its own messages; false in 3.1.1.
     pub no_local: bool,
     /// Whether messages keep their retain flag; false in 3.1.1.
     pub retain_as_published: bool,
-    /// Whether retained messages come: 0 always, 1 only to a new subscription, 2 never.
+    /// When retained messages are sent: 0 always, 1 only to a new subscription, 2 never.
     pub retain_handling: u8,
 }
 
-/// What a SUBSCRIBE subscribes to, one after another.
+/// Iterates over the subscriptions of a SUBSCRIBE.
 #[derive(Clone, Debug)]
 pub struct Filters<'a>(Reader<'a>);
 
@@ -208,11 +209,11 @@ pub struct Suback<'a> {
     pub id: u16,
     /// Empty in 3.1.1.
     pub properties: Properties<'a>,
-    /// The reason code of each subscription; below 0x80 the QoS that it got.
+    /// The reason code of each subscription; below 0x80 the granted QoS.
     pub codes: &'a [u8],
 }
 
-/// What a client no longer subscribes to (3.10).
+/// The end of a client's subscriptions (3.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsubscribe<'a> {
     /// The packet identifier; not 0.
@@ -230,7 +231,7 @@ impl<'a> Unsubscribe<'a> {
     }
 }
 
-/// The topic filters of an UNSUBSCRIBE, one after another.
+/// Iterates over the topic filters of an UNSUBSCRIBE.
 #[derive(Clone, Debug)]
 pub struct UnsubscribeFilters<'a>(Reader<'a>);
 
@@ -271,14 +272,14 @@ pub struct Disconnect<'a> {
 pub struct Auth<'a> {
     /// The reason code.
     pub reason: u8,
-    /// The method and what it says.
+    /// The authentication method and its data, among others.
     pub properties: Properties<'a>,
 }
 
-/// Reads a packet. `version` is that of the connection; a CONNECT finds its version itself.
+/// Decodes a packet. `version` is that of the connection; a CONNECT states its own.
 ///
 /// # Errors
-/// Where the packet is not what the standard of that version allows: see `Error`.
+/// The standard of that version does not allow the packet: see `Error`.
 #[inline]
 pub fn decode<'a>(frame: &Frame<'a>, version: Version) -> Result<Packet<'a>, Error> {
     if frame.is_publish() {
@@ -328,11 +329,12 @@ fn properties<'a>(
     }
 }
 
-/// Reads a PUBLISH, where `Frame::is_publish` says that it is one: as `decode` does, but in place.
+/// Decodes a PUBLISH, for which `Frame::is_publish` has to be true: as `decode` does, but without
+/// moving the result.
 ///
 /// # Errors
 /// As `decode`.
-#[inline(always)] // or it is moved all the same
+#[inline(always)] // or the result is moved all the same
 pub fn decode_publish<'a>(frame: &Frame<'a>, version: Version) -> Result<Publish<'a>, Error> {
     let mut from = Reader(frame.body);
     let qos = Qos::try_from(frame.first >> 1 & 3)?;
@@ -483,7 +485,7 @@ fn known(code: u8, codes: &[u8]) -> Result<u8, Error> {
     }
 }
 
-/// Reads the codes to the packet's end, at least one.
+/// Reads the reason codes up to the packet's end, at least one.
 fn all_known<'a>(from: &mut Reader<'a>, codes: &[u8]) -> Result<&'a [u8], Error> {
     let found = from.rest();
     if found.is_empty() {
@@ -495,7 +497,7 @@ fn all_known<'a>(from: &mut Reader<'a>, codes: &[u8]) -> Result<&'a [u8], Error>
     Ok(found)
 }
 
-/// Reads a reason code and properties, which may be left out from the end.
+/// Reads a reason code and properties. The properties, or both, may be missing.
 fn reason<'a>(
     from: &mut Reader<'a>,
     version: Version,

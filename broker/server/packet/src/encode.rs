@@ -1,14 +1,14 @@
-//! Packets to octets, appended to a buffer.
+//! Encodes packets, and appends them to a buffer.
 //!
-//! What MQTT cannot carry: a packet above `MAXIMUM_LENGTH`, or a PUBLISH with a topic above 65,535
-//! octets, is not written at all; any other string or binary value is cut at 65,535 octets.
+//! A packet above `MAXIMUM_LENGTH`, or a PUBLISH with a topic above 65,535 octets, cannot be sent
+//! and is not written. Any other string or binary value is cut at 65,535 octets.
 
 use crate::decode::AckKind;
 use crate::property::Property;
 use crate::read::MAXIMUM_VARIABLE;
 use crate::{Qos, Version};
 
-/// The data types of MQTT (1.5), one function each, called as those that read them.
+/// Writes the data types of MQTT (1.5). The functions have the names of those that read them.
 pub(crate) mod write {
     pub(crate) fn u8(out: &mut Vec<u8>, value: u8) {
         out.push(value);
@@ -56,7 +56,7 @@ pub(crate) mod write {
     }
 }
 
-/// Octets of a variable byte integer.
+/// The octets of a variable byte integer.
 #[inline]
 fn variable_length(value: usize) -> usize {
     match value {
@@ -67,7 +67,7 @@ fn variable_length(value: usize) -> usize {
     }
 }
 
-/// Appends fixed header and body.
+/// Appends a fixed header and a body.
 fn packet(out: &mut Vec<u8>, first: u8, body: &[u8]) {
     if body.len() <= MAXIMUM_VARIABLE as usize {
         out.push(first);
@@ -76,7 +76,7 @@ fn packet(out: &mut Vec<u8>, first: u8, body: &[u8]) {
     }
 }
 
-/// Appends properties with their length in front; nothing in 3.1.1.
+/// Appends properties after their length; nothing in 3.1.1.
 fn properties<'a>(
     out: &mut Vec<u8>,
     version: Version,
@@ -96,23 +96,24 @@ fn properties<'a>(
 pub struct Outgoing<'a> {
     /// Whether it was sent before; only above QoS 0.
     pub dup: bool,
-    /// How surely it is to arrive.
+    /// Its QoS.
     pub qos: Qos,
     /// The retain flag.
     pub retain: bool,
-    /// A topic name; empty only with an alias, in MQTT 5.
+    /// Its topic name; empty only with an alias, in MQTT 5.
     pub topic: &'a str,
     /// The packet identifier; not written at QoS 0.
     pub id: u16,
-    /// Seconds for which it may still be delivered; only in MQTT 5, as all that follow but the last.
+    /// The message expiry interval in seconds. Like the following fields except the payload, it is
+    /// only sent in MQTT 5.
     pub expiry: Option<u32>,
     /// The topic alias.
     pub alias: Option<u16>,
     /// The identifiers of the subscriptions that matched.
     pub subscription_ids: &'a [u32],
-    /// What `Properties::forwarded` gave.
+    /// The properties from `Properties::forwarded`.
     pub forwarded: &'a [u8],
-    /// The message itself.
+    /// Its payload.
     pub payload: &'a [u8],
 }
 
@@ -128,7 +129,7 @@ impl Outgoing<'_> {
             + self.forwarded.len()
     }
 
-    /// Octets after the fixed header, and octets of the properties without their length.
+    /// The octets after the fixed header, and those of the properties without their length.
     #[inline]
     fn lengths(&self, version: Version) -> (usize, usize) {
         let id = if self.qos == Qos::AtMostOnce { 0 } else { 2 };
@@ -143,7 +144,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// Octets of the whole PUBLISH. One longer than `MAXIMUM_LENGTH` cannot be sent.
+/// The octets of the whole PUBLISH. If there are more than `MAXIMUM_LENGTH`, it cannot be sent.
 #[inline]
 #[must_use]
 pub fn publish_length(version: Version, message: &Outgoing<'_>) -> usize {
@@ -151,8 +152,8 @@ pub fn publish_length(version: Version, message: &Outgoing<'_>) -> usize {
     1 + variable_length(length) + length
 }
 
-/// Appends a PUBLISH; gives the place of its packet identifier, counted from its first octet, so
-/// that one encoding serves many copies.
+/// Appends a PUBLISH. Returns the offset of its packet identifier from its first octet, so that one
+/// encoding can be used for many copies.
 ///
 /// A message that cannot be sent (above `MAXIMUM_LENGTH`, or a topic above 65,535 octets) leaves
 /// `out` as it was.
@@ -198,44 +199,44 @@ pub fn publish(out: &mut Vec<u8>, version: Version, message: &Outgoing<'_>) -> O
     place
 }
 
-/// What a server tells a client with CONNACK; what is `None` is not sent.
+/// The properties of a CONNACK. `None` is not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnackProperties<'a> {
-    /// Seconds for which the session outlives its connection, where not as the client asked.
+    /// The session expiry interval in seconds, if it is not what the client asked for.
     pub session_expiry: Option<u32>,
-    /// How many QoS 1 and 2 messages we take at once; not 0.
+    /// How many QoS 1 and 2 messages the server accepts at once; not 0.
     pub receive_maximum: Option<u16>,
-    /// The highest QoS that we take; `ExactlyOnce` is not sent, as it is the default.
+    /// The highest QoS that the server accepts; `ExactlyOnce` is not sent, as it is the default.
     pub maximum_qos: Option<Qos>,
-    /// Whether we retain messages.
+    /// Whether the server retains messages.
     pub retain_available: Option<bool>,
-    /// Octets of the longest packet that we take; not 0.
+    /// The octets of the longest packet that the server accepts; not 0.
     pub maximum_packet_size: Option<u32>,
-    /// The client identifier that we chose.
+    /// The client identifier that the server has chosen.
     pub assigned_client_id: Option<&'a str>,
-    /// The highest topic alias that we take.
+    /// The highest topic alias that the server accepts.
     pub topic_alias_maximum: Option<u16>,
-    /// Why, for people.
+    /// A reason in words.
     pub reason_string: Option<&'a str>,
-    /// Whether we take filters with wildcards.
+    /// Whether the server accepts filters with wildcards.
     pub wildcard_available: Option<bool>,
-    /// Whether we take subscription identifiers.
+    /// Whether the server accepts subscription identifiers.
     pub subscription_ids_available: Option<bool>,
-    /// Whether we take shared subscriptions.
+    /// Whether the server accepts shared subscriptions.
     pub shared_available: Option<bool>,
-    /// Seconds of keep alive that we want instead of the client's.
+    /// The server's keep-alive in seconds, which replaces the client's.
     pub server_keep_alive: Option<u16>,
-    /// What response topics are to begin with.
+    /// The prefix of response topics.
     pub response_information: Option<&'a str>,
     /// Another server to use.
     pub server_reference: Option<&'a str>,
     /// The method of enhanced authentication.
     pub authentication_method: Option<&'a str>,
-    /// What that method says.
+    /// The data of that method.
     pub authentication_data: Option<&'a [u8]>,
 }
 
-/// Appends a CONNACK. `reason` is that of MQTT 5; in 3.1.1 the nearest return code stands for it.
+/// Appends a CONNACK. `reason` is a code of MQTT 5; in 3.1.1 the nearest return code is sent.
 pub fn connack(
     out: &mut Vec<u8>,
     version: Version,
@@ -285,7 +286,7 @@ fn return_code(reason: u8) -> u8 {
     }
 }
 
-/// Appends PUBACK, PUBREC, PUBREL or PUBCOMP; the short form where `reason` is 0.
+/// Appends PUBACK, PUBREC, PUBREL or PUBCOMP; in the short form if `reason` is 0.
 #[inline]
 pub fn ack(out: &mut Vec<u8>, version: Version, kind: AckKind, id: u16, reason: u8) {
     let first = (kind as u8) << 4 | if kind == AckKind::Pubrel { 2 } else { 0 };
@@ -337,36 +338,36 @@ pub fn disconnect(out: &mut Vec<u8>, version: Version, reason: u8) {
     }
 }
 
-/// What a client tells a server with CONNECT. The default is a first packet of a client that lets
-/// the server choose its identifier and keeps an earlier session.
+/// The contents of a CONNECT. By default, the server chooses the client identifier and an earlier
+/// session is resumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectOut<'a> {
     /// Whether an earlier session is to be forgotten.
     pub clean_start: bool,
-    /// Seconds between two packets of ours, at most; 0 is no limit.
+    /// The keep-alive: the most seconds between two packets of the client; 0 is no limit.
     pub keep_alive: u16,
-    /// Our name.
+    /// The client identifier.
     pub client_id: &'a str,
-    /// What to publish when we are gone.
+    /// The will.
     pub will: Option<WillOut<'a>>,
-    /// Who we are.
+    /// The user name.
     pub username: Option<&'a str>,
-    /// How we prove that; in 3.1.1 only with a user name.
+    /// The password; in 3.1.1 only with a user name.
     pub password: Option<&'a [u8]>,
     /// Only sent in MQTT 5.
     pub properties: &'a [Property<'a>],
 }
 
-/// What to publish when we are gone.
+/// The message to publish when the client is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WillOut<'a> {
-    /// With which QoS.
+    /// Its QoS.
     pub qos: Qos,
-    /// Whether as a retained message.
+    /// Whether it is to be retained.
     pub retain: bool,
-    /// Where: a topic name, not empty.
+    /// Its topic name, not empty.
     pub topic: &'a str,
-    /// What.
+    /// Its payload.
     pub payload: &'a [u8],
     /// Only sent in MQTT 5.
     pub properties: &'a [Property<'a>],
@@ -405,12 +406,12 @@ pub fn connect(out: &mut Vec<u8>, version: Version, with: &ConnectOut<'_>) {
     packet(out, 0x10, &body);
 }
 
-/// Appends a SUBSCRIBE: topic filters and the highest QoS wanted of each.
+/// Appends a SUBSCRIBE: topic filters, each with the highest QoS that is wanted.
 pub fn subscribe(out: &mut Vec<u8>, version: Version, id: u16, filters: &[(&str, Qos)]) {
     subscribe_as(out, version, id, None, filters);
 }
 
-/// The same with a subscription identifier, which is not 0; it is not sent in 3.1.1.
+/// Appends a SUBSCRIBE with a subscription identifier, which is not 0 and not sent in 3.1.1.
 pub fn subscribe_as(
     out: &mut Vec<u8>,
     version: Version,

@@ -1,8 +1,8 @@
-//! Octets of MQTT 3.1.1 and 5 to packets and back, borrowed, without copies.
+//! Decodes and encodes packets of MQTT 3.1.1 and 5. Packets borrow their octets; nothing is copied.
 //!
-//! Both directions: a broker decodes what clients send, a load generator what brokers send. Which
-//! packets a peer may send, and when, is for the caller to judge; so is everything that needs a
-//! memory of earlier packets: topic aliases, packet identifiers in use, an empty client identifier
+//! It decodes packets of clients, for a broker, and packets of brokers, for a load generator. The
+//! caller has to check which packets a peer may send, and when; also all that depends on earlier
+//! packets or on the peer: topic aliases, packet identifiers in use, an empty client identifier
 //! without a clean session ([MQTT-3.1.3-8]), a subscription identifier in a client's PUBLISH
 //! ([MQTT-3.3.4-6]).
 //!
@@ -23,10 +23,10 @@ pub use encode::{
 };
 pub use property::{Properties, Property, PropertyIter};
 
-/// Octets of the longest packet there can be, its fixed header included.
+/// The octets of the longest possible packet, including its fixed header.
 pub const MAXIMUM_LENGTH: usize = 1 + 4 + read::MAXIMUM_VARIABLE as usize;
 
-/// Which MQTT a connection speaks.
+/// The MQTT version of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// 3.1.1. A CONNECT of 3.1 (`MQIsdp`, level 3) counts as this too.
@@ -35,7 +35,7 @@ pub enum Version {
     V5,
 }
 
-/// How surely a message is to arrive.
+/// The quality of service of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Qos {
     /// Not acknowledged.
@@ -60,16 +60,16 @@ impl TryFrom<u8> for Qos {
     }
 }
 
-/// Why octets are refused. The connection they came on is to be closed ([MQTT-4.13.1-1]).
+/// Why a packet is refused. Its connection has to be closed ([MQTT-4.13.1-1]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// They cannot be parsed; what is wrong.
+    /// It cannot be parsed; the text says why.
     Malformed(&'static str),
-    /// They can be parsed, but say what the standard forbids; what is wrong.
+    /// It can be parsed, but the standard forbids it; the text says why.
     Protocol(&'static str),
-    /// The packet is longer than we take.
+    /// It is longer than the caller's limit.
     TooLarge,
-    /// A CONNECT of a version that we do not speak; its protocol level.
+    /// It is a CONNECT with an unsupported version; this is its protocol level.
     Version(u8),
 }
 
@@ -99,14 +99,14 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// One whole packet, its fixed header taken off.
+/// One complete packet, with its fixed header parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// The first octet: type and flags.
     pub first: u8,
-    /// What follows the fixed header.
+    /// The octets after the fixed header.
     pub body: &'a [u8],
-    /// Octets of the whole packet, its fixed header included.
+    /// The octets of the whole packet, including its fixed header.
     pub length: usize,
 }
 
@@ -119,11 +119,11 @@ impl Frame<'_> {
     }
 }
 
-/// Finds the packet that `octets` begin with; `None` when more octets are needed.
+/// Finds the packet at the beginning of `octets`. `None`: more octets are needed.
 ///
 /// # Errors
-/// `TooLarge` as soon as the fixed header announces more than `limit` octets in all; `Malformed`
-/// where its length has more than four octets or more than it needs ([MQTT-1.5.5-1]).
+/// `TooLarge` as soon as the fixed header announces a packet of more than `limit` octets;
+/// `Malformed` if its length has more than four octets, or more than necessary ([MQTT-1.5.5-1]).
 #[inline]
 pub fn frame(octets: &[u8], limit: usize) -> Result<Option<Frame<'_>>, Error> {
     let [first, rest @ ..] = octets else {

@@ -1,10 +1,10 @@
-//! The properties of MQTT 5 (2.2.2): which there are, of which type, in which packets.
+//! The properties of MQTT 5 (2.2.2), their types, and the packets that may have them.
 
 use crate::Error;
 use crate::encode::write;
 use crate::read::Reader;
 
-/// A set of packets that a property may be in: bit n is for packet type n, bit 0 for a will.
+/// The packets that may have a property: bit n is for packet type n, bit 0 for a will.
 type Places = u16;
 
 pub(crate) const WILL: Places = 1;
@@ -23,7 +23,7 @@ const SUBACKS: Places = SUBACK | UNSUBACK;
 const EVERYWHERE: Places = Places::MAX;
 
 /// Makes `Property` and the getters of `Properties` from a table. A row is: identifier,
-/// variant(type), how it is read and written, the getter's name, and the packets it may be in.
+/// variant(type), how it is read and written, the getter's name, and the packets that may have it.
 macro_rules! properties {
     ($($(#[$doc:meta])+ $id:literal $variant:ident($type:ty) $form:ident $name:ident: $places:expr;)+) => {
         /// One property.
@@ -40,7 +40,7 @@ macro_rules! properties {
                 }
             }
 
-            /// Appends it, identifier first, as `Outgoing::forwarded` wants user properties.
+            /// Appends it with its identifier, as `Outgoing::forwarded` needs it.
             pub fn encode(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Self::$variant(value) => {
@@ -50,7 +50,7 @@ macro_rules! properties {
                 }
             }
 
-            /// Its identifier, and where it may be.
+            /// Its identifier, and the packets that may have it.
             fn row(&self) -> (u8, Places) {
                 match self {
                     $(Self::$variant(_) => ($id, $places),)+
@@ -80,25 +80,25 @@ macro_rules! properties {
 properties! {
     /// Whether the payload is UTF-8 text.
     0x01 PayloadFormat(bool) bool payload_format: PUBLISH | WILL;
-    /// Seconds for which the message may still be delivered.
+    /// The message expiry interval, in seconds.
     0x02 MessageExpiry(u32) u32 message_expiry: PUBLISH | WILL;
-    /// What the payload is.
+    /// The type of the payload, for the application.
     0x03 ContentType(&'a str) string content_type: PUBLISH | WILL;
-    /// Where an answer is to be published; a topic name.
+    /// The topic name for an answer.
     0x08 ResponseTopic(&'a str) topic response_topic: PUBLISH | WILL;
-    /// What an answer is to carry.
+    /// Data that an answer has to contain.
     0x09 CorrelationData(&'a [u8]) binary correlation_data: PUBLISH | WILL;
-    /// Of the subscription, or (the first) of those that matched; never 0.
+    /// The identifier of the subscription, or of (the first of) those that matched; never 0.
     0x0B SubscriptionId(u32) variable subscription_id: PUBLISH | SUBSCRIBE;
-    /// Seconds for which the session outlives its connection; `u32::MAX` is for ever.
+    /// The session expiry interval, in seconds; `u32::MAX`: never.
     0x11 SessionExpiry(u32) u32 session_expiry: CONNECT | CONNACK | DISCONNECT;
-    /// The client identifier that the server chose.
+    /// The client identifier that the server has chosen.
     0x12 AssignedClientId(&'a str) string assigned_client_id: CONNACK;
-    /// Seconds of keep alive that the server wants instead of the client's.
+    /// The server's keep-alive in seconds, which replaces the client's.
     0x13 ServerKeepAlive(u16) u16 server_keep_alive: CONNACK;
     /// The name of the method of enhanced authentication.
     0x15 AuthenticationMethod(&'a str) string authentication_method: CONNECT | CONNACK | AUTH;
-    /// What that method says.
+    /// The data of that method.
     0x16 AuthenticationData(&'a [u8]) binary authentication_data: CONNECT | CONNACK | AUTH;
     /// Whether the client wants reason strings and user properties with all packets.
     0x17 RequestProblemInformation(bool) bool request_problem_information: CONNECT;
@@ -106,36 +106,36 @@ properties! {
     0x18 WillDelay(u32) u32 will_delay: WILL;
     /// Whether the client wants response information.
     0x19 RequestResponseInformation(bool) bool request_response_information: CONNECT;
-    /// What response topics are to begin with.
+    /// The prefix of response topics.
     0x1A ResponseInformation(&'a str) string response_information: CONNACK;
     /// Another server to use.
     0x1C ServerReference(&'a str) string server_reference: CONNACK | DISCONNECT;
-    /// Why, for people.
+    /// A reason in words.
     0x1F ReasonString(&'a str) string reason_string: CONNACK | ACK | SUBACKS | DISCONNECT | AUTH;
-    /// How many QoS 1 and 2 messages the sender takes at once; never 0.
+    /// How many QoS 1 and 2 messages the sender accepts at once; never 0.
     0x21 ReceiveMaximum(u16) u16 receive_maximum: CONNECT | CONNACK;
-    /// The highest topic alias that the sender takes.
+    /// The highest topic alias that the sender accepts.
     0x22 TopicAliasMaximum(u16) u16 topic_alias_maximum: CONNECT | CONNACK;
     /// A number that stands for the topic; never 0.
     0x23 TopicAlias(u16) u16 topic_alias: PUBLISH;
-    /// The highest QoS that the server takes: 0 or 1.
+    /// The highest QoS that the server accepts: 0 or 1.
     0x24 MaximumQos(u8) u8 maximum_qos: CONNACK;
     /// Whether the server retains messages.
     0x25 RetainAvailable(bool) bool retain_available: CONNACK;
-    /// A name and a value, as the application likes; the first of them.
+    /// A name and a value for the application; the getter returns the first one.
     0x26 UserProperty((&'a str, &'a str)) pair user_property: EVERYWHERE;
-    /// Octets of the longest packet that the sender takes, fixed header included; never 0.
+    /// The octets of the longest packet that the sender accepts, with its fixed header; never 0.
     0x27 MaximumPacketSize(u32) u32 maximum_packet_size: CONNECT | CONNACK;
-    /// Whether the server takes filters with wildcards.
+    /// Whether the server accepts filters with wildcards.
     0x28 WildcardAvailable(bool) bool wildcard_available: CONNACK;
-    /// Whether the server takes subscription identifiers.
+    /// Whether the server accepts subscription identifiers.
     0x29 SubscriptionIdsAvailable(bool) bool subscription_ids_available: CONNACK;
-    /// Whether the server takes shared subscriptions.
+    /// Whether the server accepts shared subscriptions.
     0x2A SharedAvailable(bool) bool shared_available: CONNACK;
 }
 
 impl Property<'_> {
-    /// Checks what its type does not say.
+    /// Checks that the value is in range.
     fn check(&self) -> Result<(), Error> {
         match self {
             Self::SubscriptionId(0) => Err(Error::Protocol("subscription identifier 0")),
@@ -149,20 +149,20 @@ impl Property<'_> {
     }
 }
 
-/// Which properties a server sends on with a message: bit n for identifier n.
+/// The properties that a server forwards with a message: bit n for identifier n.
 const FORWARDED: u64 = 1 << 0x01 | 1 << 0x03 | 1 << 0x08 | 1 << 0x09 | 1 << 0x26;
 
-/// The properties of a packet or of a will, checked: each is allowed there, comes once unless the
-/// standard allows more, and its value is in range. The default is none.
+/// The checked properties of a packet or of a will: each one is allowed there, occurs only once
+/// unless the standard allows more, and its value is in range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Properties<'a> {
     octets: Reader<'a>,
-    /// Which there are: bit n for identifier n.
+    /// The properties that occur: bit n for identifier n.
     seen: u64,
 }
 
 impl<'a> Properties<'a> {
-    /// Reads the properties of a packet with their length in front.
+    /// Reads the properties of a packet after their length.
     #[inline]
     pub(crate) fn read(from: &mut Reader<'a>, place: Places) -> Result<Self, Error> {
         let length = from.variable()?;
@@ -174,14 +174,14 @@ impl<'a> Properties<'a> {
         Ok(Self { octets, seen })
     }
 
-    /// All of them, in the order in which they came.
+    /// All properties in their order.
     #[inline]
     #[must_use]
     pub fn iter(&self) -> PropertyIter<'a> {
         PropertyIter(self.octets)
     }
 
-    /// Appends, as they came, those that a server must send on with a message: payload format,
+    /// Appends unchanged the properties that a server must forward with a message: payload format,
     /// content type, response topic, correlation data, user properties in their order
     /// ([MQTT-3.3.2-4], -15, -16, -17, -18, -20).
     pub fn forwarded(&self, out: &mut Vec<u8>) {
@@ -203,7 +203,7 @@ impl<'a> Properties<'a> {
     }
 }
 
-/// Checks properties; gives which there are.
+/// Checks properties. Returns which ones occur.
 fn check(mut rest: Reader<'_>, place: Places) -> Result<u64, Error> {
     let mut seen = 0_u64;
     while !rest.is_empty() {
@@ -226,7 +226,7 @@ fn check(mut rest: Reader<'_>, place: Places) -> Result<u64, Error> {
         property.check()?;
     }
     if place == CONNECT && seen & (METHOD | DATA) == DATA {
-        // 3.1.2.11.10; of CONNACK the standard does not say so.
+        // 3.1.2.11.10; for CONNACK the standard does not require this.
         return Err(Error::Protocol("authentication data without a method"));
     }
     Ok(seen)
@@ -244,7 +244,7 @@ impl<'a> IntoIterator for Properties<'a> {
     }
 }
 
-/// The properties of a packet, one after another.
+/// Iterates over the properties of a packet.
 #[derive(Clone, Debug)]
 pub struct PropertyIter<'a>(Reader<'a>);
 

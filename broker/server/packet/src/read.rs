@@ -1,4 +1,4 @@
-//! The data types of MQTT (1.5), read one after another from octets.
+//! Reads the data types of MQTT (1.5).
 
 use crate::Error;
 
@@ -7,8 +7,8 @@ pub(crate) const MAXIMUM_VARIABLE: u32 = 268_435_455;
 
 const SHORT: Error = Error::Malformed("it ends too early");
 
-/// Reads a variable byte integer: its value and how many octets it takes; `None` when more octets
-/// are needed.
+/// Reads a variable byte integer. Returns its value and its length; `None` if more octets are
+/// needed.
 #[inline]
 pub(crate) fn variable(octets: &[u8]) -> Result<Option<(u32, usize)>, Error> {
     let mut value = 0;
@@ -31,7 +31,7 @@ pub(crate) fn variable(octets: &[u8]) -> Result<Option<(u32, usize)>, Error> {
     ))
 }
 
-/// What is left to read of a packet.
+/// The unread octets of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 

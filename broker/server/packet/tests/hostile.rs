@@ -1,5 +1,5 @@
-//! Damaged packets of every kind, and what the fuzzer found worth keeping: nothing panics, and
-//! whatever is still accepted means the same to mqtt-protocol-core.
+//! Damaged packets of every kind, and the fuzzer's corpus. Nothing panics, and mqtt-protocol-core
+//! decodes all that is accepted to the same.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod common;

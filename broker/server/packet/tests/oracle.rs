@@ -1,4 +1,4 @@
-//! Whatever we and mqtt-protocol-core both accept means the same to both.
+//! Compares the decoder with mqtt-protocol-core: packets that both accept are decoded to the same.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod common;
@@ -8,7 +8,7 @@ use common::{mutated, packet, packets};
 use mqtick_packet::{MAXIMUM_LENGTH, Packet, Version, decode, frame};
 use proptest::prelude::*;
 
-/// A well-formed packet is accepted.
+/// Decode a well-formed packet.
 fn accepted(octets: &[u8], version: Version) -> Packet<'_> {
     let frame = frame(octets, MAXIMUM_LENGTH)
         .unwrap()

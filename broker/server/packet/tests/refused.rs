@@ -1,4 +1,4 @@
-//! Everything in the malformed-packet lists of both standards is refused, with the right reason.
+//! All that both standards call malformed or a protocol error is refused, with the right reason.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod common;
@@ -40,7 +40,7 @@ fn accepted(version: Version, first: u8, parts: &[&[u8]]) {
     assert!(found.is_ok(), "{}", found.unwrap_err());
 }
 
-/// CONNECT of a version with flags, and parts after the keep alive.
+/// The body of a CONNECT with a protocol level, flags, and these parts after the keep-alive.
 fn connect(level: u8, flags: u8, parts: &[&[u8]]) -> Vec<u8> {
     [&string("MQTT"), &[level, flags, 0, 60][..], &parts.concat()].concat()
 }
@@ -288,7 +288,8 @@ fn a_connect_that_is_not_allowed_is_refused() {
     both(MALFORMED, 0xC2, &[TOPIC, TOPIC], &[&[0], TOPIC, TOPIC]); // no password
     refused(V3, MALFORMED, 0x10, &[&connect(4, 0x42, &[TOPIC, TOPIC])]); // no user name
     accepted(V5, 0x10, &[&connect(5, 0x42, &[&[0], TOPIC, TOPIC])]);
-    accepted(V3, 0x10, &[&connect(4, 0x00, &[EMPTY])]); // for the caller: return code 2
+    // the caller has to refuse it with return code 2
+    accepted(V3, 0x10, &[&connect(4, 0x00, &[EMPTY])]);
 }
 
 #[test]
@@ -354,7 +355,7 @@ fn reason_codes_of_other_packets_are_refused() {
     refused_by_both(PROTOCOL, 0x90, ID, &[3]);
     refused(V3, PROTOCOL, 0x90, &[ID, &[0x87]]);
     refused(V5, PROTOCOL, 0xB0, &[ID, &[0, 0x01]]);
-    refused_by_both(MALFORMED, 0x90, ID, &[]); // none
+    refused_by_both(MALFORMED, 0x90, ID, &[]); // no codes
     refused(V5, MALFORMED, 0xB0, &[ID, &[0]]);
     refused(V5, PROTOCOL, 0xE0, &[&[0x01]]);
     refused(V5, PROTOCOL, 0xF0, &[&[0x80]]);
@@ -362,7 +363,7 @@ fn reason_codes_of_other_packets_are_refused() {
     refused(V5, PROTOCOL, 0xF0, &[&[0, 5, 0x26], EMPTY, EMPTY]); // no method
 }
 
-/// Each property with a value, and the packets that table 2-4 allows it in.
+/// Each property with a value, and the packets in which table 2-4 allows it.
 const PROPERTIES: [(&[u8], &str); 27] = [
     (&[0x01, 1], "PUBLISH will"),
     (&[0x02, 0, 0, 0, 1], "PUBLISH will"),
@@ -400,7 +401,7 @@ const PROPERTIES: [(&[u8], &str); 27] = [
     (&[0x2A, 1], "CONNACK"),
 ];
 
-/// Each packet that has properties, with these.
+/// Each packet that can have properties, with these.
 fn with_properties(octets: &[u8]) -> [(&'static str, u8, Vec<u8>); 14] {
     let some = properties(octets);
     let reason = [ID, &[0], &some].concat();
@@ -433,7 +434,7 @@ fn each_property_is_accepted_in_its_packets_only_and_only_once() {
             .iter()
             .zip(with_properties(&[octets, octets].concat()))
         {
-            // Authentication data wants a method; AUTH wants one always.
+            // Authentication data needs a method; AUTH always needs one.
             let needs =
                 octets[0] == 0x16 && *name == "CONNECT" || *name == "AUTH" && octets[0] != 0x15;
             let method: &[u8] = if needs { &[0x15, 0, 0] } else { &[] };

@@ -1,4 +1,4 @@
-//! What we encode, we decode to the same, in both versions.
+//! Decoding reverses encoding, in both versions.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod common;
@@ -10,7 +10,7 @@ use mqtick_packet::{
 };
 use proptest::prelude::*;
 
-/// The only packet in these octets; the other decoder agrees.
+/// Decode the only packet in these octets. The other decoder has to agree.
 fn decoded(octets: &[u8], version: Version) -> Packet<'_> {
     common::check::check(octets);
     let frame = frame(octets, MAXIMUM_LENGTH)

@@ -1,4 +1,4 @@
-//! What leaves for one client: at most one message waits for its answer, the others behind it.
+//! The messages to one client. At most one of them is unanswered; the others wait behind it.
 
 mod address;
 mod answers;
@@ -11,46 +11,46 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A message that outlives the datagram that brought it, and how it is accounted for.
+/// A message that is kept after its datagram, and how its memory is accounted for.
 pub trait Keep {
-    /// What is kept beside each client.
+    /// What the engine keeps with each client.
     type Account: Default;
     /// The topic's name.
     fn topic(&self) -> &str;
-    /// The application's octets.
+    /// The payload.
     fn payload(&self) -> &[u8];
-    /// About how much memory it takes.
+    /// About how many octets of memory it takes.
     fn octets(&self) -> usize;
-    /// Whether it may not be delivered any more.
+    /// Whether it has expired, and may not be delivered any more.
     fn is_over(&self, now_ns: u64) -> bool;
-    /// Whether so much in all may wait for one client.
+    /// Whether so many octets in total may wait for one client.
     fn may_wait(octets: usize) -> bool;
-    /// The client holds so much beside messages.
+    /// The client takes so many octets of memory, without its messages.
     fn hold(account: &mut Self::Account, octets: usize);
-    /// The client is reached there; none: not at all.
+    /// The client is at this address now; `None`: it is not connected.
     fn moved(account: &mut Self::Account, to: Option<SocketAddr>);
 }
 
-/// Whether it gets messages.
+/// Whether a client gets messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Active,
-    /// Messages wait until it asks for them.
+    /// Its messages wait until it asks for them.
     Asleep,
-    /// It asked.
+    /// It was asleep and has asked for its messages.
     Awake,
     /// It is not connected, but its session is kept.
     Away,
 }
 
-/// What became of a copy.
+/// What was done with a copy of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivered {
-    /// It leaves as the only datagram.
+    /// It was appended as a datagram.
     Sent,
-    /// It waits, or was not for somebody who is away.
+    /// It was queued, or sent from the queue. Or it is of QoS 0 and the client is away.
     Waits,
-    /// There is no room for it.
+    /// There was no room for it.
     Dropped,
 }
 
@@ -58,8 +58,8 @@ struct Waiting<M> {
     message: Arc<M>,
     qos: Qos,
     retain: bool,
-    id: u16,       // of an earlier try; 0: none
-    refused: bool, // the client did not know its topic's id
+    id: u16,       // message id of an earlier try; 0: none
+    refused: bool, // the client has refused the topic id
 }
 
 enum What<M> {
@@ -73,10 +73,10 @@ struct Pending<M> {
     what: What<M>,
     again_ns: u64, // when it is sent again
     tries: u32,
-    congested: u32, // times that the client had no room for it
+    congested: u32, // how often the client has answered CONGESTION
 }
 
-/// How a client is served.
+/// The limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) messages: usize,
@@ -87,9 +87,9 @@ pub(crate) struct Bounds {
     pub(crate) prove: bool,
 }
 
-/// One client, as whoever delivers sees it.
+/// One client, as a thread that delivers messages sees it.
 pub struct Client<M: Keep> {
-    /// What is kept beside it.
+    /// What the engine keeps with it.
     pub account: M::Account,
     pub(crate) address: Address,
     pub(crate) state: State,
@@ -97,20 +97,20 @@ pub struct Client<M: Keep> {
     pub(crate) will_octets: usize,
     bounds: Bounds,
     proven: bool,
-    received: usize, // octets, before it was proven
+    received: usize, // octets from the present address, for the credit until it is proven
     sent: usize,
     queue: VecDeque<Waiting<M>>,
     queued: usize,
     pending: Option<Pending<M>>,
     next_id: u16,
-    /// Copies for which there was no room.
+    /// How many copies were dropped for lack of room.
     pub(crate) dropped: u64,
 }
 
-/// A client that several threads deliver to.
+/// A client to which several threads deliver.
 pub type Seat<M> = Arc<Mutex<Client<M>>>;
 
-/// Lock, also after a thread ended with the lock held: what it protects is whole at any time.
+/// Lock, even if a thread has panicked with the lock held: the client is consistent at any time.
 pub fn lock<M: Keep>(seat: &Seat<M>) -> MutexGuard<'_, Client<M>> {
     seat.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -138,14 +138,14 @@ impl<M: Keep> Client<M> {
         client
     }
 
-    /// Say how much it holds, beside the messages.
+    /// Report how many octets of memory it takes, without the messages.
     pub(crate) fn hold(&mut self) {
         let octets = self.names.octets() + self.will_octets;
         let queue = self.queue.capacity() * size_of::<Waiting<M>>();
         M::hold(&mut self.account, octets + queue);
     }
 
-    /// It comes from somewhere: what that proved is forgotten if it is elsewhere.
+    /// It has connected from this address. If that is a new one, it has to be proven again.
     pub(crate) fn come(&mut self, address: Address) {
         if self.address != address {
             self.address = address;
@@ -155,7 +155,7 @@ impl<M: Keep> Client<M> {
         M::moved(&mut self.account, Some(address.at));
     }
 
-    /// It goes, or sleeps: what is under way is sent again when it is back.
+    /// It goes away or to sleep. An unanswered message is sent again when it is back.
     pub(crate) fn leave(&mut self, state: State) {
         self.state = state;
         match self.pending.take() {
@@ -168,7 +168,7 @@ impl<M: Keep> Client<M> {
                 self.queued += waiting.message.octets();
                 self.queue.push_front(waiting);
             }
-            // The message was received: only its release is owed.
+            // The client has received the message: only the PUBREL has to be sent again.
             pending @ Some(Pending {
                 what: What::Release,
                 ..
@@ -182,17 +182,17 @@ impl<M: Keep> Client<M> {
         }
     }
 
-    /// So many octets came from it.
+    /// So many octets came from the client.
     pub(crate) fn heard(&mut self, octets: usize) {
         self.received = self.received.saturating_add(octets);
     }
 
-    /// So many octets went to it that were not appended here.
+    /// So many octets were sent to the client by other means than [`Self::say`].
     pub(crate) fn told(&mut self, octets: usize) {
         self.sent = self.sent.saturating_add(octets);
     }
 
-    /// Append an answer.
+    /// Append a message. Returns false if it is too long for a datagram.
     pub(crate) fn say(&mut self, message: &Message<'_>, out: &mut Datagrams) -> bool {
         let start = out.octets.len();
         let fits = self.address.write(message, &mut out.octets);
@@ -203,8 +203,8 @@ impl<M: Keep> Client<M> {
         fits
     }
 
-    /// Where a copy of QoS 0 of a message on this topic would leave for at once, and as what; none:
-    /// it would have to wait, or goes through a forwarder.
+    /// The address and the topic of a copy with QoS 0, if it can be sent at once. `None`: it would
+    /// have to wait, or the client is behind a forwarder.
     #[must_use]
     pub fn direct(&self, topic: &str) -> Option<(SocketAddr, Topic)> {
         let is_direct = self.state == State::Active && self.proven;
@@ -214,7 +214,8 @@ impl<M: Keep> Client<M> {
         Some((to, named))
     }
 
-    /// Deliver one copy; what leaves now is appended. `keep` makes what waits.
+    /// Deliver one copy. Datagrams that are to be sent now are appended. `keep` makes the message
+    /// that is queued.
     #[allow(clippy::too_many_arguments)]
     pub fn deliver(
         &mut self,
@@ -266,7 +267,7 @@ impl<M: Keep> Client<M> {
         Delivered::Dropped
     }
 
-    /// Send what can leave.
+    /// Append what can be sent of the queue.
     pub(crate) fn pump(&mut self, now_ns: u64, out: &mut Datagrams) {
         while self.pending.is_none() && matches!(self.state, State::Active | State::Awake) {
             let Some(first) = self.queue.front() else {
@@ -298,7 +299,7 @@ impl<M: Keep> Client<M> {
             out.has_waited = true;
             let publish = publish(named, id, is_again, qos, retain, message.payload());
             if !self.say(&publish, out) {
-                self.dropped += 1; // no datagram is so long
+                self.dropped += 1; // too long for a datagram
             } else if qos > Qos::AtMostOnce {
                 self.wait(now_ns, id, What::Publish(waiting));
             }

@@ -1,4 +1,4 @@
-//! Octets of MQTT-SN 1.2 to messages and back: borrowed, nothing is copied.
+//! Decodes and encodes MQTT-SN 1.2. Messages borrow their octets; nothing is copied.
 
 mod read;
 mod write;
@@ -6,10 +6,10 @@ mod write;
 pub use read::decode;
 pub use write::{encode, encode_forwarded};
 
-/// How surely a message arrives.
+/// The quality of service of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Qos {
-    /// -1: a PUBLISH from somebody who is not connected.
+    /// -1: a PUBLISH from a client that need not be connected.
     Unconnected,
     /// 0.
     #[default]
@@ -23,55 +23,55 @@ pub enum Qos {
 /// The topic of a PUBLISH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {
-    /// The id that client and gateway agreed on (type 00).
+    /// An id that client and gateway have agreed on (type 00).
     Registered(u16),
-    /// An id that both know beforehand (type 01).
+    /// A predefined id (type 01).
     Predefined(u16),
     /// A name of two octets (type 10).
     Short([u8; 2]),
 }
 
-/// What a SUBSCRIBE or UNSUBSCRIBE names.
+/// The filter of a SUBSCRIBE or UNSUBSCRIBE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Filter<'a> {
     /// A name, or a filter with wildcards (type 00).
     Name(&'a str),
-    /// An id that both know beforehand (type 01).
+    /// A predefined id (type 01).
     Predefined(u16),
     /// A name of two octets (type 10).
     Short([u8; 2]),
 }
 
-/// How something was answered.
+/// A return code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Code(pub u8);
 
 impl Code {
-    /// Done.
+    /// Accepted.
     pub const ACCEPTED: Self = Self(0);
-    /// Not now: ask again later.
+    /// Rejected because of congestion: the client may try again later.
     pub const CONGESTION: Self = Self(1);
-    /// No topic has this id.
+    /// Rejected: the topic id is invalid.
     pub const INVALID_TOPIC: Self = Self(2);
-    /// Never.
+    /// Rejected: not supported.
     pub const NOT_SUPPORTED: Self = Self(3);
 }
 
-/// Where a will goes, and how.
+/// The topic and flags of a will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Will<'a> {
     /// 0, 1 or 2.
     pub qos: Qos,
-    /// Whether it is kept.
+    /// Whether it is retained.
     pub retain: bool,
     /// The topic's name.
     pub topic: &'a str,
 }
 
-/// What a forwarder put around a message.
+/// The encapsulation by a forwarder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Forwarded<'a> {
-    /// How far the message is to be broadcast, 0 to 3 hops; only to clients.
+    /// How far the forwarder is to broadcast the message, 0 to 3 hops; only from the gateway.
     pub radius: u8,
     /// The client behind the forwarder.
     pub node: &'a [u8],
@@ -79,15 +79,15 @@ pub struct Forwarded<'a> {
 
 /// A message of MQTT-SN 1.2 (clause 5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // of fields that are what the specification calls them
+#[allow(missing_docs)] // of fields, which have the specification's names
 pub enum Message<'a> {
-    /// A gateway says that it is there; the next time within so many seconds.
+    /// A gateway announces itself, and will again after `duration_s`.
     Advertise { gateway: u8, duration_s: u16 },
-    /// Who is a gateway?
+    /// A client searches for a gateway.
     SearchGateway { radius: u8 },
-    /// This is one; the address is empty if it says so itself.
+    /// Answers SEARCHGW. The address is empty if the gateway itself answers.
     GatewayInfo { gateway: u8, address: &'a [u8] },
-    /// A client comes; `duration_s` is its keep-alive.
+    /// A client connects; `duration_s` is its keep-alive.
     Connect {
         will: bool,
         clean: bool,
@@ -99,13 +99,13 @@ pub enum Message<'a> {
     Connack(Code),
     /// Asks for the will's topic.
     WillTopicRequest,
-    /// The will's topic; none: no will.
+    /// The will's topic; `None`: there is no will.
     WillTopic(Option<Will<'a>>),
-    /// Asks for the will itself.
+    /// Asks for the will's payload.
     WillMessageRequest,
-    /// The will itself.
+    /// The will's payload.
     WillMessage(&'a [u8]),
-    /// Gives a name an id; from a client the id is 0.
+    /// States the id of a topic name, or asks for one: then the id is 0.
     Register {
         topic_id: u16,
         message_id: u16,
@@ -126,64 +126,64 @@ pub enum Message<'a> {
         message_id: u16,
         data: &'a [u8],
     },
-    /// Answers PUBLISH with QoS 1, and any that is refused.
+    /// Answers a PUBLISH with QoS 1, and any PUBLISH that is refused.
     Puback {
         topic_id: u16,
         message_id: u16,
         code: Code,
     },
-    /// Answers PUBLISH with QoS 2.
+    /// Answers a PUBLISH with QoS 2.
     Pubrec(u16),
     /// Answers PUBREC.
     Pubrel(u16),
     /// Answers PUBREL.
     Pubcomp(u16),
-    /// Asks for messages.
+    /// Subscribes to a filter.
     Subscribe {
         dup: bool,
         qos: Qos,
         message_id: u16,
         filter: Filter<'a>,
     },
-    /// Answers SUBSCRIBE; the id is 0 for a filter with wildcards and a short name.
+    /// Answers SUBSCRIBE; the id is 0 for a filter with wildcards or a short name.
     Suback {
         qos: Qos,
         topic_id: u16,
         message_id: u16,
         code: Code,
     },
-    /// Asks for no more of them.
+    /// Ends a subscription.
     Unsubscribe { message_id: u16, filter: Filter<'a> },
     /// Answers UNSUBSCRIBE.
     Unsuback(u16),
-    /// Are you there? With its identifier a sleeping client asks for what waits.
+    /// Asks for a PINGRESP. A sleeping client sends its identifier, to get the messages that wait.
     Pingreq { client: &'a str },
     /// Answers PINGREQ.
     Pingresp,
-    /// The end; with a duration, in seconds, a client sleeps.
+    /// Ends the connection; with a duration, the client goes to sleep.
     Disconnect { duration_s: Option<u16> },
-    /// Another topic for the will; none: no will any more.
+    /// Replaces the will's topic and flags; `None`: there is no will any more.
     WillTopicUpdate(Option<Will<'a>>),
-    /// Answers that.
+    /// Answers WILLTOPICUPD.
     WillTopicResponse(Code),
-    /// Another will.
+    /// Replaces the will's payload.
     WillMessageUpdate(&'a [u8]),
-    /// Answers that.
+    /// Answers WILLMSGUPD.
     WillMessageResponse(Code),
 }
 
-/// Why octets are no message.
+/// Why octets are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The length is not the number of octets.
     Length,
-    /// No message is of this type, or a forwarder is inside another one.
+    /// There is no such message type, or an encapsulation contains another one.
     Type,
-    /// Reserved flags, or a QoS where it cannot be.
+    /// Reserved flags, or a QoS that this message cannot have.
     Flags,
-    /// A field is not there whole, or octets are left over.
+    /// A field is incomplete, or octets are left over.
     Truncated,
-    /// A name is not of UTF-8, or empty.
+    /// A name is not UTF-8, or empty.
     Text,
 }
 
@@ -221,11 +221,11 @@ const RETAIN: u8 = 0x10;
 const WILL: u8 = 0x08;
 const CLEAN: u8 = 0x04;
 
-/// The mark of a PUBLISH whose copies for clients over MQTT-SN were sent by a switch on the way
-/// (`broker/spec/acceleration.md`, 4); in no other message that bit means this.
+/// The flag that marks a PUBLISH if a switch on the way has sent the copies for clients over
+/// MQTT-SN (`broker/spec/acceleration.md`, 4). In other messages this bit means something else.
 pub const MARK: u8 = WILL;
 
-/// Where the flags of a PUBLISH are, if the datagram is one.
+/// The index of the flags, if the datagram is a PUBLISH.
 #[must_use]
 pub fn publish_flags(datagram: &[u8]) -> Option<usize> {
     let kind = if datagram.first() == Some(&1) { 3 } else { 1 };

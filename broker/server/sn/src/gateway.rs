@@ -1,4 +1,4 @@
-//! Who is connected, and what each message changes.
+//! The gateway: its clients, and what each datagram changes.
 
 mod connection;
 mod counters;
@@ -21,34 +21,34 @@ use std::sync::Arc;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How a gateway is made.
+/// The settings of a gateway.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What it calls itself.
+    /// Its gateway id.
     pub gateway: u8,
-    /// Topics that have ids beforehand.
+    /// The predefined topic ids.
     pub predefined: HashMap<u16, Box<str>>,
-    /// Clients at a time, with those whose session is kept.
+    /// The most sessions at a time, with those of clients that are away.
     pub clients: usize,
-    /// Topics that one client may have ids for.
+    /// The most topics that have ids for one client.
     pub topics: usize,
-    /// Subscriptions of one client.
+    /// The most subscriptions of one client.
     pub subscriptions: usize,
-    /// Messages that wait for one client.
+    /// The most messages that wait for one client.
     pub messages: usize,
-    /// Octets that wait for one client.
+    /// The most octets of such messages.
     pub octets: usize,
-    /// Messages of one address in a second; 0: as many as come.
+    /// The most messages of one address in a second; 0: no limit.
     pub publishes_a_second: u32,
-    /// Seconds for which a session is kept whose client is gone.
+    /// How long the session of a client that is away is kept.
     pub expiry_s: u32,
-    /// How long an answer is waited for.
+    /// How long the gateway waits for an answer before it sends a message again.
     pub retry_ns: u64,
-    /// How often it is asked for again.
+    /// How often it sends a message again.
     pub retries: u32,
-    /// Whether a client has to show that it receives what is sent to its address.
+    /// Whether a client has to prove that it receives at its address.
     pub prove: bool,
-    /// Whether a will cannot be changed but by CONNECT.
+    /// Whether only CONNECT can change a will.
     pub fixed_wills: bool,
 }
 
@@ -76,20 +76,20 @@ impl Default for Settings {
 pub struct Gateway<M: Keep, S> {
     settings: Settings,
     sessions: HashMap<Arc<str>, Session<M, S>>,
-    here: HashMap<Address, Arc<str>>, // of those that are not gone
+    here: HashMap<Address, Arc<str>>, // clients that are connected or asleep
     connecting: HashMap<Address, Connecting>,
     entering: HashMap<Box<str>, Entering>,
     second: u64,
-    published: HashMap<IpAddr, u32>,      // in that second
-    predefined: HashMap<Box<str>, usize>, // names, and how many ids each has
-    marked: bool,                         // the present datagram
+    published: HashMap<IpAddr, u32>,      // messages in that second
+    predefined: HashMap<Box<str>, usize>, // number of predefined ids of each name
+    marked: bool,                         // whether the present datagram is marked
     counters: [u64; NAMES.len()],
     dropped: u64,
     out: Datagrams,
 }
 
 impl<M: Keep, S> Gateway<M, S> {
-    /// A gateway that knows nobody.
+    /// A gateway without clients.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let mut predefined = HashMap::new();
@@ -112,18 +112,18 @@ impl<M: Keep, S> Gateway<M, S> {
         }
     }
 
-    /// What was counted, by name.
+    /// The counters, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         NAMES.into_iter().zip(self.counters)
     }
 
-    /// How many clients are connected or asleep, and how many sessions there are.
+    /// The number of clients that are connected or asleep, and the number of sessions.
     #[must_use]
     pub fn sizes(&self) -> (usize, usize) {
         (self.here.len(), self.sessions.len())
     }
 
-    /// Copies for which there was no room, since this was asked for the last time.
+    /// The number of copies that were dropped since the last call.
     pub fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
@@ -134,7 +134,7 @@ impl<M: Keep, S> Gateway<M, S> {
         }
     }
 
-    /// Serve one datagram. `now_ns`: since the gateway was made; it never goes back.
+    /// Serve one datagram. `now_ns`: the time since the gateway was made; it never decreases.
     pub fn datagram(
         &mut self,
         now_ns: u64,
@@ -186,7 +186,8 @@ impl<M: Keep, S> Gateway<M, S> {
             Message::Pingreq { client } if !client.is_empty() => {
                 return self.wake(now_ns, address, client, octets.len(), engine);
             }
-            // Only gateways send these; nobody is told, or two gateways could go on for ever.
+            // Only gateways send these. They get no answer, or two gateways could answer each other
+            // for ever.
             Message::Advertise { .. }
             | Message::GatewayInfo { .. }
             | Message::Connack(_)
@@ -210,7 +211,7 @@ impl<M: Keep, S> Gateway<M, S> {
         Ok(())
     }
 
-    /// What somebody who is connected says.
+    /// A message of a client that is connected or asleep.
     fn of_client(
         &mut self,
         now_ns: u64,
@@ -279,7 +280,7 @@ impl<M: Keep, S> Gateway<M, S> {
             Message::Pingreq { .. } => {
                 session.send(out, engine, |seat, out| {
                     seat.say(&Message::Pingresp, out);
-                    seat.repeat(now_ns, out) // its octets are credit, too
+                    seat.repeat(now_ns, out) // its octets have raised the credit
                 });
                 true
             }
@@ -317,7 +318,7 @@ impl<M: Keep, S> Gateway<M, S> {
     }
 }
 
-/// Send an answer; its octets.
+/// Send an answer. Returns how many octets it has.
 fn answer<E: Engine>(engine: &mut E, address: &Address, message: &Message<'_>) -> usize {
     let mut out = Vec::new();
     if address.write(message, &mut out) {

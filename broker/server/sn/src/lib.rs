@@ -1,8 +1,7 @@
-//! MQTT-SN 1.2 (`broker/spec/mqtt-sn.md`): its octets, and what a gateway does with them, without
-//! sockets, clocks and topic trees.
+//! MQTT-SN 1.2 (`broker/spec/mqtt-sn.md`): its codec and a gateway, without sockets, clocks and
+//! topic trees.
 //!
-//! Who gets a message is the engine's affair, so that clients over MQTT-SN and over MQTT are in one
-//! tree: see [`Engine`].
+//! The [`Engine`] delivers messages, so that clients over MQTT-SN and over MQTT share one tree.
 
 #![forbid(unsafe_code)]
 

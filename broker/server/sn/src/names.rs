@@ -1,17 +1,17 @@
-//! What one client and the gateway call topics: ids are per client.
+//! The topic ids of one client.
 
 use crate::codec::Topic;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-const COST: usize = 128; // octets of an entry beside its name, about
+const COST: usize = 128; // about the octets of an entry, without its name
 
 struct Named {
     topic: Topic,
-    known: bool, // whether the client has said that it knows it, or was told in a SUBACK
+    known: bool, // whether the client has confirmed it, or got it in a SUBACK or REGACK
 }
 
-/// The names that one client and the gateway have ids for.
+/// The topic names that have ids for one client.
 pub(crate) struct Names {
     most: usize,
     next: u16,
@@ -21,7 +21,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// None yet. Ids begin anywhere, so that they cannot be guessed.
+    /// No names. Ids begin at `first`, a random number, so that they cannot be guessed.
     pub(crate) fn new(most: usize, first: u16) -> Self {
         Self {
             most: most.min(60_000),
@@ -32,23 +32,23 @@ impl Names {
         }
     }
 
-    /// About how much memory they take.
+    /// About how many octets of memory the names take.
     pub(crate) fn octets(&self) -> usize {
         self.octets
     }
 
-    /// How to name a topic to the client; none: it has to be registered first.
+    /// What to call a topic in a PUBLISH to the client. `None`: it has to be registered first.
     pub(crate) fn known(&self, name: &str) -> Option<Topic> {
         let named = self.named.get(name).filter(|named| named.known);
         named.map(|named| named.topic).or_else(|| short(name))
     }
 
-    /// The topic that a client's own id names.
+    /// The topic name of a registered id.
     pub(crate) fn name(&self, id: u16) -> Option<Arc<str>> {
         self.registered.get(&id).cloned()
     }
 
-    /// The id of a name, a new one if it has none; none: there are too many.
+    /// The registered id of a name; a new one if it has none. `None`: there are too many.
     pub(crate) fn id(&mut self, name: &str) -> Option<u16> {
         if let Some(Topic::Registered(id)) = self.named.get(name).map(|named| named.topic) {
             return Some(id);
@@ -74,27 +74,27 @@ impl Names {
         Some(id)
     }
 
-    /// Whether a name has an id of this client's own.
+    /// Whether a name has a registered id.
     pub(crate) fn is_registered(&self, name: &str) -> bool {
         let named = self.named.get(name).map(|named| named.topic);
         matches!(named, Some(Topic::Registered(_)))
     }
 
-    /// The client knows a name by its id.
+    /// The client knows the id of a name.
     pub(crate) fn confirm(&mut self, name: &str) {
         if let Some(named) = self.named.get_mut(name) {
             named.known = true;
         }
     }
 
-    /// The client does not know a name by its id after all.
+    /// The client does not know the id of a name after all.
     pub(crate) fn doubt(&mut self, name: &str) {
         if let Some(named) = self.named.get_mut(name) {
             named.known = false;
         }
     }
 
-    /// The client does not know one of its own ids after all; whether it did.
+    /// The client does not know a registered id after all. Returns whether it did until now.
     pub(crate) fn doubt_id(&mut self, id: u16) -> bool {
         let name = self.registered.get(&id);
         let named = name.and_then(|name| self.named.get_mut(name));

@@ -1,4 +1,4 @@
-//! Conversations that nobody would have: what the fuzzer begins with, and its neighbours.
+//! Serves the fuzzer's seeds: each as it is, cut off at each octet, and with each octet replaced.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 #[path = "check/sn.rs"]

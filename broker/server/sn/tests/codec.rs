@@ -1,4 +1,4 @@
-//! Octets of MQTT-SN: what is read, what is refused, and that both ways agree.
+//! The codec of MQTT-SN: valid and refused octets, and that decoding reverses encoding.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ fn any_qos() -> impl Strategy<Value = Qos> {
     ]
 }
 
-/// One message of any type, made of what it may need.
+/// A message of a type, made of these values.
 fn message<'a>(
     kind: usize,
     (a, b, c): (u16, u16, u8),
@@ -161,7 +161,7 @@ proptest! {
         let _ = decode(&octets);
     }
 
-    /// Most random octets fail at their length.
+    /// The length is valid here, since almost all random datagrams fail at it.
     #[test]
     fn any_body_is_read_or_refused_and_written_the_same(
         kind in prop_oneof![0_u8..0x1e, Just(0xfe)],

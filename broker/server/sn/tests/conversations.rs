@@ -1,4 +1,4 @@
-//! The vectors of `broker/spec/vectors/mqtt-sn`; and whatever else may come, against bounds.
+//! Runs the vectors of `broker/spec/vectors/mqtt-sn`; and checks bounds with random datagrams.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ fn hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
-/// Ids that the gateway chose, by the names that the vectors give them.
+/// Ids that the gateway has chosen, by their names in the vectors.
 #[derive(Default)]
 struct Ids(BTreeMap<String, String>);
 
@@ -42,7 +42,7 @@ impl Ids {
         text
     }
 
-    /// Whether octets are what is expected; ids that are not known yet are learnt.
+    /// Whether octets match the pattern. Unknown ids are learnt from them.
     fn agree(&mut self, pattern: &str, sent: &str) -> bool {
         let filled = self.fill(pattern);
         let (mut wanted, mut is) = (filled.as_str(), sent);
@@ -165,7 +165,7 @@ fn a_will_did_not_come_with_the_datagram_that_ends_a_connection() {
     say(5000, "060700612f62");
     say(5000, "030978");
     say(5000, "080c026364000078");
-    say(5001, "07040401003c73"); // from elsewhere
+    say(5001, "07040401003c73"); // from another port
     assert_eq!(
         broker.published,
         [("cd".into(), true), ("a/b".into(), false)]
@@ -193,7 +193,7 @@ fn who_has_a_network_of_ipv6_publishes_no_more_than_one_address() {
     assert_eq!(broker.published.len(), 3);
 }
 
-/// Octets that are mostly whole messages.
+/// Octets that are usually a valid message.
 fn datagram() -> impl Strategy<Value = Vec<u8>> {
     let kinds = prop_oneof![
         Just("04 04 01 00 05 61"),

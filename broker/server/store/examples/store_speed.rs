@@ -1,6 +1,8 @@
-//! What durability costs: group commits against bare write and fdatasync of the same octets.
+//! Measures the cost of durability: group commits, in comparison with write and fdatasync of the
+//! same octets.
 //!
-//! `cargo run --release -p mqtick-store --example store_speed -- [DIRECTORY] [SECONDS] [OUTSTANDING]...`
+//! `cargo run --release -p mqtick-store --example store_speed -- [DIRECTORY] [SECONDS]
+//! [OUTSTANDING]...`
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +24,7 @@ fn client(number: u64) -> Arc<str> {
     format!("subscriber-{:04}", number % CLIENTS).into()
 }
 
-/// What a QoS 1 PUBLISH to one durable subscriber costs before its PUBACK.
+/// The changes for a QoS 1 PUBLISH to one durable subscriber, before its PUBACK.
 fn publish(number: u64) -> Vec<Change> {
     let body = Arc::new(Message {
         topic: "plant/7/line/3/temperature".into(),
@@ -61,7 +63,7 @@ fn sessions() -> Vec<Change> {
     (0..CLIENTS).map(session).collect()
 }
 
-/// Processor seconds and octets written of this process.
+/// The processor time of this process in seconds, and the octets that it has written.
 fn used() -> (f64, u64) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat
@@ -82,8 +84,8 @@ fn used() -> (f64, u64) {
     (ticks / 100.0, written.parse().unwrap())
 }
 
-/// Publishes with `outstanding` unanswered; each is acknowledged by its subscriber `behind`
-/// publishes later: in its own commit, in a later one, or not in this run.
+/// Publishes with `outstanding` unanswered messages. The subscriber acknowledges each `behind`
+/// messages later: in the same commit, in a later one, or not in this run.
 fn run(directory: &Path, outstanding: u64, behind: Option<u64>, time: Duration) {
     let _ = std::fs::remove_dir_all(directory);
     let (store, _) = Store::open(directory, |text| println!("{text}")).unwrap();
@@ -113,7 +115,7 @@ fn run(directory: &Path, outstanding: u64, behind: Option<u64>, time: Duration) 
             );
             number += 1;
         }
-        // Answers of one commit come at once.
+        // The answers of one commit come together.
         let mut first = Some(receiver.recv().unwrap());
         while let Some(at) = first.take().or_else(|| receiver.try_recv().ok()) {
             answered += 1;
@@ -148,7 +150,7 @@ fn run(directory: &Path, outstanding: u64, behind: Option<u64>, time: Duration) 
     bare(directory, outstanding, each, time / 2);
 }
 
-/// The same octets for as many publishes at a time, appended to a file that wraps.
+/// Appends the same octets, for as many publishes at a time, to a file that wraps.
 fn bare(directory: &Path, outstanding: u64, each: u64, time: Duration) {
     let path = directory.join("bare");
     let mut file = File::create(&path).unwrap();
@@ -167,7 +169,7 @@ fn bare(directory: &Path, outstanding: u64, each: u64, time: Duration) {
     std::fs::remove_file(path).unwrap();
 }
 
-/// How large a store of queued messages is, and how long it takes to open.
+/// Measures the size of a store with queued messages, and the time to open it.
 fn load(directory: &Path, sessions: u64, messages: u64) {
     let _ = std::fs::remove_dir_all(directory);
     let (store, _) = Store::open(directory, |text| println!("{text}")).unwrap();

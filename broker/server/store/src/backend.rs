@@ -1,7 +1,7 @@
-//! The file below redb: nothing is written to it before all of it was found good.
+//! The file below redb. Nothing is written to it before it has been checked completely.
 //!
-//! redb repairs while it opens. A file that turns out to be damaged is evidence, and may be another
-//! program's, so what redb writes while it opens stays in memory until [`Backend::adopt`].
+//! redb repairs a file while it opens it. But a damaged file is evidence, and may be another
+//! program's. So redb's writes while it opens stay in memory until [`Backend::adopt`].
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
@@ -12,7 +12,7 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 
-/// Handle to the file; clones are the same file.
+/// A handle to the file; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Backend(Arc<Shared>);
 
@@ -32,11 +32,11 @@ struct State {
 
 #[derive(Debug)]
 enum Phase {
-    /// Writes are remembered, in order.
+    /// Writes are kept in memory, in their order.
     Trial { len: u64, steps: Vec<Step> },
     /// Writes go to the file.
     Live,
-    /// Nothing goes to the file any more.
+    /// Nothing is written to the file any more.
     Dead,
 }
 
@@ -48,8 +48,8 @@ enum Step {
 }
 
 impl Backend {
-    /// Take a file over, on trial. What is read of it comes from the disk, not from memory: after a
-    /// failed write Linux takes pages for written that are not.
+    /// Begin with a file, on trial. It is read from the disk, not from the page cache: after a
+    /// failed write, Linux marks pages as clean that were not written.
     pub(crate) fn new(
         file: File,
         #[cfg(test)] faults: Arc<crate::faults::Faults>,
@@ -69,10 +69,10 @@ impl Backend {
         })))
     }
 
-    /// Write what was remembered, in its order, and from now on write at once.
+    /// Write all that is in memory, in its order. From now on write at once.
     pub(crate) fn adopt(&self) -> Result<()> {
         let mut state = self.state();
-        // Dead until all is done: after an error here nothing more may be written.
+        // Dead until all is written: after an error here, nothing more may be written.
         let Phase::Trial { steps, .. } = std::mem::replace(&mut state.phase, Phase::Dead) else {
             return Ok(());
         };
@@ -84,12 +84,12 @@ impl Backend {
         noted(&mut state, done)
     }
 
-    /// Let nothing more reach the file.
+    /// Write nothing to the file any more.
     pub(crate) fn kill(&self) {
         self.state().phase = Phase::Dead;
     }
 
-    /// The first failure of the file system, if there was one.
+    /// The first error of the file system, if there was one.
     pub(crate) fn error(&self) -> Option<(ErrorKind, String)> {
         self.state().error.clone()
     }
@@ -134,7 +134,7 @@ impl Backend {
     }
 
     fn read_trial(&self, offset: u64, out: &mut [u8], len: u64, steps: &[Step]) -> Result<()> {
-        // A damaged file may make redb ask for anything.
+        // With a damaged file, redb may read at any offset.
         let end = offset.saturating_add(out.len() as u64);
         if end > len {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -161,7 +161,7 @@ impl Backend {
     }
 }
 
-/// Remember the first error: what redb reports later may be its echo.
+/// Keep the first error: later ones of redb may only be its consequences.
 fn noted(state: &mut State, done: Result<()>) -> Result<()> {
     if let (Err(error), None) = (&done, &state.error) {
         state.error = Some((error.kind(), error.to_string()));

@@ -1,12 +1,12 @@
-//! A disk that fails when a test wants it to.
+//! Simulates failures of the disk.
 
 use std::io::{Error, ErrorKind, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What fails.
+/// The failures.
 #[derive(Debug)]
 pub(crate) struct Faults {
-    /// Writes until there is no room.
+    /// How many more writes there is room for.
     pub(crate) writes: AtomicU64,
     /// Whether syncing fails.
     pub(crate) sync: AtomicBool,
@@ -59,7 +59,7 @@ mod tests {
         (place, faults)
     }
 
-    /// A store with something in it, and its story.
+    /// A store with contents, and its story.
     fn begun(place: Place) -> (Store, Story) {
         let mut story = Story::new(7);
         let (store, _) = Store::open_place(place, Box::new(|_| {})).unwrap();
@@ -82,8 +82,8 @@ mod tests {
             faults.writes.store(u64::MAX, Ordering::SeqCst);
             if result == Err(Refused::Full) {
                 refused += 1;
-                // It was refused, so it is told again; what is left of it must not be in its way,
-                // but a session that ended did end.
+                // It was refused, so it is submitted again. Its facts, such as the end of a
+                // session, may have been kept before, but must not prevent that.
                 story = before;
                 let result = kept(&store, story.next());
                 let is_kept = matches!(result, Ok(()) | Err(Refused::Wrong(_)));

@@ -1,4 +1,4 @@
-//! The tables in the file: open, read all, write a commit.
+//! Opens the file, reads its tables and writes commits.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -17,25 +17,26 @@ use crate::index::{Client, Held, Index, Row, Rows};
 use crate::record::{self, Record};
 use crate::types::{Error, Kept, KeptEntry, KeptSession, KeptSubscription, Message, Refused};
 
-/// Which version of the tables we write.
+/// The version of the tables.
 const FORMAT: u64 = 1;
-/// What redb keeps in memory; all that is read again and again is the edge where we write.
+/// The size of redb's cache. Only the pages where new rows are written are read repeatedly.
 const CACHE_OCTETS: usize = 32 << 20;
 
-/// How much room is set aside so that a full disk can be emptied, or what of it there is.
+/// The size of the spare file, which is removed if the disk is full; the first that there is room
+/// for.
 const SPARE_OCTETS: [i32; 4] = [1 << 20, 1 << 19, 1 << 18, 1 << 17];
 
 const FULL: [ErrorKind; 2] = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("mqtick");
 const SESSIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sessions");
-/// Session and filter to order, options and identifier.
+/// Order, options and identifier, by session and filter.
 const SUBSCRIPTIONS: TableDefinition<'_, (u64, &str), (u64, u8, u32)> =
     TableDefinition::new("subscriptions");
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const RETAINED: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("retained");
 
-/// Where a store is.
+/// The place of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) directory: PathBuf,
@@ -49,7 +50,7 @@ pub(crate) struct Tables {
     backend: Backend,
 }
 
-/// Why nothing can be read or written.
+/// Why the file cannot be used.
 enum Trouble {
     Redb(redb::Error),
     Damage(String),
@@ -75,17 +76,17 @@ impl Place {
         self.directory.join("store.redb")
     }
 
-    /// Open the file. At the `start` one that is missing is made, and what is kept is returned in
-    /// full; later only the index is of use.
+    /// Open the file. At the `start`, a missing file is made, and all contents are returned; later
+    /// only the index is of use.
     pub(crate) fn open(&self, start: bool) -> Result<(Tables, Index, Kept), Error> {
         match self.open_once(start) {
-            // To repair a file needs some room.
+            // A repair needs some room on the disk.
             Err(Error::Full(_)) if self.drop_spare() => self.open_once(start),
             result => result,
         }
     }
 
-    /// Set room aside, as much as there is; return whether there was any.
+    /// Make a spare file, as large as there is room for. Returns whether there is any room.
     pub(crate) fn make_spare(&self) -> bool {
         self.drop_spare();
         SPARE_OCTETS.into_iter().any(|octets| {
@@ -98,7 +99,7 @@ impl Place {
         })
     }
 
-    /// Give the room free that was set aside; return whether there was any.
+    /// Remove the spare file. Returns whether there was one.
     pub(crate) fn drop_spare(&self) -> bool {
         std::fs::remove_file(self.spare()).is_ok()
     }
@@ -122,7 +123,7 @@ impl Place {
         let backend = self
             .backend(file)
             .map_err(|error| told(&path, error.into(), None))?;
-        // redb says that it does not panic on damage when it checks; it is not ours to promise.
+        // redb promises not to panic on damage while it checks, but this is safer.
         let read = catch_unwind(AssertUnwindSafe(|| {
             let database = redb::Builder::new()
                 .set_cache_size(CACHE_OCTETS)
@@ -158,7 +159,7 @@ impl Place {
         )
     }
 
-    /// Make an empty file; it gets its name when it is whole.
+    /// Make an empty file. It gets its name once it is complete.
     fn make(&self) -> Result<(), Error> {
         let path = self.path();
         let new = self.directory.join("store.new");
@@ -168,7 +169,7 @@ impl Place {
             {
                 return Err(error.into());
             }
-            // Messages are nobody else's business.
+            // Other users must not read messages.
             let mut options = OpenOptions::new();
             options.read(true).write(true).create_new(true).mode(0o600);
             let backend = self.backend(options.open(&new)?)?;
@@ -202,7 +203,7 @@ fn damaged(path: &Path, why: &str) -> Error {
     ))
 }
 
-/// A sentence for the operator; `first` is what the file system said first.
+/// The error, with a sentence for the operator. `first`: the first error of the file system.
 fn told(path: &Path, trouble: Trouble, first: Option<(ErrorKind, String)>) -> Error {
     const DAMAGE: [ErrorKind; 2] = [ErrorKind::InvalidData, ErrorKind::UnexpectedEof];
     let first = first.or_else(|| match &trouble {
@@ -230,7 +231,7 @@ fn told(path: &Path, trouble: Trouble, first: Option<(ErrorKind, String)>) -> Er
     }
 }
 
-/// Another process has it open.
+/// Another process has the store open.
 pub(crate) fn locked(path: &Path) -> Error {
     Error::Locked(format!(
         "the store {} is in use by another process",
@@ -239,12 +240,12 @@ pub(crate) fn locked(path: &Path) -> Error {
 }
 
 impl Tables {
-    /// Write a commit; on return it is on disk. After an error the file must be opened anew.
+    /// Write a commit; on return it is on disk. After an error the file has to be opened again.
     ///
-    /// redb's one-phase commit: one fdatasync. A torn commit is found by its checksums at the next
-    /// open, which then takes the one before. The two-phase commit costs a second fdatasync, so
-    /// half the rate with one publisher, and guards only against who can forge a 128-bit XXH3 and
-    /// choose which pages a power failure loses.
+    /// This is redb's one-phase commit, with one fdatasync. The next open detects a torn commit by
+    /// its checksums, and falls back to the one before. A two-phase commit needs a second
+    /// fdatasync, so it halves the rate with one publisher. It would only protect against an
+    /// attacker that can forge a 128-bit XXH3 and choose which pages a power failure loses.
     pub(crate) fn write(&mut self, rows: &Rows) -> Result<(), redb::Error> {
         let write = self.database.begin_write()?;
         let mut octets = Vec::new();
@@ -336,19 +337,19 @@ impl Tables {
         }
     }
 
-    /// Close the file well, so that the next open need not repair it.
+    /// Close the file properly, so that the next open need not repair it.
     pub(crate) fn close(self) -> Result<(), DatabaseError> {
         self.database.close()
     }
 
-    /// Let go of the file without another octet.
+    /// Close the file without writing anything more.
     pub(crate) fn give_up(self) {
         self.backend.kill();
     }
 }
 
-/// Take the removed rows out of the log. What came together mostly goes together, and one pass over
-/// neighbours is cheaper than to look each of them up.
+/// Remove rows from the log. Rows that came together are usually removed together, and one pass
+/// over neighbours is faster than to look up each of them.
 fn remove(log: &mut Table<'_, u64, &[u8]>, rows: &BTreeMap<u64, Row>) -> Result<(), redb::Error> {
     const NEAR: u64 = 16;
     let removed = rows.iter().filter(|(_, row)| matches!(row, Row::Remove));
@@ -373,7 +374,7 @@ fn remove(log: &mut Table<'_, u64, &[u8]>, rows: &BTreeMap<u64, Row>) -> Result<
 
 type Contents = (Index, Kept, Vec<u64>);
 
-/// Read everything; also the numbers of messages that no queue holds.
+/// Read everything. The last result: the numbers of messages that no queue holds.
 fn read(database: &Database, bodies: bool) -> Result<Contents, Trouble> {
     fn damage(text: &str) -> Trouble {
         Trouble::Damage(text.to_owned())
@@ -385,7 +386,7 @@ fn read(database: &Database, bodies: bool) -> Result<Contents, Trouble> {
         Some(format) => return Err(Trouble::Newer(format)),
         None => return Err(damage("it does not say its format")),
     }
-    // 0 is no key: the mark of a store without a commit.
+    // 0 is never a key: it stands for the mark of a store without commits.
     let mut index = Index {
         next_key: 1,
         ..Index::default()

@@ -1,4 +1,4 @@
-//! What the file holds, without the octets: from changes to rows.
+//! An index of the file's contents, which turns changes into rows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::record::{Entry, Record};
 use crate::types::{Change, Message, Refused, Session};
 
-/// Where everything is in the file.
+/// Where everything in the file is.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     pub(crate) clients: HashMap<Arc<str>, Client>,
     pub(crate) messages: HashMap<u64, Held>,
-    /// Above all keys of the log and all places in the order of subscriptions.
+    /// Greater than all keys of the log and all places in the order of subscriptions.
     pub(crate) next_key: u64,
     pub(crate) next_client: u64,
     /// The key of the newest commit's mark.
@@ -23,33 +23,34 @@ pub(crate) struct Index {
 pub(crate) struct Client {
     /// Its number in the other tables.
     pub(crate) number: u64,
-    /// Place to key in the log and number of the message.
+    /// The key in the log and the message's number, by place.
     pub(crate) queue: BTreeMap<u64, (u64, u64)>,
-    /// Packet identifier to key in the log.
+    /// The key in the log, by packet identifier.
     pub(crate) received: BTreeMap<u16, u64>,
 }
 
-/// A message that queues hold.
+/// A message in queues.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     /// Its key in the log.
     pub(crate) key: u64,
-    /// How many queues hold it.
+    /// The number of queues that hold it.
     pub(crate) queues: u32,
 }
 
-/// What a commit writes: only what is left of the changes since the last one.
+/// The rows of a commit: what is left of the changes since the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     pub(crate) log: BTreeMap<u64, Row>,
     pub(crate) sessions: HashMap<Arc<str>, Option<(u64, Session)>>,
     pub(crate) subscriptions: BTreeMap<(u64, Arc<str>), Option<Subscription>>,
-    /// Sessions whose subscriptions are removed.
+    /// Sessions whose subscriptions are all removed.
     pub(crate) gone: BTreeSet<u64>,
     pub(crate) retained: BTreeMap<Arc<str>, Option<Arc<Message>>>,
-    /// Keys from here on are not in the file.
+    /// The first key that is not in the file.
     first_new: u64,
-    /// Messages that a queue left, or that came, in this submission.
+    /// Messages of this submission that may be in no queue: new ones, and those that a queue has
+    /// lost.
     loose: Vec<u64>,
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct Rows {
 #[derive(Debug)]
 pub(crate) enum Row {
     Put(Record),
-    /// The queued message that is there is in flight.
+    /// The queued message of this row in the file is in flight now.
     Sent(u16, u8),
     Remove,
 }
@@ -67,9 +68,10 @@ pub(crate) enum Row {
 pub(crate) struct Subscription {
     pub(crate) options: u8,
     pub(crate) identifier: u32,
-    /// Its place in the order, if it has none in the file.
+    /// Its place in the order, unless it has one in the file.
     pub(crate) order: u64,
-    /// Whether a row in the file is another subscription, which ended.
+    /// Whether a row of the same key in the file belongs to an earlier subscription, which has
+    /// ended.
     pub(crate) fresh: bool,
 }
 
@@ -99,7 +101,8 @@ impl Rows {
 }
 
 impl Index {
-    /// Work one submission's changes in. What is wrong has no effect; the first such is told.
+    /// Apply one submission's changes. A wrong change has no effect; the first one is returned as
+    /// an error.
     pub(crate) fn apply(&mut self, changes: &[Change], rows: &mut Rows) -> Result<(), Refused> {
         let mut result = Ok(());
         for change in changes {
@@ -120,7 +123,7 @@ impl Index {
         result
     }
 
-    /// End a batch: the mark that tells whether its commit took place.
+    /// End a batch with a mark, which shows later whether its commit took place.
     pub(crate) fn mark(&mut self, rows: &mut Rows) {
         rows.remove(self.mark);
         self.mark = self.key();
@@ -300,7 +303,7 @@ impl Index {
         known.ok_or_else(|| format!("session `{client}` is not kept"))
     }
 
-    /// One queue less holds a message.
+    /// A queue no longer holds a message.
     fn leave(&mut self, message: u64, rows: &mut Rows) {
         if let Some(held) = self.messages.get_mut(&message) {
             held.queues -= 1;

@@ -1,13 +1,14 @@
-//! What must survive kill -9: sessions, queued messages and retained messages, in one redb file.
+//! Keeps what has to survive kill -9: sessions, queued messages and retained messages, in one redb
+//! file.
 //!
-//! What a broker changes with every message (queued messages, their octets, received identifiers)
-//! is in one table whose key rises with time: neighbours in time are neighbours on the disk, so that
-//! a commit touches few pages however many sessions it is about. Only what is left of the changes
-//! since the last commit is written: a message that was delivered meanwhile never gets there. For
-//! this the writer remembers the place of every queued message, some 70 octets each.
+//! What changes with every message (queued messages, their octets, received identifiers) is in one
+//! table, the log, whose key increases with time. So rows of the same time are adjacent on the
+//! disk, and a commit touches few pages however many sessions it concerns. Changes that cancel out
+//! before a commit are not written: a message that was delivered meanwhile never gets to the disk.
+//! For this the writer has an index of all queued messages in memory, about 70 octets each.
 //!
-//! Beside `store.redb` there is `store.spare`: up to 1 MiB that is set free when the disk is full, so
-//! that deliveries can still be written, which make room in the file.
+//! Besides `store.redb` there is `store.spare`, of up to 1 MiB. It is removed when the disk is
+//! full, so that deliveries, which make room in the file, can still be written.
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +41,7 @@ use writer::{Inbox, Writer};
 /// Called in the writer thread once the changes are on disk or refused.
 pub type Answer = Box<dyn FnOnce(Result<(), Refused>) + Send>;
 
-/// A store that is open. Dropped, it writes what was handed over, as [`Store::close`] does.
+/// An open store. When it is dropped, it writes all submissions, as [`Store::close`] does.
 pub struct Store {
     inbox: Arc<Inbox>,
     writer: Option<JoinHandle<Result<(), Error>>>,
@@ -48,14 +49,14 @@ pub struct Store {
 }
 
 impl Store {
-    /// Open the store in `directory`, or make one. All of the file is read and checked.
+    /// Open the store in `directory`, or make one. The whole file is read and checked.
     ///
-    /// `failed` is called in the writer thread with a sentence for the log when changes begin to be
-    /// refused because of the disk.
+    /// `failed` is called in the writer thread when the disk begins to refuse changes, with a
+    /// sentence for the log.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. A file that is refused was not changed.
+    /// See [`Error`]. A refused file is not changed.
     pub fn open(
         directory: &Path,
         failed: impl Fn(&str) + Send + 'static,
@@ -102,22 +103,22 @@ impl Store {
         Ok((store, kept))
     }
 
-    /// Hand changes over; `done` is called in the writer thread once they are on disk or refused.
-    /// Never blocks for the disk. What is handed over while one commit runs makes the next one, and
-    /// one submission is never split between two commits.
+    /// Submit changes; `done` is called in the writer thread once they are on disk or refused. This
+    /// never waits for the disk. All submissions during one commit form the next one; a submission
+    /// is never split between two commits.
     ///
-    /// Refused by the disk, a submission had no effect, but what it says about kept messages
-    /// (`InFlight`, `Done`, `Released`) and about sessions that ended is written later.
+    /// A submission that the disk refuses has no effect. But facts about kept messages (`InFlight`,
+    /// `Done`, `Released`) and ended sessions are written later.
     pub fn submit(&self, changes: Vec<Change>, done: Option<Answer>) {
         self.inbox.put((changes, done));
     }
 
-    /// Close the store: everything handed over is on disk or was refused.
+    /// Close the store, once all submissions are on disk or refused.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]: the file could not be closed well; what was acknowledged is kept, and the next
-    /// open repairs the file.
+    /// [`Error::Io`]: the file could not be closed properly. Acknowledged changes are kept, and the
+    /// next open repairs the file.
     pub fn close(mut self) -> Result<(), Error> {
         self.finish()
     }

@@ -1,15 +1,15 @@
-//! Values in the tables. Numbers are little-endian base 128, texts and octets begin with their
-//! length.
+//! The encoding of values in the tables. Numbers are little-endian base 128; texts and octets begin
+//! with their length.
 
 use std::sync::Arc;
 
 use crate::types::{Message, Session, Will};
 
-/// A row of the log: what comes and goes often. Its key rises with time, so that what is written
-/// together lies together.
+/// A row of the log, for data that changes often. The log's key increases with time, so that rows
+/// of the same time are adjacent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// The newest commit; each commit replaces it.
+    /// The mark of the newest commit; each commit replaces it.
     Mark,
     Message(u64, Arc<Message>),
     Entry(Entry),
@@ -22,7 +22,7 @@ pub(crate) enum Record {
 /// A message in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The number that we gave the session.
+    /// The number of the session.
     pub(crate) client: u64,
     pub(crate) place: u64,
     pub(crate) message: u64,
@@ -63,7 +63,7 @@ impl Record {
         }
     }
 
-    /// `None`: not a record.
+    /// `None`: it is not a record.
     pub(crate) fn read(octets: &[u8]) -> Option<Self> {
         let mut input = Input(octets);
         let kind = input.octet()?;
@@ -174,7 +174,7 @@ fn write_octets(out: &mut Vec<u8>, octets: &[u8]) {
     out.extend(octets);
 }
 
-/// What is left to read.
+/// The unread octets.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -213,7 +213,7 @@ impl<'a> Input<'a> {
         Some(std::str::from_utf8(self.octets()?).ok()?.into())
     }
 
-    /// Reads to the end: a message comes last in whatever holds one.
+    /// Reads to the end, since a message is always the last part of a value.
     fn message(&mut self) -> Option<Message> {
         Some(Message {
             qos: self.octet()?,

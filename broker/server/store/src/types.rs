@@ -1,9 +1,9 @@
-//! What is kept, in plain types.
+//! The contents of a store.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A message as it is kept: once, however many queues hold it.
+/// A message. It is kept once, even if several queues hold it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The topic it was published to.
@@ -12,7 +12,7 @@ pub struct Message {
     pub payload: Arc<[u8]>,
     /// Octets of the properties that are forwarded unchanged; empty for MQTT 3.1.1.
     pub properties: Arc<[u8]>,
-    /// When it expires, in Unix seconds; 0: never. In a will: seconds after its publication.
+    /// When it expires, in Unix seconds; 0: never. For a will: in seconds after its publication.
     pub expiry: u64,
     /// The quality of service it was published with.
     pub qos: u8,
@@ -21,47 +21,47 @@ pub struct Message {
 /// A will message and when to publish it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Will {
-    /// What is published.
+    /// The message.
     pub message: Arc<Message>,
     /// Whether it is retained.
     pub retain: bool,
-    /// Will delay interval in seconds.
+    /// The will delay interval, in seconds.
     pub delay: u32,
 }
 
-/// The state of a session besides its subscriptions and messages.
+/// The state of a session without its subscriptions and messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session {
-    /// Session expiry interval in seconds; `u32::MAX`: never.
+    /// The session expiry interval, in seconds; `u32::MAX`: never.
     pub expiry: u32,
     /// When the connection ended, in Unix seconds; 0: it is connected.
     pub disconnected_at: u64,
-    /// The user who owns the session, if the client gave a name.
+    /// The user name of the session's owner, if there is one.
     pub user: Option<Arc<str>>,
-    /// The will that is still to be published.
+    /// The will that may still have to be published.
     pub will: Option<Will>,
 }
 
-/// One thing that changed. Changes take effect in the order in which they are handed over.
+/// A change. Changes take effect in the order in which they are submitted.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A session began or its state changed; its subscriptions and messages stay.
+    /// A session begins or changes its state; its subscriptions and messages stay.
     Session {
         /// The client identifier.
         client: Arc<str>,
         /// Its new state.
         session: Session,
     },
-    /// A session ended, with its subscriptions, queued messages and received identifiers.
+    /// A session ends, with its subscriptions, queued messages and received identifiers.
     SessionGone {
         /// The client identifier.
         client: Arc<str>,
     },
-    /// A subscription began or has new options; then it keeps its place in the order.
+    /// A subscription begins, or gets new options and keeps its place in the order.
     Subscribe {
         /// The client identifier.
         client: Arc<str>,
-        /// The topic filter, with `$share/...` where it is shared.
+        /// The topic filter, with `$share/...` if it is shared.
         filter: Arc<str>,
         /// The subscription options as in SUBSCRIBE.
         options: u8,
@@ -75,8 +75,8 @@ pub enum Change {
         /// The topic filter.
         filter: Arc<str>,
     },
-    /// The octets of a message, in the same submission as its first [`Change::Queue`], before it.
-    /// A message that no queue holds at the end of its submission is not kept.
+    /// The contents of a message. Has to precede its first [`Change::Queue`] in the same
+    /// submission. A message that no queue holds at the end of its submission is not kept.
     Message {
         /// A number that no kept message has.
         message: u64,
@@ -87,7 +87,7 @@ pub enum Change {
     Queue {
         /// The client identifier.
         client: Arc<str>,
-        /// The place in this client's queue; no other message of the queue has it.
+        /// The place in this client's queue, unique there.
         place: u64,
         /// The number of the message.
         message: u64,
@@ -98,7 +98,7 @@ pub enum Change {
         /// The subscription identifiers to send with it.
         subscription_ids: Arc<[u32]>,
     },
-    /// A queued message has a packet identifier now, or came further in its exchange.
+    /// A queued message gets a packet identifier, or its exchange has proceeded.
     InFlight {
         /// The client identifier.
         client: Arc<str>,
@@ -106,7 +106,7 @@ pub enum Change {
         place: u64,
         /// The packet identifier.
         id: u16,
-        /// How far the exchange is: the caller's numbers.
+        /// The state of the exchange, a number of the caller.
         state: u8,
     },
     /// A queued message was delivered or dropped.
@@ -116,7 +116,7 @@ pub enum Change {
         /// The place in this client's queue.
         place: u64,
     },
-    /// A QoS 2 message came from the client; its PUBREL has not come.
+    /// A QoS 2 message came from the client, but no PUBREL yet.
     Received {
         /// The client identifier.
         client: Arc<str>,
@@ -130,7 +130,7 @@ pub enum Change {
         /// The packet identifier.
         id: u16,
     },
-    /// A topic has another retained message, or none.
+    /// The retained message of a topic is replaced or removed.
     Retain {
         /// The topic.
         topic: Arc<str>,
@@ -139,7 +139,7 @@ pub enum Change {
     },
 }
 
-/// What a store held when it was opened.
+/// The contents of a store when it was opened.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     /// The sessions, by client identifier.
@@ -174,7 +174,7 @@ pub struct KeptSubscription {
     pub options: u8,
     /// The subscription identifier; 0: none.
     pub identifier: u32,
-    /// Rises over all sessions in the order in which the subscriptions began.
+    /// Increases, over all sessions, in the order in which the subscriptions began.
     pub order: u64,
 }
 
@@ -197,16 +197,16 @@ pub struct KeptEntry {
     pub in_flight: Option<(u16, u8)>,
 }
 
-/// Why a store cannot be opened or was not closed well: a sentence with the path.
+/// Why a store cannot be opened or closed properly: a sentence with the path.
 #[derive(Clone, Debug)]
 pub enum Error {
     /// Another process (or this one) has the directory's store open.
     Locked(String),
-    /// The file system does not let us.
+    /// The file system refuses the access.
     Io(String),
     /// There is no room on the disk to make or repair the file.
     Full(String),
-    /// The file is not what we wrote. It was left as it is.
+    /// The file is damaged or of another program. It was left as it is.
     Damaged(String),
     /// The file is of a newer version of this program. It was left as it is.
     Newer(String),
@@ -228,11 +228,11 @@ impl std::error::Error for Error {}
 pub enum Refused {
     /// There is no room on the disk.
     Full,
-    /// Something of the submission names a session or message that is not kept, or a number that
-    /// is taken: that had no effect, the rest is kept.
+    /// A change of the submission names a session or message that is not kept, or a number that is
+    /// taken. That change had no effect; the others are kept.
     Wrong(String),
-    /// The disk failed, or the file was damaged under us. Whether the changes took effect shows only
-    /// when the file can be read again.
+    /// The disk failed, or the file was damaged meanwhile. Whether the changes took effect is known
+    /// only when the file can be read again.
     Failed(String),
 }
 

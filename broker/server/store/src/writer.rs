@@ -1,4 +1,4 @@
-//! The thread that writes: whatever came while one commit ran makes the next one.
+//! The writer thread. All submissions during one commit form the next one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use crate::types::{Change, Error, Refused};
 
 type Submission = (Vec<Change>, Option<Answer>);
 
-/// What was handed over and not taken.
+/// Submissions for the writer.
 #[derive(Default)]
 pub(crate) struct Inbox {
     waiting: Mutex<Waiting>,
@@ -40,7 +40,7 @@ impl Inbox {
         self.came.notify_one();
     }
 
-    /// Everything that waits; `None` when nothing more will come.
+    /// Wait for submissions, and take all of them. `None`: the store was closed and none is left.
     fn take(&self) -> Option<Vec<Submission>> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         while waiting.submissions.is_empty() {
@@ -56,7 +56,7 @@ impl Inbox {
     }
 }
 
-/// What a fact is about: the last one is enough.
+/// The subject of a fact; a later fact about it replaces an earlier one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum About {
     Queued(u64),
@@ -64,7 +64,7 @@ pub(crate) enum About {
     All,
 }
 
-/// What the thread works with.
+/// The state of the writer thread.
 pub(crate) struct Writer {
     pub(crate) place: Place,
     /// `None`: it could not be opened again after a failure.
@@ -72,19 +72,19 @@ pub(crate) struct Writer {
     pub(crate) index: Index,
     /// Facts that could not be written yet.
     pub(crate) owed: BTreeMap<(Arc<str>, About), Change>,
-    /// For each queue the first place of those that were refused since the file could not be read.
+    /// The first place in each queue that was refused since the file could not be read.
     pub(crate) refused: HashMap<Arc<str>, u64>,
     pub(crate) failed: Box<dyn Fn(&str) + Send>,
-    /// Whether the operator was told that changes are refused.
+    /// Whether the operator knows that changes are refused.
     pub(crate) failing: bool,
-    /// Whether there is room for facts on a full disk.
+    /// Whether there is a spare file, for facts on a full disk.
     pub(crate) spare: bool,
 }
 
 impl Writer {
     pub(crate) fn run(mut self, inbox: &Arc<Inbox>) -> Result<(), Error> {
         while let Some(submissions) = inbox.take() {
-            // A thread that ended would leave all others waiting; the file tells what is true.
+            // If this thread ended, all others would wait for ever. Read the file again instead.
             if catch_unwind(AssertUnwindSafe(|| self.batch(submissions))).is_err() {
                 self.tables = None;
             }
@@ -115,7 +115,7 @@ impl Writer {
         }
         for ((_, answer), result) in submissions.into_iter().zip(results) {
             if let Some(answer) = answer {
-                // An answer that panics must not end the thread that the others wait for.
+                // If an answer panics, this thread has to go on for the others.
                 let _ = catch_unwind(AssertUnwindSafe(|| answer(result)));
             }
         }
@@ -123,12 +123,13 @@ impl Writer {
             self.spare = self.place.make_spare();
         }
         if refused.is_some() {
-            // Opening the file again reads all of it: at most half of the time for that.
+            // To open the file again means to read all of it: spend at most half of the time on
+            // that.
             std::thread::sleep(began.elapsed());
         }
     }
 
-    /// Write one commit; return the results of the submissions in it.
+    /// Write one commit. Returns the results of its submissions.
     fn commit(&mut self, submissions: &[Submission]) -> Result<Vec<Result<(), Refused>>, Refused> {
         if self.tables.is_none() {
             self.open_again()?;
@@ -162,14 +163,15 @@ impl Writer {
         let refusal = tables.refusal(&error);
         tables.give_up();
         let mark = self.index.mark;
-        // redb does not know whether a commit that failed took place.
+        // redb does not know whether a failed commit took place.
         match self.open_again() {
             Ok(()) if self.index.mark == mark => Ok(()),
             _ => Err(refusal),
         }
     }
 
-    /// What to answer when a commit was refused: what is fact gets room that was kept for it.
+    /// A commit was refused: write its facts, with the spare room if the disk is full. Returns the
+    /// answers to its submissions.
     fn refused(
         &mut self,
         submissions: &[Submission],
@@ -193,10 +195,10 @@ impl Writer {
         results.collect()
     }
 
-    /// Remember a fact, unless it is about what was never written.
+    /// Keep a fact for later, unless it is about a message or session that was never written.
     fn owe(&mut self, change: &Change) {
         if self.tables.is_some() {
-            self.refused.clear(); // the index says what was written
+            self.refused.clear(); // the index shows what was written
         } else if let Change::Queue { client, place, .. } = change {
             let first = self.refused.entry(Arc::clone(client)).or_insert(*place);
             *first = (*first).min(*place);
@@ -206,7 +208,7 @@ impl Writer {
         };
         let known = self.index.clients.get(client);
         let is_written = match about {
-            // The index is not of the file then.
+            // Without a file, the index also has what was not written.
             About::Queued(place) if self.tables.is_none() => {
                 self.refused.get(client).is_none_or(|first| place < *first)
             }
@@ -235,7 +237,8 @@ impl Writer {
     }
 }
 
-/// What a change is about if it says what happened to what is kept, which cannot be refused.
+/// The subject of a change that is a fact: it states what has happened to kept data, and cannot be
+/// undone.
 fn fact(change: &Change) -> Option<(&Arc<str>, About)> {
     match change {
         Change::InFlight { client, place, .. } | Change::Done { client, place } => {

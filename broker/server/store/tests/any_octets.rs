@@ -1,4 +1,4 @@
-//! Rows that no store wrote: its checksums keep such from the readers, unless they are ours.
+//! Reads rows that no store has written. Normally its checksums keep them from the readers.
 #![allow(dead_code, clippy::unwrap_used)]
 
 #[path = "check/store.rs"]

@@ -1,4 +1,4 @@
-//! A file that is not what we wrote is refused with a sentence, and left as it is.
+//! A damaged file, or one of another program, is refused with a sentence and left as it is.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use model::{Folder, State, Story, kept, open};
 use mqtick_store::{Error, Kept, Store};
 
-/// What comes of opening a file with these octets; it is unchanged if it is refused.
+/// Open a file with these octets. If it is refused, it has to be unchanged.
 fn opened(octets: &[u8]) -> Result<Kept, Error> {
     let folder = Folder::new();
     fs::write(folder.file(), octets).unwrap();
@@ -34,7 +34,7 @@ fn refused(octets: &[u8]) -> String {
     }
 }
 
-/// A file with something of everything, and what it holds.
+/// A file with all kinds of contents, and these contents.
 fn good() -> (Vec<u8>, State) {
     let folder = Folder::new();
     let mut story = Story::new(4);
@@ -46,13 +46,13 @@ fn good() -> (Vec<u8>, State) {
     (fs::read(folder.file()).unwrap(), story.state)
 }
 
-/// Flip bits; what opens all the same must be `as_it_was`. Nothing may panic.
+/// Flip bits. If the file can still be opened, its contents must be `as_it_was`. Nothing may panic.
 fn flip(good: &[u8], as_it_was: impl Fn(&State) -> bool) {
     let panics = Arc::new(AtomicUsize::new(0));
     let counter = panics.clone();
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        // Other tests may fail meanwhile.
+        // Do not count failures of other tests.
         let place = info.location().map_or("", |place| place.file());
         counter.fetch_add(usize::from(!place.contains("tests/")), Ordering::SeqCst);
         before(info);
@@ -62,7 +62,7 @@ fn flip(good: &[u8], as_it_was: impl Fn(&State) -> bool) {
     let mut found = 0;
     for round in 0..rounds {
         let mut octets = good.to_vec();
-        // Every other time in the header, where few octets say much.
+        // Every other time in the header, where each octet matters.
         let end = [400, octets.len() as u64][(round % 2) as usize];
         for _ in 0..=random.below(3) {
             octets[random.below(end) as usize] ^= 1 << random.below(8);
@@ -95,7 +95,7 @@ fn flipped_bits_after_a_crash_cost_the_last_commit_at_most() {
         kept(&store, story.next()).unwrap();
         states.push(story.state.clone());
     }
-    // The file of a store that is not closed, as kill -9 leaves it.
+    // The file of an open store, as kill -9 leaves it.
     let crashed = fs::read(folder.file()).unwrap();
     flip(&crashed, |found| states[states.len() - 2..].contains(found));
 }
@@ -149,7 +149,7 @@ fn a_store_of_a_newer_version_is_refused_by_its_number() {
     }
 }
 
-/// A file with one queued message, of which the log's rows of this kind are taken.
+/// A file with one queued message, from whose log the rows of this kind were removed.
 fn without(kind: u8) -> Vec<u8> {
     let folder = Folder::new();
     let (store, _) = open(&folder.0);

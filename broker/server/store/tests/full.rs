@@ -1,4 +1,4 @@
-//! A full disk refuses what is new and loses nothing that was acknowledged.
+//! With a full disk, new data is refused and nothing acknowledged is lost.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use mqtick_store::{Change, Kept, Message, Refused, Session, Store};
 
 const STORE: &str = "MQTICK_STORE_TO_FILL";
 
-/// A file system of its own; `None` where this user may not make one.
+/// A small file system; `None` if this user may not make one.
 struct Small(Folder);
 
 impl Small {
@@ -89,7 +89,7 @@ fn places(kept: &Kept) -> Vec<u64> {
         .collect()
 }
 
-/// Publish until it is refused; return how many were kept.
+/// Publish until it is refused. Returns the number of the first refused message.
 fn fill(store: &Store, first: u64) -> u64 {
     for number in first.. {
         match kept(store, publish(number)) {

@@ -1,4 +1,4 @@
-//! A store opened again holds what was handed over.
+//! A store that is opened again contains all that was submitted.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Whatever was acknowledged survives kill -9.
+//! All acknowledged changes survive kill -9.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use model::{Folder, State, Story, open};
 const STORE: &str = "MQTICK_STORE_TO_FILL";
 const SEED: u64 = 3;
 
-/// A story that is told up to where the store is.
+/// A story, continued up to the state of the store.
 fn continued(state: &State) -> Story {
     let mut story = Story::new(SEED);
     for _ in 0..state.count() {
@@ -38,13 +38,13 @@ fn fills_a_store() {
         let done = move |result: Result<(), _>| {
             result.unwrap();
             if writeln!(stdout(), "acknowledged {count}").is_err() {
-                // Nobody is left to kill this process.
+                // The parent has ended and cannot kill this process.
                 std::process::exit(1);
             }
         };
         store.submit(story.next(), Some(Box::new(done)));
         if count % 64 == 0 {
-            // Let the writer keep up, now and then.
+            // Now and then, let the writer keep up.
             std::thread::sleep(Duration::from_micros(random.below(3000)));
         }
     }
@@ -67,13 +67,13 @@ fn all_that_was_acknowledged_survives_kill_9_and_nothing_comes_back() {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let (mut heard, wanted) = (0, random.below(150));
         for line in lines {
-            // The line that the kill cut is not a promise.
+            // A line that the kill has cut acknowledges nothing.
             if let Some(count) = line.unwrap().strip_prefix("acknowledged ") {
                 acknowledged = count.parse().unwrap_or(acknowledged);
                 heard += 1;
             }
             if heard == wanted {
-                // Anywhere in a commit, not only after one.
+                // Kill it at any point of a commit, not only after one.
                 std::thread::sleep(Duration::from_micros(random.below(3000)));
                 child.kill().unwrap();
             }

@@ -1,13 +1,13 @@
-//! The kernel, as far as one worker and one client's socket need it: each call is atomic.
+//! A model of the kernel for one worker and one client's socket. Each call is atomic.
 
 use loom::sync::{Condvar, Mutex};
 
 /// Why the worker woke up.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Another thread called.
+    /// Another thread has written to the eventfd.
     Called,
-    /// The socket takes more, and that was waited for.
+    /// The socket has room again, which the worker waits for.
     Room,
 }
 
@@ -25,7 +25,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The socket's buffer takes so many octets.
+    /// `room`: the size of the socket's buffer, in octets.
     pub fn new(room: usize) -> Self {
         Self {
             state: Mutex::new(State {
@@ -44,7 +44,7 @@ impl Kernel {
         result
     }
 
-    /// Wait until there is something; the call itself is the first that counts.
+    /// Wait for an event. A call comes before room.
     pub fn wait(&self) -> Event {
         let mut state = self.state.lock().unwrap();
         loop {
@@ -68,7 +68,7 @@ impl Kernel {
         self.change(|state| state.called = false);
     }
 
-    /// The client reads what there is, and waits for it.
+    /// The client waits for octets, and reads all that there are.
     pub fn receive(&self) -> Vec<u8> {
         let mut state = self.state.lock().unwrap();
         while state.sent.is_empty() {
@@ -81,7 +81,7 @@ impl Kernel {
     }
 }
 
-/// In the place of the broker's module.
+/// Replaces the broker's module.
 pub mod poller {
     use super::Kernel;
     use loom::sync::Arc;
@@ -95,14 +95,14 @@ pub mod poller {
             self.0.change(|state| state.awaits_room = write);
         }
 
-        /// No kernel of this model has stamps.
+        /// This model has no timestamps.
         pub fn stamp<T>(&self, _: T, _: u64) -> bool {
             false
         }
     }
 }
 
-/// In the place of the broker's module.
+/// Replaces the broker's module.
 pub mod socket {
     use super::Kernel;
     use loom::sync::Arc;
@@ -112,7 +112,7 @@ pub mod socket {
     pub struct Socket(pub Arc<Kernel>);
 
     impl Socket {
-        /// Write what there is room for.
+        /// Write as much as there is room for.
         pub fn write(&self, octets: &[u8]) -> Result<usize, Error> {
             self.0.change(|state| {
                 let count = octets.len().min(state.room);
@@ -125,20 +125,20 @@ pub mod socket {
             })
         }
 
-        /// No kernel of this model has stamps.
+        /// This model has no timestamps.
         pub fn stamp_departures(&self) {}
 
-        /// None.
+        /// This model has no timestamps.
         pub fn departure(&self) -> Option<(u32, i64)> {
             None
         }
 
-        /// Not known.
+        /// This model does not count segments.
         pub fn troubles(&self) -> Option<(u32, u32)> {
             None
         }
 
-        /// Nobody does that here.
+        /// The tests do not end the connection.
         pub fn shut_down(&self) {
             panic!("the connection was ended");
         }

@@ -1,6 +1,5 @@
-//! What the broker's threads hand each other, in every order that two switches at any place can
-//! bring about: `make test-broker-loom`. The code is the broker's; the locks and the kernel are
-//! models.
+//! Tests how the broker's threads exchange data, in every order that two preemptions can cause:
+//! `make test-broker-loom`. The code is the broker's; the locks and the kernel are models.
 #![cfg(test)]
 #![allow(dead_code, clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
@@ -21,7 +20,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 use mqtick_broker::transport::{self, Transport};
 
-/// In the place of the broker's module: nothing here waits for a disk.
+/// Replaces the broker's module: nothing here waits for a disk.
 mod ledger {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Span {
@@ -44,7 +43,7 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// A wake-up that is lost leaves the worker asleep for good, which loom finds.
+/// If a wake-up is lost, the worker sleeps for ever, which loom reports.
 #[test]
 fn a_worker_hears_every_call_in_its_callers_order() {
     explore(|| {
@@ -69,8 +68,8 @@ fn a_worker_hears_every_call_in_its_callers_order() {
     });
 }
 
-/// The client reads slowly; the worker that owns the connection goes on with what was left. An octet
-/// that nobody goes on with leaves the client waiting for good, which loom finds.
+/// The client reads slowly, and the worker that owns the connection sends what is left. If an octet
+/// is never sent, the client waits for ever, which loom reports.
 #[test]
 fn what_two_threads_write_to_one_client_arrives_whole_and_at_all() {
     explore(|| {
@@ -92,7 +91,7 @@ fn what_two_threads_write_to_one_client_arrives_whole_and_at_all() {
         let worker = {
             let (kernel, link) = (Arc::clone(&kernel), Arc::clone(&link));
             thread::spawn(move || {
-                // As when it waits for a password, or publishes too fast.
+                // As for a client whose password is being checked, or that publishes too fast.
                 link.lock().unwrap().pause(true);
                 link.lock().unwrap().out().extend_from_slice(b"ABC");
                 link.lock().unwrap().flush();

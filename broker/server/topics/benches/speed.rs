@@ -1,4 +1,4 @@
-//! How long matches, walks and changes take: `cargo bench -p mqtick-topics`.
+//! Measures the time of matches, iterations and changes: `cargo bench -p mqtick-topics`.
 
 use std::hint::black_box;
 use std::time::Instant;

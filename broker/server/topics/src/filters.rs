@@ -1,4 +1,4 @@
-//! What is kept for each filter, found by filter and by topic.
+//! A map of filters, which is searched by filter or by topic.
 
 use std::sync::Arc;
 
@@ -6,24 +6,24 @@ use rpds::HashTrieMapSync;
 
 use crate::names::split_level;
 
-/// Up to this many children of a node are looked at one by one; above, they are hashed.
+/// Up to this many children of a node are searched linearly; more are hashed.
 const SCANNED: usize = 8;
 
-/// What is kept for each filter. A clone shares all nodes; a change copies those on its way.
+/// The values of filters. A clone shares all nodes; a change copies those on the path to it.
 pub(crate) struct Filters<S> {
-    /// The filters without wildcards: one look-up finds them, however many levels they have.
+    /// The filters without wildcards: a single look-up finds them.
     exact: HashTrieMapSync<Arc<str>, S>,
     /// The filters with wildcards, as a tree of levels.
     wild: Arc<Node<S>>,
 }
 
-/// A level of filters. `S` is what is kept of the subscriptions to one filter.
+/// A level of filters. `S` is the value of a filter.
 struct Node<S> {
     exact: Children<S>,
     plus: Option<Arc<Node<S>>>,
-    /// Filters that end with this level.
+    /// The value of the filter that ends here.
     here: Option<Arc<S>>,
-    /// Filters that go on with `#` and match this level and all below.
+    /// The value of the filter that goes on with `#`: it matches this level and all below.
     rest: Option<Arc<S>>,
 }
 
@@ -49,8 +49,8 @@ impl<S> Filters<S> {
         }
     }
 
-    /// Call `each` for what is kept for the filters that match `topic`; of two filters that first
-    /// differ in one level, a name comes before `+` before `#`, and the end before `#`.
+    /// Call `each` for the values of the filters that match `topic`. Where two filters first
+    /// differ, a name comes before `+` before `#`, and the end before `#`.
     #[inline]
     pub(crate) fn matches<'t>(&'t self, topic: &str, each: &mut impl FnMut(&'t S)) {
         if !self.exact.is_empty() {
@@ -59,7 +59,7 @@ impl<S> Filters<S> {
         self.wild.walk(Some(topic), !topic.starts_with('$'), each);
     }
 
-    /// Return what is kept for exactly this filter.
+    /// Return the value of this filter.
     pub(crate) fn find(&self, filter: &str) -> Option<&S> {
         if is_wild(filter) {
             self.wild.find(filter)
@@ -70,7 +70,7 @@ impl<S> Filters<S> {
 }
 
 impl<S: Clone + Default> Filters<S> {
-    /// Return what is kept for `filter`, made where there was nothing; there is always something.
+    /// Return the value of `filter`, which is added if it is missing. Never `None`.
     pub(crate) fn made(&mut self, filter: &str) -> Option<&mut S> {
         if is_wild(filter) {
             return made(&mut self.wild, filter);
@@ -81,7 +81,7 @@ impl<S: Clone + Default> Filters<S> {
         self.exact.get_mut(filter)
     }
 
-    /// Call `change` for what is kept for `filter`, and drop it when `change` says it is empty.
+    /// Call `change` for the value of `filter`, and remove it if `change` returns that it is empty.
     pub(crate) fn change<R>(
         &mut self,
         filter: &str,
@@ -138,8 +138,8 @@ impl<S> Node<S> {
             }
     }
 
-    /// Call `each` for what matches the levels, which go on from here, and return how many nodes
-    /// were visited. Where `wild` is false, wildcards of this node do not match.
+    /// Call `each` for the values that match the levels from here on. Return how many nodes were
+    /// visited. If `wild` is false, wildcards of this node do not match.
     fn walk<'t>(&'t self, levels: Option<&str>, wild: bool, each: &mut impl FnMut(&'t S)) -> usize {
         let mut visited = 1;
         match levels {
@@ -162,7 +162,7 @@ impl<S> Node<S> {
         visited
     }
 
-    /// Return what is kept for exactly this filter.
+    /// Return the value of this filter.
     fn find(&self, filter: &str) -> Option<&S> {
         let mut node = self;
         let mut levels = Some(filter);
@@ -180,8 +180,8 @@ impl<S> Node<S> {
 }
 
 impl<S: Clone> Node<S> {
-    /// Call `change` for what is kept for the filter whose levels go on from here, and drop what
-    /// it says is empty. The filter is one that is there.
+    /// Call `change` for the value of the filter with these levels from here on, and remove it if
+    /// it is empty then. The filter has to exist.
     fn change<R>(
         &mut self,
         levels: Option<&str>,
@@ -208,7 +208,7 @@ impl<S: Clone> Node<S> {
     }
 }
 
-/// Change what is kept of a filter and drop it when it is empty.
+/// Change a value, and remove it if it is empty then.
 fn settle<S: Clone, R>(
     kept: &mut Option<Arc<S>>,
     change: &mut impl FnMut(&mut S) -> (Option<R>, bool),
@@ -220,7 +220,7 @@ fn settle<S: Clone, R>(
     value
 }
 
-/// Return what is kept for `filter`, made with all nodes on the way where it was not there.
+/// Return the value of `filter`, which is added with all nodes on the path if it is missing.
 fn made<'t, S: Clone + Default>(root: &'t mut Arc<Node<S>>, filter: &str) -> Option<&'t mut S> {
     let mut node = Arc::make_mut(root);
     let mut levels = Some(filter);
@@ -258,7 +258,7 @@ impl<S> Children<S> {
         }
     }
 
-    /// Return the child of this name, made where it was not there.
+    /// Return the child of this name, which is added if it is missing.
     fn made(&mut self, level: &str) -> Option<&mut Arc<Node<S>>> {
         if self.get(level).is_none() {
             match self {

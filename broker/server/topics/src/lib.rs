@@ -1,4 +1,4 @@
-//! Which subscriptions match a topic, and which retained messages match a filter.
+//! Finds the subscriptions that match a topic, and the retained messages that match a filter.
 
 mod filters;
 mod names;

@@ -1,17 +1,17 @@
-//! What is a topic name and what is a topic filter.
+//! Topic names and topic filters.
 
-/// The most octets that a topic or a filter can have, as its length is sent in two octets.
+/// The most octets of a topic or a filter: its length is sent in two octets.
 pub const MAX_OCTETS: usize = 65_535;
 
-/// The most levels that we take in a topic or a filter: as many as Mosquitto, which takes 200 `/`.
+/// The most levels of a topic or a filter: as many as Mosquitto accepts, which are 200 `/`.
 ///
-/// MQTT sets no limit; a broker needs one so that no client can make a walk deep.
+/// MQTT has no limit; a broker needs one so that no client can cause a deep recursion.
 pub const MAX_LEVELS: usize = 201;
 
-/// What a shared subscription begins with.
+/// The prefix of a shared subscription.
 const SHARE: &str = "$share/";
 
-/// Say whether a message can be published to `topic`.
+/// Whether a message can be published to `topic`.
 ///
 /// It has no wildcard ([MQTT-3.3.2-2]), no NUL ([MQTT-4.7.3-2]), 1 to [`MAX_OCTETS`] octets
 /// ([MQTT-4.7.3-1], [MQTT-4.7.3-3]) and at most [`MAX_LEVELS`] levels.
@@ -20,11 +20,11 @@ pub fn valid_topic(topic: &str) -> bool {
     fits(topic) && !topic.contains(['+', '#', '\0'])
 }
 
-/// Say whether a client can subscribe to `filter`, be it shared or not.
+/// Whether a client can subscribe to `filter`, which may be shared.
 ///
 /// Wildcards are whole levels and `#` is the last one ([MQTT-4.7.1-1] to [MQTT-4.7.1-3]); a filter
 /// that begins with `$share/` has a name without wildcards and a filter ([MQTT-4.8.2-1],
-/// [MQTT-4.8.2-2]); the limits of [`valid_topic`] hold for the whole.
+/// [MQTT-4.8.2-2]). The limits of [`valid_topic`] apply to the whole.
 #[must_use]
 pub fn valid_filter(filter: &str) -> bool {
     if !fits(filter) || filter.contains('\0') {
@@ -36,7 +36,7 @@ pub fn valid_filter(filter: &str) -> bool {
     }
 }
 
-/// Whether a filter, of a shared subscription or not, matches a topic's name.
+/// Whether a filter, which may be shared, matches a topic name.
 #[must_use]
 pub fn matches(filter: &str, name: &str) -> bool {
     let Ok((_, filter)) = split_share(filter) else {
@@ -55,7 +55,7 @@ pub fn matches(filter: &str, name: &str) -> bool {
     }
 }
 
-/// Whether every topic that `narrow` matches is matched by `wide`. Neither is a shared subscription.
+/// Whether `wide` matches every topic that `narrow` matches. Neither is a shared subscription.
 #[must_use]
 pub fn covers(wide: &str, narrow: &str) -> bool {
     if narrow.starts_with('$') && wide.starts_with(['+', '#']) {
@@ -73,16 +73,16 @@ pub fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
-/// A shared subscription that names no group.
+/// A shared subscription without a valid group name.
 pub(crate) struct NoName;
 
-/// Return the filter without the group, if it is shared; none: the group has no name.
+/// Return the filter, without the group if it is shared; `None`: the group has no valid name.
 #[must_use]
 pub fn unshared(filter: &str) -> Option<&str> {
     split_share(filter).ok().map(|(_, filter)| filter)
 }
 
-/// Return the name of the group, if the filter is shared, and the filter itself.
+/// Return the group's name, if the filter is shared, and the filter itself.
 pub(crate) fn split_share(filter: &str) -> Result<(Option<&str>, &str), NoName> {
     match filter.strip_prefix(SHARE) {
         None => Ok((None, filter)),
@@ -95,7 +95,7 @@ pub(crate) fn split_share(filter: &str) -> Result<(Option<&str>, &str), NoName> 
     }
 }
 
-/// Return the first level and what comes behind it, if anything.
+/// Return the first level, and the levels after it, if there are any.
 #[inline]
 pub(crate) fn split_level(levels: &str) -> (&str, Option<&str>) {
     // Levels are short: a plain loop finds the slash sooner than a vectorized search does.
@@ -128,7 +128,7 @@ mod tests {
     use super::{covers, matches};
     use crate::Tree;
 
-    /// All of up to so many levels, of a small alphabet.
+    /// All topics or filters of at most this many levels from a small alphabet.
     fn words(alphabet: &[&str], longest: usize) -> Vec<String> {
         let mut all: Vec<String> = alphabet.iter().map(|&one| one.into()).collect();
         let mut last = all.clone();

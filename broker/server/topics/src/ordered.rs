@@ -1,4 +1,4 @@
-//! A map in the order of insertion that is made to be walked: a B+ tree that only grows at its end.
+//! A map in the order of insertion that is fast to iterate: a B+ tree that only grows at its end.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -8,19 +8,21 @@ use rpds::HashTrieMapSync;
 /// The most entries in a leaf and the most children of a branch.
 const WIDTH: usize = 64;
 
-/// Two neighbours become one where they have no more than this together.
+/// Two neighbours are merged if they have no more entries than this together.
 const THIN: usize = WIDTH / 2;
 
-/// Up to this many entries a search looks at each; above, it asks an index.
+/// Up to this many entries are searched linearly; for more there is an index.
 const SCANNED: usize = 16;
 
-/// A map in the order of insertion. A clone shares all nodes; a change copies those on its way.
+/// A map in the order of insertion. A clone shares all nodes; a change copies those on the path to
+/// it.
 pub(crate) struct Ordered<K, V> {
     len: usize,
-    /// The place of the next new entry. Places only grow; so an order by place is one of insertion.
+    /// The place of the next new entry. Places only increase, so they are in the order of
+    /// insertion.
     next: u64,
     root: Node<K, V>,
-    /// The place of each key, where there are too many entries to look at each.
+    /// The place of each key, if there are too many entries for a linear search.
     index: Option<Box<HashTrieMapSync<K, u64>>>,
 }
 
@@ -37,7 +39,7 @@ struct Entry<K, V> {
 }
 
 struct Child<K, V> {
-    /// No entry below has an earlier place.
+    /// A lower bound of the places below.
     first: u64,
     len: usize,
     node: Arc<Node<K, V>>,
@@ -95,7 +97,7 @@ impl<K, V> Ordered<K, V> {
         self.root.walk(each);
     }
 
-    /// Return the entry that `rank` others come before.
+    /// Return the entry after `rank` others.
     pub(crate) fn nth(&self, mut rank: usize) -> Option<(&K, &V)> {
         let mut node = &self.root;
         loop {
@@ -121,12 +123,12 @@ impl<K: Clone + Eq + Hash, V: Clone> Ordered<K, V> {
         self.place(key).and_then(|place| self.root.get(place))
     }
 
-    /// Change the value of a key that is there. Clones stay as they are.
+    /// Return the value of a key, to be changed. Clones are not affected.
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.place(key).and_then(|place| self.root.get_mut(place))
     }
 
-    /// Put an entry at the end, or in place of the one with this key, whose value is returned.
+    /// Add an entry at the end, or replace the value of this key. Return the replaced value.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         if let Some(earlier) = self.get_mut(&key) {
             return Some(std::mem::replace(earlier, value));
@@ -157,7 +159,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Ordered<K, V> {
         if let Some(index) = &mut self.index {
             index.remove_mut(key);
         }
-        // Half of what makes an index, so that no client can have one made again and again.
+        // Only at half the number that needs an index, so that no client can have it rebuilt
+        // repeatedly.
         if self.len <= SCANNED / 2 {
             self.index = None;
         }
@@ -210,7 +213,7 @@ impl<K, V> Node<K, V> {
         }
     }
 
-    /// How many entries are below.
+    /// The number of entries below.
     fn len(&self) -> usize {
         match self {
             Node::Leaf(entries) => entries.len(),
@@ -218,7 +221,7 @@ impl<K, V> Node<K, V> {
         }
     }
 
-    /// How many entries or children the node itself has.
+    /// The number of entries or children of the node itself.
     fn width(&self) -> usize {
         match self {
             Node::Leaf(entries) => entries.len(),
@@ -265,7 +268,7 @@ impl<K: Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Put an entry at the end; what finds no room comes back in a new neighbour.
+    /// Add an entry at the end. If there is no room, it is returned in a new neighbour.
     fn push(&mut self, entry: Entry<K, V>) -> Option<Self> {
         match self {
             Node::Leaf(entries) if entries.is_empty() => *entries = vec![entry],
@@ -306,14 +309,14 @@ impl<K: Clone, V: Clone> Node<K, V> {
     }
 }
 
-/// Where among `children` the entry with `place` is, if it is there.
+/// The index of the child that can contain the entry with `place`.
 fn child_with<K, V>(children: &[Child<K, V>], place: u64) -> usize {
     children
         .partition_point(|one| one.first <= place)
         .saturating_sub(1)
 }
 
-/// Make one of the child at `left` and the next where both are thin.
+/// Merge the child at `left` and the next one if both are thin.
 fn join<K: Clone, V: Clone>(children: &mut Vec<Child<K, V>>, left: usize) {
     let thin = match (children.get(left), children.get(left.wrapping_add(1))) {
         (Some(one), Some(two)) => one.node.width() + two.node.width() <= THIN,
@@ -343,7 +346,7 @@ mod tests {
         entries
     }
 
-    /// Return how many nodes there are, after a look whether each is as it should be.
+    /// Check all nodes, and return their number.
     fn checked(node: &Node<u32, u32>, root: bool) -> usize {
         assert!(root || node.width() > 0 && node.width() <= WIDTH);
         match node {

@@ -1,4 +1,4 @@
-//! The retained messages by topic, in an order in which all topics below a level lie together.
+//! The retained messages by topic, in an order in which all topics below a level are adjacent.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -14,18 +14,18 @@ pub struct Retained<M> {
     topics: BTreeSet<Key>,
 }
 
-/// A topic. `/` comes before all other octets, so that what is below `a` lies between `a` and
-/// [`PAST`] that.
+/// A topic. `/` is sorted before all other octets, so that all topics below `a` are between `a` and
+/// `a` followed by [`PAST`].
 struct Key(Arc<str>);
 
-/// What comes, behind a level, directly after all that is below it.
+/// After a level, this is sorted directly after all topics below it.
 const PAST: char = '\0';
 
-/// What begins a topic that a wildcard does not match, and what follows all of them.
+/// The first character of topics that a first wildcard does not match, and the next one in order.
 const HIDDEN: char = '$';
 const PAST_HIDDEN: &str = "%";
 
-/// A topic that need not be owned to be looked up.
+/// A topic for a look-up, which need not be owned.
 trait Topic {
     fn octets(&self) -> &[u8];
 }
@@ -152,7 +152,7 @@ impl<M> Retained<M> {
         self.messages.is_empty()
     }
 
-    /// Return all topics and their messages, each topic before those below it.
+    /// Iterate over all topics and their messages. Each topic comes before those below it.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &M)> {
         self.topics
             .iter()
@@ -171,8 +171,7 @@ impl<M> Retained<M> {
         });
     }
 
-    /// Do [`Self::matching`] until `each` says that it is enough; return how many searches and
-    /// steps that took.
+    /// Do [`Self::matching`] until `each` returns a break. Return the number of searches and steps.
     pub fn search(
         &self,
         filter: &str,
@@ -180,12 +179,13 @@ impl<M> Retained<M> {
     ) -> usize {
         let mut steps = 0;
         if valid_filter(filter) {
-            let _ = self.walk(&mut String::new(), filter, &mut steps, each); // enough, or all
+            // either the end or a break
+            let _ = self.walk(&mut String::new(), filter, &mut steps, each);
         }
         steps
     }
 
-    /// Do [`Self::search`] below `above`, which is levels with their `/`.
+    /// Do [`Self::search`] below `above`, which consists of levels, each followed by `/`.
     fn walk(
         &self,
         above: &mut String,
@@ -279,7 +279,7 @@ impl<M> Retained<M> {
             .map_or(ControlFlow::Continue(()), |message| each(topic, message))
     }
 
-    /// Return the topics from this one on.
+    /// Iterate over the topics from this one on.
     fn from(&self, topic: &str) -> impl Iterator<Item = &str> + use<'_, M> {
         self.topics
             .range::<dyn Topic, _>((Bound::Included(&topic as &dyn Topic), Bound::Unbounded))

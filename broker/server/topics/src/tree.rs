@@ -1,4 +1,4 @@
-//! Who subscribed to what: a tree that readers walk while others change clones of it.
+//! The subscriptions: a tree that threads can read while others change clones of it.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use crate::filters::Filters;
 use crate::names::{split_share, valid_filter};
 use crate::ordered::Ordered;
 
-/// Which sessions subscribed to which filters.
+/// The subscriptions of sessions to filters.
 ///
-/// `K` is a session and `V` what the broker keeps of its subscription. A clone takes constant time
-/// and shares all nodes; a change makes new nodes only on the way to it, and no clone sees it.
+/// `K` is a session, and `V` the broker's data of its subscription. A clone takes constant time and
+/// shares all nodes. A change copies only the nodes on the path to it, and does not affect clones.
 pub struct Tree<K, V> {
     plain: Filters<Ordered<K, V>>,
-    /// Shared subscriptions: for each filter its groups by name.
+    /// Shared subscriptions: the groups of each filter, by name.
     shared: Filters<Groups<K, V>>,
     len: usize,
 }
 
 type Groups<K, V> = Ordered<Arc<str>, Group<K, V>>;
 
-/// What [`Tree::matches`] found.
+/// A result of [`Tree::matches`].
 pub enum Match<'t, K, V> {
     /// A subscription.
     One(&'t K, &'t V),
@@ -62,7 +62,7 @@ impl<K, V> Tree<K, V> {
         }
     }
 
-    /// How many subscriptions there are; each member of a group counts.
+    /// The number of subscriptions; each member of a group counts.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -74,14 +74,14 @@ impl<K, V> Tree<K, V> {
         self.len == 0
     }
 
-    /// Call `each` for all that subscribed to `topic`, once for each subscription.
+    /// Call `each` for every subscription that matches `topic`.
     ///
-    /// Of two filters, the one comes first that has the more exact level where they first differ:
-    /// a name before `+` before `#`, and the end before `#`. In one filter the order is that of
-    /// subscription. Groups come after all others. A filter that begins with a wildcard does not
-    /// match a topic that begins with `$` ([MQTT-4.7.2-1]).
+    /// Filters come in the order of the first level in which they differ: a name before `+` before
+    /// `#`, and the end before `#`. The subscribers of one filter come in the order of
+    /// subscription. Groups come last. A filter that begins with a wildcard does not match a topic
+    /// that begins with `$` ([MQTT-4.7.2-1]).
     ///
-    /// Whatever the filters are, no more nodes are visited than there are.
+    /// Each node is visited at most once, whatever the filters are.
     #[inline]
     pub fn matches<'t>(&'t self, topic: &str, each: &mut impl FnMut(Match<'t, K, V>)) {
         self.plain.matches(topic, &mut |subscribers| {
@@ -96,8 +96,8 @@ impl<K, V> Tree<K, V> {
 impl<K: Clone + Eq + Hash, V: Clone> Tree<K, V> {
     /// Subscribe to `filter` and return the value of the subscription that this one replaces.
     ///
-    /// One that replaces another keeps its place in the order. A filter that is not valid is not
-    /// kept ([`valid_filter`]).
+    /// A subscription that replaces another one keeps its place in the order. An invalid filter
+    /// ([`valid_filter`]) is ignored.
     pub fn subscribe(&mut self, filter: &str, key: K, value: V) -> Option<V> {
         if !valid_filter(filter) {
             return None;
@@ -121,7 +121,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Tree<K, V> {
     /// End the subscription of `key` to `filter` and return its value, if there was one.
     pub fn unsubscribe(&mut self, filter: &str, key: &K) -> Option<V> {
         let (name, filter) = split_share(filter).ok()?;
-        // Look first: the way is copied only for a change.
+        // Search first: nodes are copied only if there is something to remove.
         let value = match name {
             None => {
                 self.plain.find(filter)?.get(key)?;
@@ -154,8 +154,9 @@ impl<K, V> Group<K, V> {
         (0..self.members.len()).filter_map(|rank| self.members.nth(rank))
     }
 
-    /// How many turns there were: who serves the group counts, and begins with that member. All
-    /// clones have the same, so that members take turns while the tree changes.
+    /// The number of messages so far. The caller increments it for each message, and tries the
+    /// member of this number first. All clones share it, so that members take turns while the tree
+    /// changes.
     #[must_use]
     pub fn turn(&self) -> &Arc<AtomicUsize> {
         &self.turn

@@ -1,4 +1,4 @@
-//! What is a topic and what is a filter.
+//! Valid and invalid topics and filters.
 
 use mqtick_topics::{MAX_LEVELS, MAX_OCTETS, valid_filter, valid_topic};
 

@@ -1,4 +1,4 @@
-//! Which retained messages match a filter.
+//! Retained messages that match a filter.
 
 mod common;
 

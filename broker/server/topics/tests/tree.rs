@@ -1,4 +1,4 @@
-//! Which subscriptions match a topic, and in which order.
+//! Subscriptions that match a topic, and their order.
 
 mod common;
 
@@ -6,7 +6,7 @@ use mqtick_topics::{MAX_LEVELS, Match, Tree};
 use proptest::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Return what matches: `One`s as they are, a group as the key of the member whose turn it is.
+/// The matching subscriptions. Of a group, only the member whose turn it is.
 fn found(tree: &Tree<u32, u32>, topic: &str) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     tree.matches(topic, &mut |one| {
@@ -150,7 +150,7 @@ fn a_filter_that_is_not_valid_is_not_kept() {
     assert!(tree.is_empty());
 }
 
-/// A thread of a broker has at least this.
+/// The least stack of a broker's thread.
 const STACK: usize = 256 * 1024;
 
 #[test]
@@ -197,10 +197,10 @@ fn change() -> impl Strategy<Value = (bool, Option<&'static str>, String, u32)> 
     (prop::bool::weighted(0.6), group, filter(), 0..30u32)
 }
 
-/// Who gets a message: single ones, and the members of each group.
+/// The receivers of a message: single subscriptions, and the members of each group.
 type Told = (Vec<(u32, u32)>, Vec<Vec<(u32, u32)>>);
 
-/// What a tree has to tell, kept as simply as can be.
+/// A simple model of the tree.
 #[derive(Clone, Default)]
 struct Naive(Vec<(Option<&'static str>, String, u32, u32)>);
 
@@ -227,8 +227,8 @@ impl Naive {
         }
     }
 
-    /// What matches, in the order that is promised: filters compared level by level, where an end
-    /// is before a name before `+` before `#`, and groups apart, without order.
+    /// The matching subscriptions in the specified order: filters are compared by levels, the end
+    /// before a name before `+` before `#`. Groups are returned separately, without order.
     fn matches(&self, topic: &str) -> Told {
         let rank = |filter: &str| -> Vec<u8> {
             filter

@@ -1,8 +1,7 @@
-//! MQTT over UDP (`broker/spec/mqtt-udp.md`): from a datagram to what it changes and what is
-//! answered, without sockets, clocks and topic trees.
+//! MQTT over UDP (`broker/spec/mqtt-udp.md`): the protocol, without sockets, clocks and topic
+//! trees. A datagram goes in; answers and changes come out.
 //!
-//! Who gets a message is the engine's affair, so that subscribers over UDP and over TCP are in one
-//! tree: see [`Engine`].
+//! The [`Engine`] delivers messages, so that subscribers over UDP and over TCP share one tree.
 
 #![forbid(unsafe_code)]
 
@@ -17,20 +16,21 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 pub use packet::DATAGRAM;
 
 const SECOND_NS: u64 = 1_000_000_000;
-const KEPT: usize = 1024; // octets of a message that is retained
-const MOST_RETAINED: usize = 64; // messages that are sent for one filter
-// In a second, to one subscriber: SUBSCRIBE packets that kept messages follow, and such messages.
+const KEPT: usize = 1024; // most octets of a retained message's payload
+const MOST_RETAINED: usize = 64; // retained messages that are sent for one filter
+// Per subscriber and second: SUBSCRIBE packets that retained messages follow, and such messages.
 const SUBSCRIBES: usize = 32;
 const RETAINED: usize = 32 * MOST_RETAINED;
-const PUBLISHERS: usize = 1 << 16; // addresses whose messages are counted
-const OWN: usize = 64; // copies of own messages in a second, until a subscriber is put to the test
-const MIRRORS: usize = 1 << 12; // services that may send back what they get, for
+const PUBLISHERS: usize = 1 << 16; // most addresses whose messages are counted
+const OWN: usize = 64; // copies of its own messages in a second, after which a subscriber is tested
+// addresses that may belong to echo services, each kept for MIRROR_NS
+const MIRRORS: usize = 1 << 12;
 const MIRROR_NS: u64 = 60 * SECOND_NS;
 
-/// What is counted: refusals of datagrams, refusals of filters, and the rest.
+/// The counters: refused datagrams, refused filters, and other events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-#[allow(missing_docs)] // clause 7 has them
+#[allow(missing_docs)] // they are explained in clause 7
 pub enum Count {
     Source,
     Oversized,
@@ -50,17 +50,17 @@ pub enum Count {
     Filter,
     Share,
     Table,
-    /// The access list does not allow it.
+    /// The access rules do not allow it.
     Access,
-    /// A retained message that was not kept.
+    /// A message with RETAIN was not retained.
     Pool,
-    /// Too much of one subscriber or publisher in a second.
+    /// A subscriber or publisher exceeded its limit for a second.
     Rate,
     Challenges,
     LeasesEnded,
 }
 
-/// The names of what is counted, in the order of [`Count`].
+/// The names of the counters, in the order of [`Count`].
 pub const NAMES: [&str; 23] = [
     "source",
     "oversized",
@@ -92,7 +92,7 @@ pub const NAMES: [&str; 23] = [
 pub struct Subnet {
     /// Its first address.
     pub first: Ipv4Addr,
-    /// How many bits of it count, 0 to 32.
+    /// The length of its prefix, 0 to 32 bits.
     pub bits: u8,
 }
 
@@ -106,32 +106,32 @@ impl Subnet {
     }
 }
 
-/// How a server is made.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Nobody else may know it.
+    /// The key of the tokens.
     pub secret: [u8; 16],
-    /// How long leases are, where the subscriber does not say it.
+    /// The length of a lease for which the subscriber states none.
     pub lease_s: u16,
-    /// Who may publish.
+    /// The subnets of clients that may publish.
     pub publishers: Vec<Subnet>,
-    /// Who may subscribe.
+    /// The subnets of clients that may subscribe.
     pub subscribers: Vec<Subnet>,
-    /// Whether somebody on this machine may.
+    /// Whether clients on this machine (127.0.0.0/8) may do either.
     pub loopback: bool,
-    /// Source ports below this one are refused: no echo service may prove itself.
+    /// Source ports below this one are refused, so that no echo service can prove its address.
     pub lowest_port: u16,
-    /// The server's own port, from which nobody else is heard; 0: none.
+    /// The server's own port: datagrams from this source port are refused. 0: none.
     pub own_port: u16,
-    /// Messages of one address in a second; 0: as many as come.
+    /// The most messages of one address in a second; 0: no limit.
     pub publishes_a_second: u32,
-    /// Leases at a time.
+    /// The most leases at a time.
     pub leases: usize,
-    /// Leases of one address at a time.
+    /// The most leases of one address at a time.
     pub subscribers_an_address: usize,
-    /// Subscriptions at a time.
+    /// The most subscriptions at a time.
     pub subscriptions: usize,
-    /// Subscriptions of one subscriber.
+    /// The most subscriptions of one subscriber.
     pub subscriptions_a_subscriber: usize,
 }
 
@@ -154,64 +154,66 @@ impl Default for Settings {
     }
 }
 
-/// What became of a message.
+/// The result of publishing a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
-    /// It is on its way.
+    /// It is delivered, and retained if it was to be.
     Sent,
-    /// The same, but there was no room to retain it.
+    /// It is delivered, but there was no room to retain it.
     NotKept,
-    /// The publisher may not do that.
+    /// The publisher may not publish to this topic.
     NotAllowed,
 }
 
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publication<'a> {
-    /// Who sent it.
+    /// Its publisher.
     pub from: SocketAddrV4,
     /// Its topic.
     pub topic: &'a str,
-    /// What it says.
+    /// Its payload.
     pub payload: &'a [u8],
-    /// Whether it is to be kept.
+    /// Whether it is to be retained.
     pub retain: bool,
-    /// Whether all subscribers over UDP have it.
+    /// Whether it claims that all subscribers over UDP already have their copies.
     pub marked: bool,
 }
 
-/// Where subscriptions and messages go.
+/// The broker behind the server.
 pub trait Engine {
-    /// What the engine knows a subscriber by.
+    /// The engine's handle of a subscriber.
     type Subscriber;
 
     /// Send a datagram.
     fn send(&mut self, to: SocketAddrV4, datagram: &[u8]);
-    /// A lease begins; it ends at `end_ns`.
+    /// A lease begins; it will end at `end_ns`.
     fn begin(&mut self, who: SocketAddrV4, end_ns: u64) -> Self::Subscriber;
-    /// The lease ends later, or sooner, than was said.
+    /// The end of the lease has changed, to later or sooner.
     fn renew(&mut self, who: &Self::Subscriber, end_ns: u64);
-    /// The lease has ended, and all these subscriptions with it.
+    /// The lease has ended, with all these subscriptions.
     fn end(&mut self, who: Self::Subscriber, filters: HashSet<Box<str>>);
-    /// Whether somebody without a name may subscribe to this.
+    /// Whether a client without a user name may subscribe to this.
     fn may_subscribe(&self, filter: &str) -> bool;
-    /// New subscriptions.
+    /// Add subscriptions; all of them are new.
     fn subscribe(&mut self, who: &Self::Subscriber, filters: &[&str]);
-    /// Subscriptions that are there end.
+    /// Remove subscriptions; all of them exist.
     fn unsubscribe(&mut self, who: &Self::Subscriber, filters: &[&str]);
-    /// Give a message to all that are subscribed, and keep it if it is to be retained.
+    /// Deliver a message to all subscribers, and retain it if it says so.
     fn publish(&mut self, message: &Publication<'_>) -> Published;
-    /// Whether this publisher's messages may have been copied to all subscribers over UDP before they
-    /// come here (`broker/spec/acceleration.md`, 13).
+    /// Whether a mark on this publisher's messages is to be believed: they may have been copied to
+    /// all subscribers over UDP on the way to the broker (`broker/spec/acceleration.md`, 13).
     fn believes(&self, _from: SocketAddrV4, _topic: &str) -> bool {
         false
     }
-    /// Tell whoever copies that all before this was served, if these octets are its own.
+    /// Tell the program that makes those copies that all datagrams before this one were served, if
+    /// it sent these octets. Returns whether it did.
     fn say_served(&mut self, _octets: &[u8]) -> bool {
         false
     }
-    /// Send the retained messages that match a filter, at most so many, each as the packet that is
-    /// made of topic and payload, if one is; how many were sent.
+    /// Send the retained messages that match a filter, at most `most`. `packet` makes a packet of a
+    /// topic and a payload, or returns `None` if the message is to be skipped. Returns how many
+    /// were sent.
     fn retained(
         &mut self,
         who: &Self::Subscriber,
@@ -227,9 +229,9 @@ struct Lease<S> {
     filters: HashSet<Box<str>>,
     subscriber: S,
     second: u64,
-    subscribes: usize, // in that second
-    told: usize,       // retained messages, in that second
-    own: usize,        // copies of what it published, in that second
+    subscribes: usize, // SUBSCRIBE packets in that second
+    told: usize,       // retained messages that were sent in that second
+    own: usize,        // copies of its own messages in that second
 }
 
 impl<S> Lease<S> {
@@ -241,11 +243,11 @@ impl<S> Lease<S> {
     }
 }
 
-/// Somebody who sent a test back: a service that sends back what it gets, or a program that was
-/// started anew on the port of one that published much, and took the test for its own challenge. Who
-/// does it twice is the former.
+/// An address that has returned a test: an echo service, or a program that was restarted on a port
+/// with much traffic, and took the test for its own challenge. After a second time it is taken for
+/// an echo service.
 struct Mirror {
-    end_ns: u64, // it is forgotten then
+    end_ns: u64, // when it is forgotten
     is_sure: bool,
 }
 
@@ -260,12 +262,12 @@ pub struct Server<S> {
     of_address: HashMap<Ipv4Addr, usize>,
     subscriptions: usize,
     second: u64,
-    published: HashMap<Ipv4Addr, u32>, // in that second
+    published: HashMap<Ipv4Addr, u32>, // messages in that second
     counters: [u64; NAMES.len()],
 }
 
 impl<S> Server<S> {
-    /// A server that knows nobody.
+    /// A server without leases.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -283,18 +285,18 @@ impl<S> Server<S> {
         }
     }
 
-    /// What was counted, by name.
+    /// The counters, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         NAMES.into_iter().zip(self.counters)
     }
 
-    /// How many leases there are, and how many subscriptions.
+    /// The numbers of leases and of subscriptions.
     #[must_use]
     pub fn sizes(&self) -> (usize, usize) {
         (self.leases.len(), self.subscriptions)
     }
 
-    /// Serve one datagram. `now_ns`: since the server was made; it never goes back.
+    /// Serve one datagram. `now_ns`: the time since the server was made; it never decreases.
     pub fn datagram(
         &mut self,
         now_ns: u64,
@@ -308,13 +310,13 @@ impl<S> Server<S> {
         }
     }
 
-    /// When the first lease ends.
+    /// When the next lease ends.
     #[must_use]
     pub fn next_end_ns(&self) -> Option<u64> {
         self.ends.first().map(|(end_ns, _)| *end_ns)
     }
 
-    /// End the leases whose time is over.
+    /// End the leases that have expired.
     pub fn end_leases(&mut self, now_ns: u64, engine: &mut impl Engine<Subscriber = S>) {
         while let Some(&(end_ns, who)) = self.ends.first()
             && end_ns <= now_ns
@@ -324,7 +326,7 @@ impl<S> Server<S> {
         }
     }
 
-    /// End all leases, also where a failure left the tables at odds.
+    /// End all leases, even if a panic has left the tables inconsistent.
     pub fn clear(&mut self, engine: &mut impl Engine<Subscriber = S>) {
         self.ends.clear();
         self.of_address.clear();
@@ -433,7 +435,7 @@ impl<S> Server<S> {
         Ok(())
     }
 
-    /// Whether an address has published enough for this second.
+    /// Count a message of this address. Returns whether it exceeds the limit for this second.
     fn is_too_much(&mut self, now_ns: u64, who: Ipv4Addr) -> bool {
         let most = self.settings.publishes_a_second;
         if most == 0 {
@@ -452,8 +454,8 @@ impl<S> Server<S> {
         *count > most
     }
 
-    /// Send a token to a subscriber that gets many copies of its own messages: only a service that
-    /// sends back what it gets returns it (clause 8), and then nothing is heard from it any more.
+    /// Test a subscriber that gets many copies of its own messages: send it a token, which only an
+    /// echo service returns (clause 8). If it does, its datagrams are refused.
     fn test(
         &mut self,
         now_ns: u64,
@@ -616,7 +618,8 @@ impl<S> Server<S> {
         }
     }
 
-    /// Add a subscription, unless it is there; whether it is new. The engine has to be told.
+    /// Add a subscription, unless it exists. Returns whether it is new; the caller tells the
+    /// engine.
     fn add<'f>(
         &mut self,
         who: SocketAddrV4,

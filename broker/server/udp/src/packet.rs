@@ -1,14 +1,14 @@
-//! From a datagram to what it asks for, with the checks of clause 7 in their order.
+//! Parses datagrams, with the checks of clause 7 in their order.
 
 use crate::Count;
 
-/// Octets of the longest datagram.
+/// The octets of the longest datagram.
 pub const DATAGRAM: usize = 1472;
 
-const NAME: usize = 64; // octets of a topic or filter
+const NAME: usize = 64; // most octets of a topic or filter
 const LEVELS: usize = 16;
 const FILTERS: usize = 32; // in one packet
-const MARK: u8 = 8; // DUP, which a client's message of QoS 0 has not
+const MARK: u8 = 8; // the bit of DUP, which a client does not set with QoS 0
 const PROOF: &[u8] = b"$proof";
 const ACCELERATE: &[u8] = b"$accelerate";
 
@@ -22,28 +22,29 @@ enum Kind {
     Disconnect,
 }
 
-/// A datagram whose fixed header is right.
+/// A datagram with a valid fixed header.
 pub(crate) struct Frame<'a> {
     kind: Kind,
     retain: bool,
-    /// Whether it says that all subscribers over UDP have it.
+    /// Whether it claims that all subscribers over UDP already have their copies.
     pub(crate) marked: bool,
     body: &'a [u8],
 }
 
-/// What a datagram asks for.
+/// The request in a datagram.
 pub(crate) enum Request<'a> {
-    /// To give a message to all that are subscribed.
+    /// Deliver a message to all subscribers.
     Publish {
         topic: &'a str,
         payload: &'a [u8],
         retain: bool,
     },
-    /// To believe its address.
+    /// Prove the sender's address with this token.
     Prove(&'a [u8]),
-    /// To say that all before it was served, if these octets are right.
+    /// Report that all datagrams before it were served, if the engine knows these octets.
     Say(&'a [u8]),
-    /// A lease of 1.5 times so many seconds (0: the broker's own), or the code to refuse it with.
+    /// Begin a lease for this keep-alive (the lease is 1.5 times as long; 0: the broker's default),
+    /// or refuse with this code.
     Connect(Result<u16, u8>),
     Subscribe(Id, Filters<'a>),
     Unsubscribe(Id, Filters<'a>),
@@ -54,7 +55,7 @@ pub(crate) enum Request<'a> {
 /// A packet identifier.
 pub(crate) type Id = [u8; 2];
 
-/// Filters as they came, each with the QoS that is asked for.
+/// Unchecked filters, each with the requested QoS.
 pub(crate) type Filters<'a> = Vec<(&'a [u8], u8)>;
 
 impl<'a> Frame<'a> {
@@ -96,7 +97,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Whether it is a message, rather than what a subscriber sends.
+    /// Whether it publishes a message. If not, it is a subscriber's packet.
     pub(crate) fn publishes(&self) -> bool {
         let proves = || {
             self.body
@@ -106,7 +107,7 @@ impl<'a> Frame<'a> {
         self.kind == Kind::Publish && !(self.body.starts_with(&[0, 6]) && proves())
     }
 
-    /// Read the rest.
+    /// Read the variable header and the payload.
     pub(crate) fn request(&self) -> Result<Request<'a>, Count> {
         let mut left = Reader(self.body);
         let request = match self.kind {
@@ -201,7 +202,7 @@ fn is_name(octets: &[u8]) -> bool {
     (1..=NAME).contains(&octets.len()) && levels <= LEVELS && !octets.contains(&0)
 }
 
-/// The filter (MQTT 3.1.1, 4.7.1) that these octets are, if a subscriber may have it.
+/// These octets as a filter (MQTT 3.1.1, 4.7.1); `None` if it is invalid or refused.
 pub(crate) fn filter(octets: &[u8]) -> Option<&str> {
     if !is_name(octets) || octets.starts_with(b"$") {
         return None;
@@ -217,7 +218,7 @@ pub(crate) fn filter(octets: &[u8]) -> Option<&str> {
     std::str::from_utf8(octets).ok()
 }
 
-/// Whether a filter fits a topic.
+/// Whether a filter matches a topic.
 pub(crate) fn matches(filter: &str, topic: &str) -> bool {
     let (mut wanted, mut levels) = (filter.split('/'), topic.split('/'));
     loop {
@@ -229,7 +230,7 @@ pub(crate) fn matches(filter: &str, topic: &str) -> bool {
     }
 }
 
-/// A packet: its first octet, and what follows the fixed header.
+/// A packet of this first octet, and of this body after the fixed header.
 pub(crate) fn packet(first: u8, body: &[&[u8]]) -> Vec<u8> {
     let length: usize = body.iter().map(|part| part.len()).sum();
     let mut octets = Vec::with_capacity(3 + length);
@@ -245,12 +246,12 @@ pub(crate) fn packet(first: u8, body: &[&[u8]]) -> Vec<u8> {
     octets
 }
 
-/// A PUBLISH with a token.
+/// The PUBLISH that carries a token to a subscriber.
 pub(crate) fn challenge(token: [u8; 8]) -> Vec<u8> {
     packet(0x30, &[&[0, 6], PROOF, &token])
 }
 
-/// A retained message, if a datagram can hold it.
+/// The packet of a retained message; `None` if it is too long for a datagram.
 pub(crate) fn retained(topic: &str, payload: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(topic.len()).ok()?;
     (5 + topic.len() + payload.len() <= DATAGRAM)

@@ -1,10 +1,10 @@
-//! What shows that a subscriber receives what is sent to its address: clause 3.
+//! Proves that a subscriber receives at its address (clause 3).
 
 use std::net::SocketAddrV4;
 
 const EPOCH_NS: u64 = 64_000_000_000;
 
-/// Makes tokens under a secret.
+/// Makes and checks tokens with a secret key.
 pub(crate) struct Tokens {
     keys: [u64; 2],
 }
@@ -17,15 +17,16 @@ impl Tokens {
         }
     }
 
-    /// The token of an address in the epoch that `now_ns` is in.
+    /// The token of an address for the present epoch.
     pub(crate) fn token(&self, of: SocketAddrV4, now_ns: u64) -> [u8; 8] {
         self.in_epoch(of, now_ns / EPOCH_NS)
     }
 
-    /// Whether a token is that of this epoch or of the one before.
+    /// Whether a token is that of the present or the last epoch.
     pub(crate) fn is_good(&self, token: &[u8], of: SocketAddrV4, now_ns: u64) -> bool {
         let epoch = now_ns / EPOCH_NS;
-        // What the comparison's time tells is of no use: the token is sent to whoever asks.
+        // The comparison need not take constant time: each client gets the token of its own
+        // address.
         token == self.in_epoch(of, epoch) || token == self.in_epoch(of, epoch.wrapping_sub(1))
     }
 
@@ -84,7 +85,7 @@ mod tests {
 
     #[test]
     fn siphash_is_that_of_its_authors() {
-        // Appendix A of the paper: octets 0 to 15 are the key, 0 to 14 the message.
+        // Appendix A of the paper: the key is the octets 0 to 15, the message the octets 0 to 14.
         let key = u128::from_le_bytes(std::array::from_fn(|at| at as u8));
         let message: [u8; 15] = std::array::from_fn(|at| at as u8);
         assert_eq!(

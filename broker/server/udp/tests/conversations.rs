@@ -1,5 +1,5 @@
-//! The vectors of `broker/spec`, as far as they are about the protocol and not about the sizes of a
-//! hardware broker's tables; and whatever else may come, against bounds.
+//! Runs the vectors of `broker/spec`, except those about the table sizes of a hardware broker; and
+//! checks bounds with random datagrams.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use std::net::SocketAddrV4;
 use std::path::Path;
 use tree::Broker;
 
-/// What is not for us, and why.
+/// The vectors that do not apply here, and why.
 const NOT_OURS: [(&str, &str); 6] = [
     ("shapes", "a tree needs none"),
     ("the first shape", "a tree needs none"),
@@ -65,7 +65,7 @@ fn hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
-/// Whether these datagrams, in this order, are what is expected.
+/// Whether exactly the expected datagrams were sent, in an allowed order.
 fn agree(expect: &[Value], sent: &[(SocketAddrV4, Vec<u8>)]) -> bool {
     let Some((first, rest)) = expect.split_first() else {
         return sent.is_empty();
@@ -83,7 +83,7 @@ fn agree(expect: &[Value], sent: &[(SocketAddrV4, Vec<u8>)]) -> bool {
         };
         return sent.first().is_some_and(fits) && agree(rest, &sent[1..]);
     };
-    // Each run in order, one after another: try each as the next one.
+    // The runs can come in any order, but each run is in order: try each run as the next one.
     let runs: Vec<&[Value]> = runs.list().iter().map(Value::list).collect();
     fn any(runs: &[&[Value]], rest: &[Value], sent: &[(SocketAddrV4, Vec<u8>)]) -> bool {
         if runs.is_empty() {
@@ -142,7 +142,8 @@ fn run(conversation: &Value) {
 fn the_conversations_of_the_specification_go_as_it_says() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors");
     let (mut held, mut left) = (0, Vec::new());
-    // How long a message was in the broker is the engine's affair: tests/test_broker_udp.py.
+    // The engine measures how long a message was in the broker: tests/test_broker_udp.py tests
+    // that.
     for file in [
         "filters", "leases", "packets", "proof", "refusals", "retained",
     ] {
@@ -261,7 +262,7 @@ fn subscribe(filter: &str, times: usize) -> Vec<u8> {
     packet(0x82, [vec![0, 1], one.repeat(times)].concat())
 }
 
-/// A server that knows `from`, and 100 retained messages.
+/// A server with a lease of `from`, and a broker with 100 retained messages.
 fn known(settings: Settings, from: SocketAddrV4) -> (Server<u64>, Broker) {
     let (mut server, mut broker) = (Server::new(settings), Broker::default());
     server.datagram(0, from, &subscribe("a", 1), &mut broker);
@@ -337,7 +338,7 @@ fn a_service_of_the_system_and_the_server_itself_begin_no_lease() {
 
 const OVERLAPPING: [&str; 8] = ["a/b", "+/b", "a/+", "+/+", "a/#", "+/#", "#", "a/b/#"];
 
-/// A server that knows `from`, which is subscribed to the same eight times.
+/// A server with a lease of `from`, which has eight subscriptions that match the same topic.
 fn subscribed_to_all(from: SocketAddrV4) -> (Server<u64>, Broker) {
     let share = Settings {
         subscriptions_a_subscriber: 32,
@@ -362,7 +363,7 @@ fn subscribe_to_all(
     }
 }
 
-/// Send back all that is sent, but what is lost; how many datagrams were sent.
+/// Return all datagrams to the server that are not lost. Returns how many the server sent.
 fn reflect(
     server: &mut Server<u64>,
     broker: &mut Broker,
@@ -400,7 +401,7 @@ fn a_service_that_sends_back_what_it_gets_is_found_out_and_not_heard_any_more() 
     }
 }
 
-/// It sends one test back, which it takes for its challenge.
+/// It returns one test, which it takes for its challenge.
 #[test]
 fn a_program_that_is_started_anew_where_much_was_published_is_let_in_at_once() {
     let from = "10.0.0.1:5000".parse().unwrap();
@@ -447,7 +448,8 @@ fn who_publishes_much_and_hears_it_is_put_to_the_test_and_stays() {
     let tests: Vec<_> = broker.sent.extract_if(.., |one| is_test(one)).collect();
     assert_eq!((tests.len(), broker.sent.len()), (12, 800));
     broker.sent.clear();
-    // Nobody else can say that it is such a service: it takes what was sent there.
+    // Another client cannot make it look like an echo service: the token is sent to its address
+    // only.
     let other = "10.0.0.1:5001".parse().unwrap();
     server.datagram(0, other, &tests[0].1, &mut broker);
     server.datagram(0, from, &packet(0xc0, vec![]), &mut broker);

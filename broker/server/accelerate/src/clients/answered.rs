@@ -1,4 +1,4 @@
-//! What a broker of MQTT-SN says.
+//! The messages of an MQTT-SN broker.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use crate::plane::Topic;
 use crate::session::{MOST_NAMES, Named, Request, Session, State, Subscription};
 
 impl Clients {
-    /// The broker says something, but PINGRESP.
+    /// Process a message of the broker, other than PINGRESP.
     pub fn answered(&mut self, now_ns: u64, client: SocketAddr, message: &Message<'_>) {
         let is_known = self.sessions.contains_key(&client);
         match message {
@@ -66,12 +66,12 @@ impl Clients {
             return;
         };
         if !is_accepted && session.state == State::New {
-            // The broker did not know it before, and does not now.
+            // The broker still does not know this client.
             self.remove(client);
             return;
         }
         if !is_accepted || !is_same {
-            // Whether the broker keeps what was there before is not said.
+            // It is not known whether the broker keeps the last session.
             return self.estrange(now_ns, client);
         }
         let elsewhere = self.addresses.get(&new.id).copied();
@@ -108,7 +108,7 @@ impl Clients {
             }
         }
         if !new.clean {
-            // Brokers differ in what they resume: it is subscribed to all that it may be.
+            // Brokers differ in what they resume: assume all subscriptions that may exist.
             let known = before.or(self.kept_known.then(Vec::new));
             match known.filter(|_| !was_stranger) {
                 Some(filters) => session.subscriptions = filters,
@@ -123,7 +123,8 @@ impl Clients {
     }
 
     fn dismissed(&mut self, now_ns: u64, client: SocketAddr) {
-        // A stranger that sleeps is still there, and so is what the broker keeps for who leaves.
+        // Only a stranger that has sent a final DISCONNECT is gone; a sleeping one still has a
+        // session.
         if self.strangers.get(&client).is_some_and(|one| one.leaving) {
             self.forget_stranger(client);
         }
@@ -131,7 +132,7 @@ impl Clients {
             return;
         };
         if session.waits() {
-            return; // it answers something that came before the CONNECT
+            return; // it answers a message that preceded the CONNECT
         }
         match &mut session.state {
             State::New => return,
@@ -151,7 +152,7 @@ impl Clients {
                 }
             }
         }
-        // A broker that was restarted knows nobody; the others will show it.
+        // The broker may have been restarted: then it knows no client. The others will show it.
         self.restarts += 1;
         self.sessions.values_mut().for_each(Session::changed);
         self.dirty.push(Dirty::All);
@@ -197,7 +198,7 @@ impl Clients {
         {
             session.tell(topic_id, name);
         }
-        // Retained messages follow.
+        // The broker may send retained messages now.
         session.changed();
         self.touch(client);
     }
@@ -211,7 +212,7 @@ impl Clients {
             Ok(request) => {
                 for subscription in request.changes() {
                     session.subscriptions.retain(|one| one != subscription);
-                    // A broker may take two ways to name it for one.
+                    // The broker may take subscriptions that name a filter in two ways for one.
                     let mut rest = session.subscriptions.iter();
                     session.unclear |= rest.any(|one| one.filter == subscription.filter);
                 }
@@ -225,7 +226,7 @@ impl Clients {
         }
     }
 
-    /// The broker tells a subscriber by which id it will send a name.
+    /// REGISTER: the broker tells a subscriber the id of a topic name.
     fn proposed(&mut self, client: SocketAddr, topic_id: u16, message_id: u16, name: &str) {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
@@ -240,7 +241,7 @@ impl Clients {
         self.touch(client);
     }
 
-    /// The broker tells a publisher the id for which it asked.
+    /// REGACK: the broker tells a publisher the id that it asked for.
     fn registered(
         &mut self,
         now_ns: u64,

@@ -1,4 +1,4 @@
-//! What clients of MQTT-SN say.
+//! The messages of MQTT-SN clients.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use crate::plane::{Key, Topic};
 use crate::session::{Connect, MOST_NAMES, Named, Request, Session, State, Subscription};
 
 impl Clients {
-    /// A client says something.
+    /// Process a message of a client.
     pub fn asked(&mut self, now_ns: u64, client: SocketAddr, message: &Message<'_>) {
         match message {
             Message::Connect {
@@ -78,7 +78,8 @@ impl Clients {
         self.touch(client);
     }
 
-    /// Somebody uses an identifier: whether the broker still serves who had it has to be shown.
+    /// A client uses an identifier that may belong to a client at another address: the broker has
+    /// to confirm that it still serves the other one.
     fn doubt_elsewhere(&mut self, client: SocketAddr, id: &str) {
         if let Some(&before) = self.addresses.get(id)
             && before != client
@@ -91,7 +92,7 @@ impl Clients {
 
     fn pings(&mut self, now_ns: u64, client: SocketAddr, id: &str) {
         let Some(session) = self.sessions.get_mut(&client) else {
-            // A sleeping client asks from elsewhere: the broker may take it for moved.
+            // A sleeping client may ask from another address: the broker may accept the new one.
             return self.doubt_elsewhere(client, id);
         };
         session.pings.sent(now_ns);
@@ -99,7 +100,7 @@ impl Clients {
             return;
         }
         if *session.as_said.id == *id {
-            // Only who sleeps has to say who it is.
+            // Only a sleeping client has to state its identifier.
             if session.state == State::Active {
                 session.state = State::Away {
                     leaving: false,
@@ -123,7 +124,7 @@ impl Clients {
                 filter: self.settings.predefined.get(id).cloned(),
                 named: Named::Predefined(*id),
             },
-            // Octets that are no text cannot match a name that is.
+            // Octets that are not UTF-8 cannot match a valid name.
             Filter::Short(name) => Subscription {
                 filter: Some(Rc::from(String::from_utf8_lossy(name))),
                 named: Named::Short,
@@ -149,7 +150,7 @@ impl Clients {
         self.touch_filters(&subscriptions);
     }
 
-    /// A client answers the REGISTER of the broker.
+    /// REGACK: a client answers the broker's REGISTER.
     fn agreed(&mut self, client: SocketAddr, topic_id: u16, message_id: u16, code: Code) {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
@@ -215,7 +216,7 @@ impl Clients {
         }
     }
 
-    /// A client publishes to a topic, or will.
+    /// A client publishes to a topic, or has registered it in order to.
     pub(super) fn follow(&mut self, client: SocketAddr, topic: Topic) {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;

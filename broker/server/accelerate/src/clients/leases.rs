@@ -1,4 +1,5 @@
-//! The same for mqtt-udp, where an address is the client, and a lease its session.
+//! The messages of mqtt-udp, where a client is identified by its address, and its session is a
+//! lease.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -13,7 +14,7 @@ use crate::session::{Connect, MOST_NAMES, Named, Request, Session, State, Subscr
 use crate::udp::{Answered, Asked};
 
 impl Clients {
-    /// A client of mqtt-udp says something; None: a broker refuses it.
+    /// Process a packet of a client; `None`: a broker refuses it.
     pub fn asked_by_udp(&mut self, now_ns: u64, client: SocketAddr, asked: Option<Asked>) {
         match asked {
             Some(Asked::Publish(name)) => {
@@ -43,7 +44,7 @@ impl Clients {
                 session.changed();
                 self.touch(client);
             }
-            // A broker sends a challenge, and does nothing else.
+            // The broker only sends a challenge.
             Some(Asked::Connect(_) | Asked::Subscribe(..)) if !is_there => {
                 session.pings.sent(now_ns);
                 session.changed();
@@ -82,14 +83,15 @@ impl Clients {
         }
     }
 
-    /// Whoever is a stranger may have had his lease renewed.
+    /// The packet of a stranger may have renewed its lease.
     fn is_heard(&mut self, now_ns: u64, client: SocketAddr) {
         if let Some(stranger) = self.strangers.get_mut(&client) {
             stranger.heard_ns = now_ns;
         }
     }
 
-    /// Somebody of whom nothing is known asks for what the broker answers by a challenge: all of them count.
+    /// A client without a known lease sends a request, to which the broker may answer with a
+    /// challenge. All such requests are counted.
     fn awaits_a_challenge(&mut self, now_ns: u64, client: SocketAddr) {
         if let Some(stranger) = self.strangers.get_mut(&client) {
             stranger.pings.sent(now_ns);
@@ -99,7 +101,7 @@ impl Clients {
         }
     }
 
-    /// Whoever publishes needs no lease.
+    /// PUBLISH, for which a client needs no lease.
     fn publishes(&mut self, now_ns: u64, client: SocketAddr, topic: Topic) {
         if self.strangers.contains_key(&client) || !self.has_room_for(&client) {
             return;
@@ -114,8 +116,8 @@ impl Clients {
         self.sessions.len() < self.settings.clients || self.sessions.contains_key(client)
     }
 
-    /// A client answers a challenge. Whatever it was subscribed to before is over: the broker has said that
-    /// it knows nothing of him; or it has tested him, and now forgets him.
+    /// A client answers a challenge. Its earlier subscriptions have ended: either the broker had no
+    /// lease of it, or the challenge was a test, after which the broker ends the lease.
     fn proves(&mut self, now_ns: u64, client: SocketAddr) {
         if self
             .strangers
@@ -144,7 +146,8 @@ impl Clients {
                 return;
             }
             Stage::Held if lease.challenged.is_some() => self.lease_ends(client),
-            // With a token of before: is it a new lease, or has the broker not heard the good-bye?
+            // An old token can begin a new lease, or do nothing if the broker has not got the
+            // DISCONNECT.
             Stage::Held if may_have_left => return self.estrange(now_ns, client),
             Stage::Held => return,
             Stage::Unknown | Stage::Absent => {}
@@ -158,8 +161,8 @@ impl Clients {
         }
     }
 
-    /// Something of a client cannot be read. A broker that can may have subscribed who has a lease, and its
-    /// answer may be lost.
+    /// A packet of a client cannot be read. If it has a lease, the packet may have been a SUBSCRIBE
+    /// whose answer is lost.
     pub fn is_unread(&mut self, now_ns: u64, client: SocketAddr) {
         self.is_heard(now_ns, client);
         let session = self.sessions.get_mut(&client);
@@ -171,8 +174,8 @@ impl Clients {
         self.is_in_doubt(now_ns, client);
     }
 
-    /// What a client has sent may be a request, until the broker has answered something later; from who has no
-    /// lease it can only be the proof.
+    /// A packet of a client may have been any request, until the broker has answered a later one.
+    /// If the client has no lease, the packet can only have been a proof.
     fn is_in_doubt(&mut self, now_ns: u64, client: SocketAddr) {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
@@ -197,7 +200,7 @@ impl Clients {
         self.touch(client);
     }
 
-    /// The broker has no lease of him. Nobody else is concerned.
+    /// The broker has told a client that it has no lease.
     fn is_told(&mut self, now_ns: u64, client: SocketAddr) {
         if !self.has_room_for(&client) {
             return;
@@ -211,7 +214,7 @@ impl Clients {
         }
     }
 
-    /// What he was subscribed to has ended.
+    /// The lease of a client has ended, and all its subscriptions.
     pub fn lease_ends(&mut self, client: SocketAddr) {
         self.touch(client);
         let Some(session) = self.sessions.get_mut(&client) else {
@@ -227,9 +230,8 @@ impl Clients {
         self.dirty.push(Dirty::Publisher(client));
     }
 
-    /// The broker of mqtt-udp says something; None: it cannot be read. What an answer that may be that to
-    /// our question says: whether it is the last one that is awaited, and then, whether all is as before
-    /// that question.
+    /// Process a packet of the broker; `None`: it cannot be read. If it may answer a question of
+    /// the controller and is the last answer that is awaited, returns what it confirms.
     pub fn answered_by_udp(
         &mut self,
         now_ns: u64,
@@ -286,7 +288,7 @@ impl Clients {
 
     fn challenged(&mut self, now_ns: u64, client: SocketAddr) -> Option<Answer> {
         if let Some(stranger) = self.strangers.get_mut(&client) {
-            // It may be a test of one that has a lease: only who answers it has none.
+            // It may be a test of a client with a lease. Only a client that answers has none then.
             stranger.challenged = true;
             let _ = stranger.pings.answered();
             return None;
@@ -326,7 +328,7 @@ impl Clients {
         None
     }
 
-    /// The broker may know nobody any more: only its answers show it.
+    /// The broker may have lost all leases: wait for its answers.
     pub fn doubt_leases(&mut self) {
         self.sessions.values_mut().for_each(Session::changed);
         self.dirty.push(Dirty::All);
@@ -337,7 +339,7 @@ impl Clients {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
         };
-        // What differs, the broker may have taken in another order than we think.
+        // If several CONNECTs differ, the broker may have processed them in another order.
         if !session.accepted_by_udp(self.settings.lease_ns) {
             return self.estrange(now_ns, client);
         }
@@ -376,14 +378,14 @@ impl Clients {
             }
         }
         self.touch_filters(request.changes());
-        // Retained messages follow.
+        // The broker may send retained messages now.
         if let Some(session) = self.sessions.get_mut(&client) {
             session.changed();
         }
         self.touch(client);
     }
 
-    /// When the first lease ends of those who may get copies, at the soonest.
+    /// The earliest possible end of any lease of a client that may get copies.
     #[must_use]
     pub fn first_end_ns(&self) -> Option<u64> {
         let gets = |one: &&Session| one.confirmed && !one.late && !one.subscriptions.is_empty();
@@ -391,14 +393,15 @@ impl Clients {
         leases.filter_map(Session::end_ns).min()
     }
 
-    /// The same of these.
+    /// The earliest possible end of any lease of these receivers.
     #[must_use]
     pub fn first_end_of(&self, copies: &[Copy]) -> Option<u64> {
         let sessions = copies.iter().filter_map(|copy| self.sessions.get(&copy.to));
         sessions.filter_map(Session::end_ns).min()
     }
 
-    /// Of whom it is best asked whether the broker still knows those who get copies.
+    /// The client in whose name to ask next whether the broker still has the leases: the one that
+    /// was not used for the longest time.
     #[must_use]
     pub fn witness(&self) -> Option<SocketAddr> {
         let gets =

@@ -7,10 +7,10 @@ use crate::rules::{Event, Key, Reason, Subscriber, Topic};
 
 const MESSAGE_HEADER: usize = 32;
 
-/// So many of them.
+/// An array of octets.
 pub type Octets<const N: usize> = [u8; N];
 
-/// These parts one after another, then zeros.
+/// These parts one after another, padded with zeros.
 pub fn octets<const N: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> Octets<N> {
     let mut octets = [0; N];
     for (to, from) in octets.iter_mut().zip(parts.into_iter().flatten()) {
@@ -19,7 +19,7 @@ pub fn octets<const N: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> Octe
     octets
 }
 
-/// `N` octets at this place, zeros where there are none.
+/// `N` octets at this place; zeros if there are fewer.
 pub fn part<const N: usize>(octets: &[u8], at: usize) -> Octets<N> {
     octets
         .get(at..)
@@ -43,7 +43,7 @@ pub fn endpoint(one: SocketAddr, vlan: u16) -> Octets<20> {
     ])
 }
 
-/// Kind and id.
+/// The kind and the id of a topic.
 fn topic(topic: &Topic) -> (u8, Octets<2>) {
     match topic {
         Topic::Registered(id) => (0, id.to_be_bytes()),
@@ -96,7 +96,7 @@ pub fn event(octets: &[u8]) -> Option<Event> {
         true => (part::<4>(ip, 12).into(), part::<4>(ip, 16).into()),
         false => (part::<16>(ip, 8).into(), part::<16>(ip, 24).into()),
     };
-    // Where UDP begins, and how far the fragment is from there, in units of 8 octets.
+    // Where UDP begins, and the fragment's offset in units of 8 octets.
     let (udp, offset) = match (is_v4, reason) {
         (true, Reason::Fragment) => (usize::from(ip.first()? & 15) * 4, be(6) & 0x1fff),
         (false, Reason::Fragment) => (48, if *ip.get(6)? == 44 { be(42) >> 3 } else { 1 }),

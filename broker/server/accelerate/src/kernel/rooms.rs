@@ -1,21 +1,21 @@
-//! Which places of the kernel's table of subscribers are free.
+//! Allocates ranges in the kernel's table of subscribers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// A program of the kernel that began before a change has ended by then.
+/// After this time, no run of the kernel's program is left that began before a change.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// They are.
+/// The allocator.
 pub struct Rooms {
-    /// How many, by the first.
+    /// The lengths of the free ranges, by their first index.
     free: BTreeMap<u32, u32>,
-    /// Since when nobody is sent there; a program may still be on its way through.
+    /// Ranges that were given back, and when. A run of the program may still use them.
     left: VecDeque<(Instant, u32, u32)>,
 }
 
 impl Rooms {
-    /// All of so many.
+    /// All `all` entries are free.
     pub fn new(all: u32) -> Self {
         Self {
             free: BTreeMap::from([(0, all)]),
@@ -23,7 +23,7 @@ impl Rooms {
         }
     }
 
-    /// So many in a row; the first of them.
+    /// Allocate a range of `wanted` entries. Returns its first index.
     pub fn take(&mut self, wanted: u32) -> Option<u32> {
         while let Some((since, first, room)) = self.left.front().copied() {
             if since.elapsed() < GRACE {
@@ -41,7 +41,7 @@ impl Rooms {
         Some(first)
     }
 
-    /// Nobody is sent there any more.
+    /// Free a range that no rule uses any more.
     pub fn give_back(&mut self, first: u32, room: u32) {
         self.left.push_back((Instant::now(), first, room));
     }

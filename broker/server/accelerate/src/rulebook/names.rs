@@ -1,4 +1,4 @@
-//! Who gets what over mqtt-udp, where all name a topic alike (`broker/spec/mqtt-udp.md`, 5).
+//! The receivers over mqtt-udp, where all clients use topic names (`broker/spec/mqtt-udp.md`, 5).
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -10,12 +10,12 @@ use crate::plane::{Copy, Key, MOST_COPIES};
 use crate::reason::Reason;
 use crate::session::Session;
 
-/// A broker refuses a topic with more.
+/// The most levels of a topic that a broker accepts.
 const LEVELS: usize = 16;
 
 impl Rulebook {
-    /// One copy for each subscription that matches; first those to the name itself, in the order of
-    /// subscription.
+    /// One copy for each subscription that matches. Those without wildcards come first; both kinds
+    /// are in the order of subscription.
     pub fn receivers_of_name(
         &self,
         key: &Key,
@@ -34,7 +34,7 @@ impl Rulebook {
         if !self.settings.only.iter().any(|one| matches(one, name)) {
             return Err(Reason::NotDeclared);
         }
-        // A service that sends back what it gets would go round past the broker, which finds it out.
+        // The messages of an echo service would go round past the broker, which has to detect it.
         if publisher.filters().any(|one| one.may_match(name)) {
             return Err(Reason::Echo);
         }
@@ -69,7 +69,7 @@ impl Rulebook {
     }
 }
 
-/// Whether the broker would send to this subscriber at once.
+/// Check that the broker would send to this subscriber at once.
 fn gets(client: SocketAddr, session: &Session) -> Result<(), Reason> {
     if !session.is_active() {
         Err(Reason::NotActive(client))

@@ -1,4 +1,4 @@
-//! A small model of an MQTT-SN broker: it serves datagrams in the order in which they come.
+//! A small model of an MQTT-SN broker. It serves datagrams in the order of their arrival.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -51,16 +51,17 @@ struct Session {
     asleep: bool,
     kept: Vec<Vec<u8>>,
     subscriptions: Vec<Subscription>,
-    acknowledged: Vec<Subscription>, // of QoS 1
+    acknowledged: Vec<Subscription>, // those of QoS 1
     unacked: bool,
-    held: Vec<(Vec<u8>, bool)>, // until PUBACK, or the proof; whether it is of QoS 1 itself
+    held: Vec<(Vec<u8>, bool)>, // held until PUBACK or the proof; whether it is of QoS 1
     heard: usize,               // datagrams since CONNECT
-    asked: bool,                // for the proof
-    releases: BTreeMap<u16, (String, Vec<u8>)>, // of QoS 2, until PUBREL
-    behind: Vec<(String, Vec<u8>, bool)>, // what it published after them: this broker keeps a topic's order
+    asked: bool,                // whether a proof was asked for
+    releases: BTreeMap<u16, (String, Vec<u8>)>, // messages of QoS 2, until PUBREL
+    // messages after them, since this broker keeps a topic's order
+    behind: Vec<(String, Vec<u8>, bool)>,
     ids: BTreeMap<String, u16>,
     proven: bool,
-    waiting: BTreeMap<u16, Vec<Vec<u8>>>, // for REGACK
+    waiting: BTreeMap<u16, Vec<Vec<u8>>>, // messages that wait for REGACK
     next_id: u16,
 }
 
@@ -69,9 +70,9 @@ struct Session {
 pub enum Proof {
     #[default]
     None,
-    /// For registered ids, with the first message.
+    /// Before messages with registered ids, with the first message.
     Register,
-    /// For all messages, once enough has come from it that the REGISTER is no more than that.
+    /// Before any message, once enough datagrams have come to allow a REGISTER.
     Credit,
 }
 
@@ -83,7 +84,7 @@ pub struct Broker {
     sessions: Vec<Session>,
     retained: BTreeMap<String, Vec<u8>>,
     proof: Proof,
-    /// So many CONNECT are refused.
+    /// How many CONNECTs it will refuse.
     pub refuses: usize,
     pub out: Vec<(SocketAddr, Vec<u8>)>,
 }
@@ -106,7 +107,8 @@ impl Broker {
         self.sessions.clear();
     }
 
-    /// Ends sessions that were silent for too long; those that are not clean stay, without a client.
+    /// End sessions that were silent for too long. Those that are not clean are kept without a
+    /// client.
     fn expire(&mut self, now_ns: u64) {
         let is_late = |one: &Session| {
             one.here && now_ns.saturating_sub(one.heard_ns) > one.keep_alive_ns / 2 * 3
@@ -119,7 +121,7 @@ impl Broker {
 
     pub fn serve(&mut self, now_ns: u64, from: SocketAddr, datagram: &[u8]) {
         self.expire(now_ns);
-        // It reads what the controller does not: reserved flags, octets at the end.
+        // It accepts what the controller cannot read: reserved flags, octets at the end.
         let mut read = datagram.to_vec();
         if decode(&read).is_err() {
             match read[1] {
@@ -292,7 +294,7 @@ impl Broker {
             self.refuses -= 1;
             return self.say(at, &Message::Connack(Code::CONGESTION));
         }
-        // Whoever was at this address is not there any more.
+        // Another client that had this address is gone.
         self.sessions
             .retain(|one| !(one.here && one.at == at && one.id != id && one.clean));
         for one in &mut self.sessions {
@@ -341,7 +343,7 @@ impl Broker {
     fn subscribe(&mut self, at: usize, message_id: u16, filter: &Filter<'_>, qos: Qos) {
         let session = &mut self.sessions[at];
         let (to, new) = (session.at, Subscription::new(filter));
-        // Somebody may not have that.
+        // The broker refuses this filter to client c3.
         let is_refused = session.id == "c3" && *filter == Filter::Name("a/b");
         let topic_id = match filter {
             Filter::Name(name) if !is_refused && !has_wildcards(name) => session.id_of(name),
@@ -385,7 +387,7 @@ impl Broker {
         }
         for at in 0..self.sessions.len() {
             for one in self.sessions[at].subscriptions.clone() {
-                // It keeps messages for who is away, and comes back to its session.
+                // It keeps messages for clients that are away, for when they resume their sessions.
                 let session = &self.sessions[at];
                 if (session.here || !session.clean) && matches(&one.filter(), name) {
                     self.copy(at, &one, name, data, false, acknowledged);
@@ -461,7 +463,7 @@ impl Broker {
         }
     }
 
-    /// A REGISTER that only who is there can answer.
+    /// A REGISTER, which only a client that receives at this address can answer.
     fn ask_proof(&mut self, at: usize) {
         let session = &mut self.sessions[at];
         let is_awake = session.here && !session.asleep;

@@ -1,5 +1,5 @@
-//! Who gets what is the same with acceleration and without: random sessions against a small model of
-//! a broker. All of it is simulated.
+//! Clients get the same messages with acceleration as without. Random sessions against a small
+//! model of a broker; all of it is simulated.
 
 #![allow(clippy::expect_used)]
 
@@ -99,7 +99,7 @@ fn twin(topic: What) -> What {
     }
 }
 
-/// What follows each other seldom by chance: rules are open, something happens, and somebody
+/// A sequence that is unlikely to occur by chance: rules are open, something happens, and a client
 /// publishes before, while and after the controller learns of it.
 fn episode(topic: What) -> impl Strategy<Value = Vec<Action>> {
     let publish = move |count| Action::Publish(0, topic, count);
@@ -174,7 +174,7 @@ fn episode(topic: What) -> impl Strategy<Value = Vec<Action>> {
     prop_oneof![5 => changes, 2 => races]
 }
 
-/// Begins with some clients that are connected, so that most of what follows means something.
+/// A session that begins with connected clients, so that most of its actions have an effect.
 fn session() -> impl Strategy<Value = Vec<Action>> {
     let topic = prop_oneof![4 => Just(What::Name(0)), 1 => Just(What::Name(2)), 1 => what()];
     topic.prop_flat_map(|topic| {
@@ -197,7 +197,8 @@ fn session() -> impl Strategy<Value = Vec<Action>> {
     })
 }
 
-/// What one world delivered and the other did not, and whatever else is wrong.
+/// Returns the differences between both worlds' deliveries, and other faults; and the number of
+/// copied messages.
 fn compare(actions: &[Action], rules: usize, proof: Proof) -> (Vec<String>, u64) {
     let mut plain = World::new(false, rules, proof);
     let mut fast = World::new(true, rules, proof);
@@ -208,7 +209,7 @@ fn compare(actions: &[Action], rules: usize, proof: Proof) -> (Vec<String>, u64)
     plain.act(&Action::Time(5));
     fast.act(&Action::Time(5));
     let mut faults = std::mem::take(&mut fast.faults);
-    // A client that sends CONNECT again and goes on with its old ids errs without us, too.
+    // A client that sends CONNECT again and goes on with old ids fails without acceleration, too.
     faults.retain(|fault| !plain.faults.contains(fault));
     let keys: std::collections::BTreeSet<_> = plain
         .deliveries
@@ -252,8 +253,8 @@ proptest! {
     }
 }
 
-/// A REGACK lets a publisher name a topic in a second way: what it sends by the one must not overtake
-/// what it sent by the other before the controller knew.
+/// A REGACK lets a publisher name a topic in a second way. Messages by this name must not overtake
+/// those by the other one, even before the controller learns of it.
 #[test]
 fn what_is_sent_by_a_second_name_is_not_overtaken() {
     let connect = |who| Action::Connect {

@@ -80,7 +80,7 @@ fn trouble() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Rules are open, something happens, and somebody publishes before, while and after the controller
+/// Rules are open, something happens, and a client publishes before, while and after the controller
 /// learns of it.
 fn episode() -> impl Strategy<Value = Vec<Action>> {
     let publish = |count| Action::Publish(0, 0, count);
@@ -125,7 +125,7 @@ fn episode() -> impl Strategy<Value = Vec<Action>> {
     )
 }
 
-/// A publisher in a hurry, before a broker that has much to do.
+/// A fast publisher and a busy broker.
 fn rush() -> impl Strategy<Value = Vec<Action>> {
     let one = prop_oneof![
         3 => Just(Action::Publish(0, 0, 1)),
@@ -160,7 +160,7 @@ fn session() -> impl Strategy<Value = Vec<Action>> {
     })
 }
 
-/// What one world delivered and the other did not; and how many were copied.
+/// Returns the differences between both worlds' deliveries, and the number of copied messages.
 fn compare(actions: &[Action], rules: usize, is_told_lease: bool) -> (Vec<String>, u64) {
     let mut plain = World::new(false, rules, is_told_lease);
     let mut fast = World::new(true, rules, is_told_lease);
@@ -220,7 +220,7 @@ fn most_publishes_of_an_ordinary_session_of_mqtt_udp_are_copied() {
         moves: false,
         fate,
     };
-    // One whose lease the publisher has, and one who never asked for one.
+    // One publisher with a lease, and one that never requested one.
     for publisher in [0, 3] {
         let mut actions = vec![connect(0), connect(1), connect(2)];
         actions.extend([1, 2].map(|who| Action::Subscribe(who, vec![0], fate)));

@@ -1,4 +1,4 @@
-//! The broker of mqtt-udp is the server's own code, with a tree of the simplest kind.
+//! The broker of mqtt-udp: the server's own code with a simple list of subscriptions.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -23,7 +23,7 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Each has a secret of its own.
+    /// Each broker has a secret of its own.
     pub fn new(now_ns: u64, number: u8) -> Self {
         let any = Subnet {
             first: Ipv4Addr::UNSPECIFIED,
@@ -44,7 +44,7 @@ impl Broker {
         }
     }
 
-    /// What it sends.
+    /// Serve a datagram. Returns what the broker sends.
     pub fn serve(
         &mut self,
         now_ns: u64,

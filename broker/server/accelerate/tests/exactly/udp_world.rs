@@ -1,4 +1,4 @@
-//! Clients of mqtt-udp, a network, a broker; with acceleration or without. Simulated.
+//! A simulation of mqtt-udp clients, a network and a broker, with or without acceleration.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -21,22 +21,23 @@ pub const CLIENTS: usize = 5;
 pub const TOPICS: [&str; 3] = ["a/b", "a/c", "x"];
 pub const FILTERS: [&str; 9] = ["a/b", "a/c", "x", "a/+", "#", "+/b", "a/#", "secret", "a+"];
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Served,
-    /// Lost before the data plane, or behind it.
+    /// It is lost, before the data plane or behind it.
     Lost,
     LostBehind,
-    /// The same of its answer.
+    /// Its answer is lost, before the data plane or behind it.
     Unheard,
     UnheardBehind,
-    /// The data plane cannot read it, the broker can; and the answer is lost before the data plane.
+    /// The broker can read it, but the data plane cannot; and its answer is lost before the data
+    /// plane.
     Unread,
     UnreadUnheard,
 }
 
-/// One thing that happens.
+/// An action in the simulation.
 #[derive(Clone, Debug)]
 pub enum Action {
     Connect {
@@ -47,26 +48,27 @@ pub enum Action {
     },
     Subscribe(usize, Vec<usize>, Fate),
     Unsubscribe(usize, Vec<usize>, Fate),
-    /// The last request once more, or the one before it.
+    /// A client repeats its last request, or the one before.
     Repeat(usize, bool),
     Publish(usize, usize, usize),
-    /// Retained, QoS 1, DUP, two octets too long, of a name that is none, or in two octets of length.
+    /// Retained, with QoS 1, with DUP, two octets too long, with an invalid name, or with a length
+    /// in two octets.
     PublishOther(usize, usize, u8),
     Disconnect(usize, Fate),
     Ping(usize, Fate),
-    /// The last CONNECT twice, and then anything, without waiting.
+    /// A client sends its last CONNECT twice, and goes on without waiting.
     Insist(usize),
     Vanish(usize),
-    /// A CONNECT that is refused, or something that no client says.
+    /// A CONNECT that is refused, or a packet that no client sends.
     Odd(usize, u8),
-    /// The last token again.
+    /// A client sends its last token again.
     OldProof(usize),
-    /// Answers of the broker that come from where clients are.
+    /// Forged answers of the broker from the side of the clients.
     ForgeAnswer(usize),
-    /// The broker serves so many datagrams, the controller so many events.
+    /// The broker serves a number of datagrams, the controller a number of events.
     Serve(usize, usize),
     Tick,
-    /// The next tick comes before the broker has served what waits.
+    /// The next tick comes before the broker has served the waiting datagrams.
     Lag,
     Time(u64),
     LoseEvent,
@@ -80,9 +82,9 @@ struct Client {
     at: SocketAddr,
     moves: u16,
     connect: Vec<u8>,
-    waits: Option<Vec<u8>>, // for an answer that is not a challenge
+    waits: Option<Vec<u8>>, // the request whose answer it awaits, other than a challenge
     connected: bool,
-    answered: bool, // it has a lease, and keeps it
+    answered: bool, // whether it has a lease, and renews it
     silent: bool,
     keep_alive_ns: u64,
     said_ns: u64,
@@ -100,7 +102,7 @@ struct Seen {
     kept_back: bool,
 }
 
-/// Who got it, from whom, of which topic; in order, the numbers of the messages.
+/// The numbers of the messages in their order, by receiver, publisher and topic.
 pub type Deliveries = BTreeMap<(SocketAddr, usize, String), Vec<u32>>;
 
 pub struct World {
@@ -113,16 +115,16 @@ pub struct World {
     loses: usize,
     broker: Broker,
     inbox: VecDeque<(SocketAddr, Vec<u8>)>,
-    /// Whose next answer is lost, and whether behind the data plane.
+    /// The client whose next answer is lost, and whether this happens behind the data plane.
     unheard: Option<(SocketAddr, bool)>,
     clients: Vec<Client>,
     number: u32,
-    started: u8, // how often the broker was
+    started: u8, // how often the broker was started
     restarted_ns: Option<u64>,
     pub deliveries: Deliveries,
-    /// Whatever else clients got, but proofs and messages.
+    /// What else clients got, except challenges and messages.
     pub answers: BTreeMap<(SocketAddr, u8), usize>,
-    /// Challenges, and CONNACK with code 1.
+    /// Challenges and CONNACKs with code 1.
     pub asked_for: BTreeMap<(SocketAddr, u8), usize>,
     pub unsure: BTreeSet<u32>,
     pub may_get_answers: bool,
@@ -199,7 +201,7 @@ impl World {
             }
             Action::PublishOther(who, topic, kind) => self.publish(*who, *topic, *kind),
             Action::Disconnect(who, fate) => {
-                self.settle(); // what the broker is about to send, it would drop
+                self.settle(); // or it would drop what the broker is about to send
                 let client = &mut self.clients[*who];
                 (client.connected, client.answered, client.waits) = (false, false, None);
                 self.say(*who, vec![0xe0, 0], *fate);
@@ -221,7 +223,7 @@ impl World {
                 }
             }
             Action::Vanish(who) => {
-                self.drain(); // the answer to a challenge, it would keep to itself
+                self.drain(); // or it would not answer a challenge
                 self.clients[*who].silent = true;
             }
             Action::Odd(who, kind) => {
@@ -237,7 +239,7 @@ impl World {
                 };
                 self.drain();
                 self.say(*who, octets.to_vec(), Fate::Served);
-                // Who waits for an answer takes the challenge for his own.
+                // A client that waits for an answer would take the challenge for its own.
                 let client = &self.clients[*who];
                 if !client.answered && (*kind > 1 || client.waits.is_some()) {
                     self.drain();
@@ -268,7 +270,8 @@ impl World {
             Action::Time(steps) => (0..*steps).for_each(|_| self.step()),
             Action::LoseEvent if self.controller.is_some() => self.loses = 1,
             Action::RestartController if self.controller.is_some() => {
-                self.drain(); // what was kept back goes to clients, who would take it for theirs
+                // or clients would get answers that were kept back, and take them for theirs
+                self.drain();
                 self.may_get_answers = true;
                 self.events.clear();
                 (self.lost, self.loses) = (false, 0);
@@ -316,7 +319,7 @@ impl World {
         if self.clients[who].silent {
             return;
         }
-        // It waits for the answer to the one before, mostly.
+        // A client usually waits for the answer to its last request.
         self.clients[who].id += 1;
         let mut body = self.clients[who].id.to_be_bytes().to_vec();
         for filter in filters {
@@ -337,7 +340,7 @@ impl World {
         if self.clients[who].silent {
             return;
         }
-        // It waits for the answer to what it asked before; and who has no lease, for the challenge.
+        // It waits for the last answer; without a lease, for the challenge.
         self.drain();
         let client = &mut self.clients[who];
         client.said_ns = self.now_ns;
@@ -361,7 +364,7 @@ impl World {
         let mut data = self.number.to_be_bytes().to_vec();
         data.push(who as u8);
         let restarted = self.restarted_ns;
-        // So long a broker that was started again without a word may not have been noticed.
+        // The controller may need this time to notice a restart of the broker.
         if restarted.is_some_and(|at_ns| self.now_ns - at_ns <= 12 * STEP_NS) {
             self.unsure.insert(self.number);
         }
@@ -469,7 +472,7 @@ impl World {
         }
     }
 
-    /// What the data plane does with it.
+    /// Whether the data plane keeps this datagram of the broker back.
     fn is_kept_back(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
         let packet = Packet::read(Protocol::MqttUdp, Way::FromBroker, datagram);
         let verdict = self.switch.table.from_broker(self.now_ns, to, &packet);
@@ -566,7 +569,7 @@ impl World {
         }
     }
 
-    /// A tenth of a second: much longer than anything takes.
+    /// A tenth of a second passes, in which everything is served.
     fn step(&mut self) {
         self.settle();
         self.now_ns += STEP_NS;
@@ -611,7 +614,7 @@ impl World {
             let Some(who) = who.filter(|who| !self.clients[*who].silent) else {
                 return;
             };
-            // Only who waits for an answer takes a challenge for his own.
+            // Only a client that waits for an answer takes a challenge for its own.
             if let Some(request) = self.clients[who].waits.take() {
                 self.clients[who].proof = datagram.to_vec();
                 self.say(who, datagram.to_vec(), Fate::Served);

@@ -1,4 +1,4 @@
-//! Clients, a network, a broker; with acceleration or without. Simulated.
+//! A simulation of clients, a network and a broker, with or without acceleration.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -15,16 +15,16 @@ use super::plane::Switch;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const STEP_NS: u64 = SECOND_NS / 10;
-/// What the operator has promised of all clients, those that somebody forges too.
+/// What the operator has declared of all clients; it is true of forged ones, too.
 pub const LONGEST_KEEP_ALIVE_S: u16 = 60;
 const LONGEST_KEEP_ALIVE_NS: u64 = LONGEST_KEEP_ALIVE_S as u64 * SECOND_NS;
 pub const CLIENTS: usize = 5;
-/// Answers no REGISTER of a broker that wants a proof.
+/// The client that answers no REGISTER of a broker that demands a proof.
 const DEAF: usize = 4;
 pub const NAMES: [&str; 3] = ["a/b", "a/c", "x"];
 const SHORT: [[u8; 2]; 2] = [*b"s1", *b"s2"];
 
-/// What is published to.
+/// The topic of a message.
 #[derive(Clone, Copy, Debug)]
 pub enum What {
     Name(usize),
@@ -32,14 +32,14 @@ pub enum What {
     Predefined(usize),
 }
 
-/// What is subscribed to.
+/// The filter of a subscription.
 #[derive(Clone, Copy, Debug)]
 pub enum Wanted {
     What(What),
     Wild(usize),
 }
 
-/// One thing that happens.
+/// An action in the simulation.
 #[derive(Clone, Debug)]
 pub enum Action {
     Connect {
@@ -51,39 +51,39 @@ pub enum Action {
     Subscribe(usize, Wanted),
     /// With QoS 1.
     SubscribeOther(usize, Wanted),
-    /// The last request once more.
+    /// A client repeats its last request.
     Repeat(usize),
-    /// CONNECT with flags that the controller cannot read, or a good night that it cannot read.
+    /// A CONNECT, or a DISCONNECT to sleep, that the controller cannot read.
     Odd(usize, bool),
-    /// With another identifier, from the same address.
+    /// A client connects with another identifier from the same address.
     Become(usize),
-    /// A sleeping client asks from another port.
+    /// A sleeping client asks for its messages from another port.
     WakeElsewhere(usize),
-    /// So many CONNECT are refused.
+    /// The broker refuses the next CONNECTs.
     Refuse(usize),
-    /// CONNECT and SUBSCRIBE with the address of somebody who never asked.
+    /// CONNECT and SUBSCRIBE with a forged source address.
     Forge(Wanted),
-    /// SUBACK and CONNACK with the broker's address from where clients are.
+    /// Forged SUBACK and CONNACK with the broker's address from the side of the clients.
     ForgeAnswer(usize),
     Unsubscribe(usize, Wanted),
-    /// So many messages in a row.
+    /// A number of messages in a row.
     Publish(usize, What, usize),
-    /// Of another kind: QoS 1, retained, sent again, of somebody who is not connected, QoS 2, or of
-    /// somebody who goes on although he is not connected any more.
+    /// Another kind of message: QoS 1, retained, with DUP, QoS -1, QoS 2, or of a client that is
+    /// not connected any more.
     PublishOther(usize, What, u8),
     Disconnect(usize),
     Sleep(usize),
     Wake(usize),
     Vanish(usize),
     Ping(usize),
-    /// The broker serves so many datagrams, the controller so many events.
+    /// The broker serves a number of datagrams, the controller a number of events.
     Serve(usize, usize),
     Tick,
     Time(u64),
     LoseEvent,
-    /// The next PINGREQ in somebody's name is lost.
+    /// The next PINGREQ in a client's name is lost.
     LosePing,
-    /// The broker serves nobody for so long.
+    /// The broker hangs for a time.
     Hang(u64),
     RestartController,
     RestartBroker {
@@ -106,12 +106,12 @@ struct Client {
     connected: bool,
     asleep: bool,
     last: Vec<u8>,
-    owes: Vec<(u64, bool, u16)>, // when; PUBACK or PUBREL
+    owes: Vec<(u64, bool, u16)>, // when to send; PUBACK or PUBREL; its message id
     silent: bool,
     keep_alive_ns: u64,
     wanted_ns: u64,
     said_ns: u64,
-    before_ns: u64, // the same, before the last CONNECT
+    before_ns: u64, // `said_ns` before the last CONNECT
     message_id: u16,
     ids: BTreeMap<String, u16>,
     names: BTreeMap<u16, String>,
@@ -119,7 +119,7 @@ struct Client {
     pings: i64,
 }
 
-/// Who got it, from whom, by which name and kind of topic; in order, the numbers of the messages.
+/// The numbers of the messages in their order, by receiver, publisher, and name and kind of topic.
 pub type Deliveries = BTreeMap<(SocketAddr, usize, String), Vec<u32>>;
 
 pub struct World {
@@ -137,10 +137,10 @@ pub struct World {
     clients: Vec<Client>,
     number: u32,
     restarted_ns: Option<u64>,
-    /// When somebody last said something in the name of one who never asked.
+    /// When the last packet with a forged source address was sent.
     forged_ns: u64,
     pub deliveries: Deliveries,
-    /// Messages of which it is not said whether a client gets them.
+    /// Messages that a client may or may not get: both are right.
     pub unsure: BTreeSet<(u32, SocketAddr)>,
     pub faults: Vec<String>,
     pub may_get_answers: bool,
@@ -207,7 +207,7 @@ impl World {
     }
 
     pub fn act(&mut self, action: &Action) {
-        // A broker that is slow to send REGISTER finds nobody there, with acceleration or without.
+        // A slow broker's REGISTER would come too late, with acceleration or without.
         if let Action::Connect { .. }
         | Action::Disconnect(_)
         | Action::Sleep(_)
@@ -288,7 +288,7 @@ impl World {
                 let client = &mut self.clients[who];
                 client.before_ns = std::mem::replace(&mut client.said_ns, self.now_ns);
                 self.send(at, datagram);
-                self.drain(); // it waits for the answer
+                self.drain(); // the client waits for the answer
             }
             Action::Odd(who, true) => self.connect(who, true, 20, false, true),
             Action::Odd(who, false) if self.can(who) => {
@@ -361,7 +361,7 @@ impl World {
                 }
             }
             Action::RestartController if self.controller.is_some() => {
-                // The data plane goes with it, and what was kept back with that.
+                // The data plane ends as well, and no longer keeps answers back.
                 self.may_get_answers = true;
                 self.events.clear();
                 (self.lost, self.loses) = (false, 0);
@@ -396,7 +396,7 @@ impl World {
         self.clients[who].message_id
     }
 
-    /// Answers that did not come from the broker's side.
+    /// Answers that do not come from the side of the broker.
     fn forge_answer(&mut self, who: usize) {
         let Some(controller) = &mut self.controller else {
             return;
@@ -517,8 +517,8 @@ impl World {
         self.say(who, &message);
     }
 
-    /// Between the times at which one broker and the other must have given a silent client up, and
-    /// while nobody can know that the broker was restarted, either is right.
+    /// Note messages whose delivery is uncertain: the broker may or may not have given up a silent
+    /// client yet, or its restart cannot have been noticed.
     fn note_unsure(&mut self) {
         const SLACK_NS: u64 = 6 * SECOND_NS;
         let since_ns = self.restarted_ns.map(|at_ns| self.now_ns - at_ns);
@@ -642,7 +642,7 @@ impl World {
         }
     }
 
-    /// The controller takes one event, or notices that one was lost.
+    /// The controller processes one event, or notices that one was lost.
     fn control(&mut self) {
         let Some(controller) = &mut self.controller else {
             return;
@@ -671,7 +671,7 @@ impl World {
         self.carry();
     }
 
-    /// What the controller sends reaches the broker, or not.
+    /// Deliver the controller's packets to the broker, unless they are lost.
     fn carry(&mut self) {
         let sent = std::mem::take(&mut self.switch.sent);
         let lost = usize::from(self.loses_ping && !sent.is_empty());
@@ -679,7 +679,7 @@ impl World {
         self.inbox.extend(sent.into_iter().skip(lost));
     }
 
-    /// Rules follow what the controller has taken.
+    /// Update the rules after the events.
     fn conclude(&mut self) {
         if let Some(controller) = &mut self.controller {
             controller.settle(self.now_ns, &mut self.switch);
@@ -701,7 +701,7 @@ impl World {
         }
     }
 
-    /// A tenth of a second: much longer than anything takes.
+    /// A tenth of a second passes, in which everything is served.
     fn step(&mut self) {
         self.settle();
         self.now_ns += STEP_NS;
@@ -770,9 +770,10 @@ impl World {
                 self.faults
                     .push(format!("{to} got {number} while it slept"));
             }
-            // Who subscribes in two ways gets two copies, each way in order.
+            // A client that subscribes in two ways gets two copies, in order for each way.
             let way = match topic {
-                // As what it takes it: a client that sends CONNECT again may use an old id for another.
+                // By the client's own ids: after another CONNECT, it may take an old id for another
+                // name.
                 Topic::Registered(id) => {
                     let known = who.and_then(|who| self.clients[who].names.get(&id));
                     known.cloned().unwrap_or(name)
@@ -812,7 +813,7 @@ impl World {
             } => {
                 client.names.insert(topic_id, name.to_owned());
                 let code = Code::ACCEPTED;
-                // Who did not ask for anything, but somebody in his name, does not answer.
+                // The client whose address is forged does not answer.
                 let is_deaf = self.proof != Proof::None && who == DEAF;
                 if !client.silent && !is_deaf {
                     self.say(
@@ -827,7 +828,7 @@ impl World {
             }
             Message::Connack(Code::ACCEPTED) => client.keep_alive_ns = client.wanted_ns,
             Message::Connack(_) => {
-                // The broker has not taken that for a sign of life.
+                // The broker did not take the last packet for a sign of life.
                 (client.connected, client.said_ns) = (false, client.before_ns);
             }
             Message::Pubrec(message_id) => {

@@ -1,4 +1,4 @@
-//! A data plane whose rules are in a table, and which keeps what the controller sends.
+//! A data plane with its rules in a table. It records what the controller sends.
 
 #![allow(dead_code, reason = "no test needs all of it")]
 
@@ -9,10 +9,10 @@ use mqtick_accelerate::table::Table;
 
 pub struct Switch {
     pub table: Table,
-    /// In whose names what was sent to the broker; and the names alone.
+    /// What was sent to the broker, with the clients in whose names.
     pub sent: Vec<(SocketAddr, Vec<u8>)>,
     pub asked: Vec<SocketAddr>,
-    /// Whether there is room on the way there.
+    /// Whether the way to the broker has room.
     pub has_room: bool,
     pub until_ns: u64,
 }

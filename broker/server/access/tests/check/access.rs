@@ -1,8 +1,8 @@
-//! Reads any octets as an access file and as a password file, and asks what they say.
+//! Reads any octets as an access file and as a password file, and queries both.
 
 use mqtick_access::{Action, Passwords, Rules};
 
-/// Fail where something panics, where what is said is long, or where more is allowed than is said.
+/// Fails if something panics, if a message is long, or if more is allowed than the file states.
 pub fn check(octets: &[u8]) {
     let text = String::from_utf8_lossy(octets);
     let lines = text.lines().count() + 1;

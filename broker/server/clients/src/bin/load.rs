@@ -1,5 +1,5 @@
-//! A load of rumqttc, a client of other authors, as `bench/load.py` wants it:
-//! `load PORT SECONDS OCTETS WINDOW` prints how many messages came back, and in how many seconds.
+//! A load generator with the library rumqttc, for `bench/load.py`. `load PORT SECONDS OCTETS
+//! WINDOW` prints how many messages came back, and in how many seconds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

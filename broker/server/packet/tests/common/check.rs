@@ -1,4 +1,5 @@
-//! Gives any octets to our decoder and to mqtt-protocol-core: whoever accepts must agree.
+//! Gives any octets to our decoder and to mqtt-protocol-core. If both accept them, the results must
+//! agree.
 
 use mqtick_packet::{
     AckKind, Error, Frame, MAXIMUM_LENGTH, Outgoing, Packet, Properties, Property, Publish, Qos,
@@ -11,8 +12,8 @@ use mqtt_protocol_core::mqtt::packet::{
 
 type Other = GenericPacket<u16>;
 
-/// What we may refuse though the other accepts it, in packets of which types (all where none is
-/// given), and the clause that decides.
+/// What our decoder may refuse although the other accepts it: our error, the packet types (none:
+/// all), and the clause of the standard.
 const STRICTER: &[(&str, &[u8], &str)] = &[
     (
         "reserved flags",
@@ -78,20 +79,20 @@ const STRICTER: &[(&str, &[u8], &str)] = &[
     ("AUTH without a method", &[15], "3.15.2.2.2"),
 ];
 
-/// Whether the other may refuse what we accept.
+/// Whether the other decoder may refuse a packet that ours accepts.
 fn may_be_laxer(packet: &Packet<'_>) -> bool {
     let shared = |filter: &str| filter.starts_with("$share/");
     match packet {
         // 3.1.2.9: in MQTT 5 a password needs no user name.
         Packet::Connect(one) => one.password.is_some() && one.username.is_none(),
-        // 4.8.2: a malformed share name is for the crate `topics` to refuse.
+        // 4.8.2: the crate `topics` refuses a malformed share name.
         Packet::Subscribe(one) => one.filters().any(|one| shared(one.filter)),
         Packet::Unsubscribe(one) => one.filters().any(shared),
         _ => false,
     }
 }
 
-/// Gives octets to both decoders, as both versions.
+/// Gives octets to both decoders, as packets of both versions.
 pub fn check(octets: &[u8]) {
     for version in [Version::V3, Version::V5] {
         let rest = octets.get(1..).unwrap_or_default();
@@ -129,12 +130,13 @@ fn stricter(error: Error, kind: u8) {
 
 fn both(frame: &Frame<'_>, version: Version) {
     let ours = decode(frame, version);
-    // The other's CONNECT is of one version; ours finds it.
+    // Our decoder determines the version of a CONNECT; the other one has to be told.
     let version = match ours {
         Ok(Packet::Connect(connect)) => connect.version,
         _ => version,
     };
-    let is_old = frame.body.starts_with(b"\0\x06MQIsdp"); // MQTT 3.1, which it does not know
+    // MQTT 3.1, which the other one does not know
+    let is_old = frame.body.starts_with(b"\0\x06MQIsdp");
     let theirs = if frame.first >> 4 == 1 {
         theirs(frame, Version::V5).or_else(|| theirs(frame, Version::V3))
     } else {
@@ -200,7 +202,7 @@ fn theirs(frame: &Frame<'_>, version: Version) -> Option<Other> {
     }
 }
 
-// The other has one type for each version, which share names but no trait.
+// The other one has a type for each version, with the same names but without a common trait.
 macro_rules! same_connect {
     ($ours:ident, $theirs:ident) => {
         assert_eq!($ours.clean_start, $theirs.clean_start());
@@ -433,7 +435,7 @@ fn same_property((ours, theirs): (&Property<'_>, &Theirs)) -> bool {
     }
 }
 
-/// What we accept, we can send on: the copy says the same.
+/// An accepted message can be forwarded, and the copy says the same.
 fn forward(message: &Publish<'_>, version: Version) {
     let mut forwarded = Vec::new();
     message.properties.forwarded(&mut forwarded);

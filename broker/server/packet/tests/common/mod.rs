@@ -1,4 +1,4 @@
-//! Well-formed packets of each kind, written from the standard without the crate.
+//! Well-formed packets of each kind, made by the standard and without the crate.
 #![allow(dead_code, reason = "each test uses a part")]
 
 #[macro_use]
@@ -9,7 +9,7 @@ use proptest::sample::{select, subsequence};
 
 pub type Octets = BoxedStrategy<Vec<u8>>;
 
-/// A fixed header with the right length, and the body.
+/// A packet: a fixed header with the right length, and the body.
 pub fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     let mut octets = vec![first];
     octets.extend(variable(body.len()));
@@ -49,7 +49,7 @@ fn filters() -> Octets {
     prop_oneof![select(known.to_vec()), texts(1)].boxed()
 }
 
-/// The value of a property, by the types of table 2-4.
+/// A value of a property, by the types of table 2-4.
 fn value(id: u8) -> Octets {
     match id {
         0x01 | 0x17 | 0x19 | 0x24 | 0x25 | 0x28 | 0x29 | 0x2A => {
@@ -87,13 +87,13 @@ fn value(id: u8) -> Octets {
     }
 }
 
-/// Properties with their length: some of `once` in any order, and any number of `often`.
+/// Properties after their length: some of `once` in any order, and several of `often`.
 fn properties(once: &[u8], often: &[u8]) -> Octets {
     let once = subsequence(once.to_vec(), 0..=once.len());
     let often = proptest::collection::vec(select(often.to_vec()), 0..3);
     let all = (once, often).prop_map(|(mut once, often)| {
         if !once.contains(&0x15) {
-            once.retain(|id| *id != 0x16); // there is no data without a method
+            once.retain(|id| *id != 0x16); // data needs a method
         }
         once.extend(often);
         once
@@ -110,7 +110,7 @@ fn properties(once: &[u8], often: &[u8]) -> Octets {
     octets.boxed()
 }
 
-/// Properties where there are some.
+/// Properties in MQTT 5, nothing in 3.1.1.
 fn maybe(v5: bool, once: &[u8], often: &[u8]) -> Octets {
     if v5 {
         properties(once, often)
@@ -196,14 +196,14 @@ pub fn publish(v5: bool) -> Octets {
     octets.boxed()
 }
 
-/// A body of parts, one after another.
+/// A packet whose body consists of these parts.
 fn parts(first: u8, parts: Vec<Octets>) -> Octets {
     parts
         .prop_map(move |all| packet(first, &all.concat()))
         .boxed()
 }
 
-/// A packet that ends with a reason code and properties, which may be left out from the end.
+/// A packet that ends with a reason code and properties, of which the last or both may be missing.
 fn reason(first: u8, id: Octets, codes: &[u8], once: &[u8], v5: bool) -> Octets {
     if !v5 {
         return parts(first, vec![id]);
@@ -238,7 +238,7 @@ pub fn packets(v5: bool) -> Octets {
         0x2A,
     ];
     let options = (0..3_u8, 0..16_u8).prop_map(move |(qos, rest)| {
-        // No local (bit 2) would not go with a shared subscription.
+        // Without no local (bit 2), which a shared subscription must not have.
         let rest = if v5 { rest << 2 & 0b0010_1000 } else { 0 };
         vec![qos | rest]
     });
@@ -294,7 +294,7 @@ pub fn packets(v5: bool) -> Octets {
     proptest::strategy::Union::new(all).boxed()
 }
 
-/// Changes to a packet: mostly within its body, whose length is then set right.
+/// A packet with random changes: usually only in its body, whose length is then corrected.
 pub fn mutated(v5: bool) -> Octets {
     let change = (0..4_u8, any::<prop::sample::Index>(), any::<u8>());
     let changes = proptest::collection::vec(change, 1..4);
@@ -323,7 +323,7 @@ pub fn mutated(v5: bool) -> Octets {
     octets.boxed()
 }
 
-/// What follows the fixed header of a well-formed packet.
+/// The octets after the fixed header of a well-formed packet.
 pub fn body(octets: &[u8]) -> &[u8] {
     let length = octets[1..]
         .iter()

@@ -1,25 +1,25 @@
-//! Where a client is, and datagrams that leave for it.
+//! The address of a client, and datagrams to it.
 
 use crate::codec::{Forwarded, Message, encode, encode_forwarded};
 use std::net::SocketAddr;
 
-/// Octets of the longest datagram: one Ethernet frame.
+/// The octets of the longest datagram: it fits into one Ethernet frame.
 pub const DATAGRAM: usize = 1472;
-/// The same over IPv6, whose header is longer.
+/// The same for IPv6, whose header is longer.
 const DATAGRAM_V6: usize = 1452;
-/// Octets of the longest name of a client behind a forwarder.
+/// The octets of the longest wireless node id behind a forwarder.
 pub const NODE: usize = 16;
 
-/// Where a client is: behind a forwarder also which one.
+/// A client's address, with its wireless node id if it is behind a forwarder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// Where datagrams come from.
+    /// The source of its datagrams.
     pub at: SocketAddr,
     node: Option<(u8, [u8; NODE])>,
 }
 
 impl Address {
-    /// None: the node's name is too long.
+    /// `None`: the wireless node id is too long.
     #[must_use]
     pub fn new(at: SocketAddr, forwarded: Option<&Forwarded<'_>>) -> Option<Self> {
         let node = match forwarded {
@@ -34,22 +34,22 @@ impl Address {
         Some(Self { at, node })
     }
 
-    /// Where datagrams come from, unless through a forwarder.
+    /// The source of its datagrams, unless it is behind a forwarder.
     pub(crate) fn plain(&self) -> Option<SocketAddr> {
         self.node.is_none().then_some(self.at)
     }
 
-    /// Whether only the port differs.
+    /// Whether both differ in the port at most.
     pub(crate) fn is_near(&self, other: &Self) -> bool {
         self.at.ip() == other.at.ip() && self.node == other.node
     }
 
-    /// Octets of a REGISTER there, at most.
+    /// The most octets that a REGISTER of this name to this address has.
     pub(super) fn register_octets(&self, name: &str) -> usize {
         8 + name.len() + self.node.map_or(0, |(length, _)| 3 + usize::from(length))
     }
 
-    /// Append a message as it goes there; whether it fits.
+    /// Append a message as it is sent to this address. Returns false if it is too long.
     pub(crate) fn write(&self, message: &Message<'_>, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let fits = match &self.node {
@@ -71,24 +71,24 @@ impl Address {
     }
 }
 
-/// Datagrams in their order.
+/// Datagrams in their order, for one client.
 #[derive(Default)]
 pub struct Datagrams {
     pub(super) octets: Vec<u8>,
     pub(super) ends: Vec<usize>,
-    /// Whether a message is among them that had to wait.
+    /// Whether one of them is a message from the queue.
     pub(crate) has_waited: bool,
 }
 
 impl Datagrams {
-    /// Each of them.
+    /// The datagrams.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         let places = starts.zip(&self.ends);
         places.map(|(start, end)| self.octets.get(start..*end).unwrap_or_default())
     }
 
-    /// Forget them.
+    /// Remove them.
     pub fn clear(&mut self) {
         self.octets.clear();
         self.ends.clear();

@@ -1,19 +1,20 @@
-//! What is asked of a client, and what it answers.
+//! Messages to a client that need an answer, and the answers.
 
 use super::{Client, Datagrams, Keep, Pending, State, What, publish};
 use crate::codec::{Code, Message, Qos, Topic};
 
-/// An unproven address gets at most so many times the octets that came from it (RFC 9000, 8.1).
+/// An unproven address gets at most this many times the octets that came from it (RFC 9000, 8.1).
 const CREDIT: usize = 3;
-/// A client that is congested is asked again after as long as usual, then after twice as long, up to
-/// the standard's `T_WAIT` (clause 7.2: more than five minutes).
+/// A message that a client answers with CONGESTION is sent again after the usual time, then after
+/// twice the time, up to this. The standard's `T_WAIT` (clause 7.2) is more than five minutes.
 const MOST_REST_NS: u64 = 300_000_000_000;
-/// A name that is registered where the topic's own is too long for the credit.
+/// A topic name that is registered to prove an address, if the topic's own name is too long for the
+/// credit or needs no id.
 const PROOF: &str = "$proof";
 
 impl<M: Keep> Client<M> {
-    /// Ask the client to know a topic by an id; who answers that proves its address. Whether to go
-    /// on: something is under way, or the message was dropped.
+    /// Send REGISTER for a topic; the answer also proves the client's address. Returns false if the
+    /// credit does not suffice. If no REGISTER can be sent, the topic's messages are dropped.
     pub(super) fn register(&mut self, now_ns: u64, topic: &str, out: &mut Datagrams) -> bool {
         let left = (CREDIT * self.received).saturating_sub(self.sent);
         let fits = |name: &str| self.proven || self.address.register_octets(name) <= left;
@@ -39,12 +40,12 @@ impl<M: Keep> Client<M> {
         {
             self.wait(now_ns, message_id, What::Register(topic_id, name.into()));
         } else {
-            self.refuse(topic); // no id is left, or no datagram is so long
+            self.refuse(topic); // no id is left, or it is too long for a datagram
         }
         true
     }
 
-    /// Forget what waits on a topic.
+    /// Drop the queued messages of a topic.
     fn refuse(&mut self, topic: &str) {
         let before = self.queue.len();
         self.queue.retain(|one| one.message.topic() != topic);
@@ -52,7 +53,7 @@ impl<M: Keep> Client<M> {
         self.dropped += (before - self.queue.len()) as u64;
     }
 
-    /// The answer to REGISTER came; whether it was waited for.
+    /// REGACK has come. Returns whether it was expected.
     pub(crate) fn registered(&mut self, topic_id: u16, id: u16, code: Code) -> bool {
         let is_it = |one: &mut Pending<M>| {
             one.id == id && matches!(one.what, What::Register(known, _) if known == topic_id)
@@ -73,7 +74,7 @@ impl<M: Keep> Client<M> {
         true
     }
 
-    /// PUBACK, PUBREC or PUBCOMP came, whichever this is; whether it was waited for.
+    /// PUBACK, PUBREC or PUBCOMP has come. Returns whether it was expected.
     pub(crate) fn acknowledged(
         &mut self,
         now_ns: u64,
@@ -91,7 +92,7 @@ impl<M: Keep> Client<M> {
             code: Code::INVALID_TOPIC,
         } = *answer
         {
-            // To a copy of QoS 0 (clause 5.4.13): the next one comes after a REGISTER.
+            // A copy of QoS 0 is refused (clause 5.4.13): a REGISTER precedes the next one.
             return self.names.doubt_id(topic_id);
         }
         let qos = match self.pending.as_ref().filter(|one| one.id == id) {
@@ -104,7 +105,7 @@ impl<M: Keep> Client<M> {
                 ..
             }) => None,
             _ => {
-                // It was released before, and the answer to that lost.
+                // The message was released before, but that PUBREL or its PUBCOMP may be lost.
                 if let Message::Pubrec(id) = *answer {
                     self.say(&Message::Pubrel(id), out);
                 }
@@ -114,7 +115,7 @@ impl<M: Keep> Client<M> {
         match (answer, qos) {
             (Message::Puback { code, .. }, Some(_)) => {
                 if *code == Code::CONGESTION {
-                    // It is sent again later, however often: the client answers.
+                    // The number of tries is not limited, since the client answers.
                     let rest_ns = self.bounds.retry_ns;
                     if let Some(pending) = &mut self.pending {
                         let rest_ns = rest_ns << pending.congested.min(16);
@@ -140,7 +141,8 @@ impl<M: Keep> Client<M> {
         true
     }
 
-    /// Its topic's id is not known: the name is registered again and the message sent after it, once.
+    /// The client does not know the topic id: register the name again and send the message after
+    /// that, but only once.
     fn name_anew(&mut self, pending: Pending<M>) {
         let What::Publish(mut waiting) = pending.what else {
             return;
@@ -156,13 +158,13 @@ impl<M: Keep> Client<M> {
         self.queue.push_front(waiting);
     }
 
-    /// Send again what was not answered for long; whether the client still answers.
+    /// Send again what was not answered in time. Returns false if all tries are used up.
     pub(crate) fn repeat(&mut self, now_ns: u64, out: &mut Datagrams) -> bool {
         if !matches!(self.state, State::Active | State::Awake) {
             return true;
         }
         let Some(mut pending) = self.pending.take() else {
-            self.pump(now_ns, out); // an unproven one may have got credit
+            self.pump(now_ns, out); // an unproven client may have got credit
             return true;
         };
         if now_ns < pending.again_ns {
@@ -204,7 +206,7 @@ impl<M: Keep> Client<M> {
         true
     }
 
-    /// It is back: what it owed an answer for is sent again.
+    /// The client is back: send again what it has not answered.
     pub(crate) fn resume(&mut self, now_ns: u64, out: &mut Datagrams) {
         if let Some(Pending {
             id,

@@ -1,4 +1,4 @@
-//! Octets to messages.
+//! Decodes messages.
 
 use super::{
     ADVERTISE, CLEAN, CONNACK, CONNECT, Code, DISCONNECT, DUP, Error, FORWARDED, Filter, Forwarded,
@@ -8,16 +8,16 @@ use super::{
     Will,
 };
 
-/// Read the message that a datagram is, and what a forwarder put around it.
+/// Decode a datagram into its message and, if there is one, its encapsulation.
 ///
 /// # Errors
-/// What is not exactly one whole message.
+/// The datagram is not exactly one complete message.
 pub fn decode(datagram: &[u8]) -> Result<(Message<'_>, Option<Forwarded<'_>>), Error> {
     let (&length, &kind) = match datagram {
         [length, kind, ..] => (length, kind),
         _ => return Err(Error::Length),
     };
-    // Its length is always one octet, and ends before the message.
+    // The length of an encapsulation is always one octet, and does not include the message.
     if kind != FORWARDED || length == 1 {
         return Ok((message(datagram)?, None));
     }
@@ -220,7 +220,7 @@ fn qos_of(flags: u8) -> Qos {
     }
 }
 
-/// A QoS that can be granted.
+/// The QoS of a request or a grant: it cannot be -1.
 fn asked_of(flags: u8) -> Result<Qos, Error> {
     match qos_of(flags) {
         Qos::Unconnected => Err(Error::Flags),

@@ -1,4 +1,4 @@
-//! Messages to octets.
+//! Encodes messages.
 
 use super::{
     ADVERTISE, CLEAN, CONNACK, CONNECT, DISCONNECT, DUP, FORWARDED, Filter, Forwarded, GWINFO,
@@ -20,7 +20,7 @@ fn flag(is_set: bool, flag: u8) -> u8 {
     if is_set { flag } else { 0 }
 }
 
-/// Append a message; whether it is not too long: of 65,535 octets at most.
+/// Append a message. Returns false if it has more than 65,535 octets.
 pub fn encode(message: &Message<'_>, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     out.push(0);
@@ -39,7 +39,7 @@ pub fn encode(message: &Message<'_>, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// The same within what a forwarder puts around it; whether both are not too long.
+/// Append a message with its encapsulation. Returns false if either is too long.
 pub fn encode_forwarded(
     message: &Message<'_>,
     forwarded: &Forwarded<'_>,

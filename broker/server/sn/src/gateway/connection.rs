@@ -1,4 +1,4 @@
-//! Who comes, goes and sleeps, and what becomes of wills.
+//! Clients that connect, disconnect and sleep, and their wills.
 
 use super::counters::Count;
 use super::engine::{Engine, Entrance};
@@ -9,10 +9,11 @@ use crate::codec::{Code, Message, Will};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-const CLIENT: usize = 64; // octets of a client's identifier
-const CONNECTING: usize = 1024; // clients that were asked for their will
+const CLIENT: usize = 64; // most octets of a client identifier
+// most clients that were asked for their will, or that the engine has not let in yet
+const CONNECTING: usize = 1024;
 const CONNECTING_NS: u64 = 30 * SECOND_NS;
-const ANY_S: u16 = 3600; // of a client that names no keep-alive
+const ANY_S: u16 = 3600; // the keep-alive of a client that states none
 const PROTOCOL: u8 = 1;
 
 /// A CONNECT that waits for the will.
@@ -20,14 +21,14 @@ pub(super) struct Connecting {
     client: Box<str>,
     clean: bool,
     duration_s: u16,
-    will: Option<Testament>, // once its topic came
+    will: Option<Testament>, // after WILLTOPIC
     since_ns: u64,
-    received: usize, // octets of the conversation, before there was a session to count them
+    received: usize, // octets of the handshake, for the session's credit
     sent: usize,
 }
 
 impl Connecting {
-    /// Whether the will is not waited for any more.
+    /// Whether the client took too long to send its will.
     pub(super) fn is_over(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.since_ns) >= CONNECTING_NS
     }
@@ -48,7 +49,7 @@ pub(super) struct Entering {
     will: Change,
 }
 
-/// How a will changes at CONNECT.
+/// How CONNECT changes a will.
 enum Change {
     Stays,
     Ends,
@@ -56,7 +57,7 @@ enum Change {
 }
 
 impl<M: Keep, S> Gateway<M, S> {
-    /// CONNECT: the client is connected, or asked for its will.
+    /// CONNECT: connect the client, or ask for its will.
     pub(super) fn connect(
         &mut self,
         now_ns: u64,
@@ -101,7 +102,7 @@ impl<M: Keep, S> Gateway<M, S> {
         Ok(())
     }
 
-    /// WILLTOPIC: the will's message is asked for, or there is no will.
+    /// WILLTOPIC: ask for the will's payload, or connect the client without a will.
     pub(super) fn will_topic(
         &mut self,
         now_ns: u64,
@@ -122,7 +123,7 @@ impl<M: Keep, S> Gateway<M, S> {
         Ok(())
     }
 
-    /// WILLMSG: the client is connected.
+    /// WILLMSG: connect the client.
     pub(super) fn will_message(
         &mut self,
         now_ns: u64,
@@ -141,7 +142,7 @@ impl<M: Keep, S> Gateway<M, S> {
         self.enter(now_ns, address, connecting, will, engine)
     }
 
-    /// A client is connected, if the engine lets it in.
+    /// Connect a client if the engine lets it in.
     fn enter(
         &mut self,
         now_ns: u64,
@@ -191,7 +192,7 @@ impl<M: Keep, S> Gateway<M, S> {
         }
     }
 
-    /// The engine lets somebody in, or does not.
+    /// The engine has decided about a client that waited to be let in.
     pub fn admitted(
         &mut self,
         now_ns: u64,
@@ -216,12 +217,12 @@ impl<M: Keep, S> Gateway<M, S> {
         };
         if let Err(count) = done {
             engine.left(client, false);
-            self.leave(client, false, engine); // what was there before is over, too
+            self.leave(client, false, engine); // its last connection has ended, too
             self.count(count);
         }
     }
 
-    /// The engine has lost somebody, who is told to connect again.
+    /// The engine has lost a client: tell it to connect again.
     pub fn dismiss(&mut self, client: &str, engine: &mut impl Engine<Message = M, Subscriber = S>) {
         if let Some(session) = self.sessions.get(client).filter(|one| !one.gone) {
             let told = Message::Disconnect { duration_s: None };
@@ -230,7 +231,7 @@ impl<M: Keep, S> Gateway<M, S> {
         }
     }
 
-    /// A client is connected.
+    /// Connect a client that was let in.
     fn come_in(
         &mut self,
         now_ns: u64,
@@ -239,7 +240,7 @@ impl<M: Keep, S> Gateway<M, S> {
         will: Change,
         engine: &mut impl Engine<Message = M, Subscriber = S>,
     ) -> Result<(), Count> {
-        // Whoever else was there is gone: it cannot be reached any more.
+        // Another client that had this address cannot be reached any more.
         if let Some(other) = self
             .here
             .get(&address)
@@ -252,7 +253,8 @@ impl<M: Keep, S> Gateway<M, S> {
             engine.moves(&old.subscriber);
             let was_elsewhere = old.is_elsewhere(&address);
             if !old.gone {
-                self.here.remove(&old.address); // else somebody else may be there now
+                // if it is gone, another client may have this address
+                self.here.remove(&old.address);
             }
             if was_elsewhere {
                 let testament = old.will.take();
@@ -346,7 +348,8 @@ impl<M: Keep, S> Gateway<M, S> {
         true
     }
 
-    /// A sleeping client asks for its messages, or a connected one whether we are there.
+    /// PINGREQ with a client identifier: a sleeping client asks for its messages, or a connected
+    /// client for a PINGRESP.
     pub(super) fn wake(
         &mut self,
         now_ns: u64,
@@ -356,7 +359,7 @@ impl<M: Keep, S> Gateway<M, S> {
         engine: &mut impl Engine<Message = M, Subscriber = S>,
     ) -> Result<(), Count> {
         let session = self.sessions.get_mut(client).filter(|one| !one.gone);
-        // It may come back from another port, but not from another host.
+        // A sleeping client may come back from another port, but not from another host.
         let session = session
             .filter(|one| one.address == address || one.asleep && one.address.is_near(&address));
         let Some(session) = session else {
@@ -392,7 +395,7 @@ impl<M: Keep, S> Gateway<M, S> {
         Ok(())
     }
 
-    /// A client is gone without a good-bye.
+    /// A client is gone without DISCONNECT.
     pub(super) fn lose(
         &mut self,
         now_ns: u64,
@@ -412,7 +415,7 @@ impl<M: Keep, S> Gateway<M, S> {
         self.leave(client, true, engine);
     }
 
-    /// A client is gone: its session is kept, or ends.
+    /// A client is gone: keep its session, or end it.
     pub(super) fn leave(
         &mut self,
         client: &str,
@@ -445,7 +448,7 @@ impl<M: Keep, S> Gateway<M, S> {
         }
     }
 
-    /// Forget everybody: they are told so when they ask.
+    /// Forget all clients. Each gets a DISCONNECT when it sends something.
     pub fn clear(&mut self, engine: &mut impl Engine<Message = M, Subscriber = S>) {
         let clients: Vec<_> = self.sessions.keys().cloned().collect();
         for client in clients {
@@ -454,17 +457,17 @@ impl<M: Keep, S> Gateway<M, S> {
         self.here.clear();
         self.connecting.clear();
         self.entering.clear();
-        self.out.clear(); // what was for one client is for no other
+        self.out.clear(); // or datagrams could go to the wrong client
     }
 }
 
 impl<M: Keep, S> Session<M, S> {
-    /// Whether it is awake at another address.
+    /// Whether the client is connected, and not asleep, at another address.
     fn is_elsewhere(&self, address: &Address) -> bool {
         !self.gone && !self.asleep && self.address != *address
     }
 
-    /// It sleeps for so long, at most.
+    /// The client goes to sleep for at most `duration_s`.
     pub(super) fn sleep(
         &mut self,
         duration_s: u16,
@@ -479,7 +482,7 @@ impl<M: Keep, S> Session<M, S> {
         });
     }
 
-    /// It has another will, or none.
+    /// WILLTOPICUPD: replace or remove the will.
     pub(super) fn change_will(
         &mut self,
         will: Option<&Will<'_>>,
@@ -493,7 +496,7 @@ impl<M: Keep, S> Session<M, S> {
         self.hold_will(Message::WillTopicResponse(Code::ACCEPTED), out, engine);
     }
 
-    /// Its will has another message.
+    /// WILLMSGUPD: replace the will's payload.
     pub(super) fn change_will_message(
         &mut self,
         payload: &[u8],

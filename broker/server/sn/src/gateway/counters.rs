@@ -1,10 +1,10 @@
-//! What is counted.
+//! The gateway's counters.
 
 use crate::codec::Error;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-#[allow(missing_docs)] // `broker/spec/mqtt-sn.md` has them
+#[allow(missing_docs)] // they are explained in `broker/spec/mqtt-sn.md`
 pub enum Count {
     Length,
     Type,
@@ -23,7 +23,7 @@ pub enum Count {
     TakenOver,
 }
 
-/// The names of what is counted, in the order of [`Count`].
+/// The names of the counters, in the order of [`Count`].
 pub const NAMES: [&str; 15] = [
     "length",
     "type",

@@ -1,4 +1,4 @@
-//! Where subscriptions and messages go: the broker, as the gateway sees it.
+//! The interface to the broker behind the gateway.
 
 use super::counters::Count;
 use crate::client::{Address, Keep, Seat};
@@ -6,52 +6,52 @@ use crate::codec::{Code, Qos, Topic};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A message for all that are subscribed.
+/// A message that is to be published.
 #[derive(Clone, Copy, Debug)]
 pub struct Publication<'a> {
     /// The topic's name, without wildcards.
     pub topic: &'a str,
-    /// The application's octets.
+    /// The payload.
     pub payload: &'a [u8],
-    /// As published; 0 where it is -1.
+    /// Its QoS; 0 for a PUBLISH with QoS -1.
     pub qos: Qos,
-    /// Whether it is kept.
+    /// Whether it is retained.
     pub retain: bool,
-    /// How it came, if nothing but this can be how messages of its topic come from this client.
+    /// How it came. `None` if this client could publish to this topic in another way as well.
     pub came: Option<Came>,
 }
 
-/// How a message came: what a switch on the way knows it by.
+/// How a message came: the properties by which a switch on the way recognises it.
 #[derive(Clone, Copy, Debug)]
 pub struct Came {
-    /// Where from.
+    /// Its source.
     pub from: SocketAddr,
-    /// What its sender calls the topic.
+    /// The topic, as the publisher names it.
     pub topic: Topic,
-    /// Within how many seconds something must be heard of its sender.
+    /// The publisher's keep-alive.
     pub keep_alive_s: u16,
-    /// Whether it says that clients over MQTT-SN have their copies.
+    /// Whether it is marked: clients over MQTT-SN already have their copies.
     pub marked: bool,
 }
 
-/// What a publisher is told.
+/// The answer to a publisher.
 pub struct Answer {
-    /// Where.
+    /// Its destination.
     pub to: SocketAddr,
-    /// Once the message is safe.
+    /// The datagram to send once the message is safe.
     pub good: Vec<u8>,
-    /// If it cannot be taken.
+    /// The datagram to send if the message is refused.
     pub bad: Vec<u8>,
-    /// Whose message it is.
+    /// The publisher's client identifier.
     pub client: Arc<str>,
-    /// Which.
+    /// The message id.
     pub message_id: u16,
-    /// Whether it is of QoS 2.
+    /// Whether the message is of QoS 2.
     pub is_once: bool,
 }
 
 impl Answer {
-    /// What to say: the return code is the last octet of a refusal.
+    /// The datagram for this return code, which is the last octet of a refusal.
     #[must_use]
     pub fn told(&self, code: Code) -> Vec<u8> {
         if code == Code::ACCEPTED {
@@ -65,57 +65,58 @@ impl Answer {
     }
 }
 
-/// Somebody who wants to come in.
+/// A client that asks to be connected.
 #[derive(Clone, Copy, Debug)]
 pub struct Entrance<'a> {
-    /// Where it is.
+    /// Its address.
     pub address: Address,
     /// The client's identifier.
     pub client: &'a str,
-    /// Whether what was before is forgotten.
+    /// Whether its last session is to be forgotten.
     pub clean: bool,
-    /// Seconds after which it is lost, times 2/3.
+    /// Its keep-alive. It is lost after 1.5 times this.
     pub duration_s: u16,
     /// Its will.
     pub will: Option<Publication<'a>>,
-    /// Whether it is at another address now, too.
+    /// Whether it is still connected at another address.
     pub is_elsewhere: bool,
 }
 
-/// Where subscriptions and messages go.
+/// The broker behind the gateway.
 pub trait Engine {
     /// A message that is kept.
     type Message: Keep;
-    /// What the engine knows a client by.
+    /// The engine's handle of a client.
     type Subscriber;
 
-    /// Any number.
+    /// A random number.
     fn random(&mut self) -> u32;
     /// Send a datagram.
     fn send(&mut self, to: SocketAddr, datagram: &[u8]);
-    /// Let what was given to `send` leave now: nobody else delivers to the client meanwhile, so that
-    /// what waited leaves before what comes.
+    /// Send the datagrams now that were given to `send`. The caller has the client locked, so that
+    /// its queued messages leave before newer ones.
     fn flush(&mut self);
-    /// Whether somebody may come in. None: [`Gateway::admitted`] will say so.
+    /// Whether a client may connect. `None`: the engine calls [`Gateway::admitted`] later.
     ///
     /// # Errors
-    /// What is counted: nothing is answered, so the client says it again.
+    /// The event to count. The client gets no answer, so it sends its CONNECT again.
     ///
     /// [`Gateway::admitted`]: crate::Gateway::admitted
     fn admit(&mut self, entrance: &Entrance<'_>) -> Result<Option<Code>, Count>;
-    /// A client went, with or without a good-bye; its session may be kept.
+    /// A client is gone, with (`is_lost` is false) or without DISCONNECT. Its session may be kept.
     fn left(&mut self, client: &str, is_lost: bool);
-    /// Publish the will of somebody who is lost.
+    /// Publish the will of a lost client.
     fn will(&mut self, who: &Self::Subscriber, will: &Publication<'_>);
-    /// Whether the answer to a message still waits until the message is safe.
+    /// Whether the answer to this message still waits because the message is not safe yet.
     fn is_held(&self, client: &str, message_id: u16) -> bool;
-    /// A session begins; none: there is no room.
+    /// A session begins. `None`: there is no room for it.
     fn begin(&mut self, client: &str, seat: &Seat<Self::Message>) -> Option<Self::Subscriber>;
-    /// Whether and where a client is reached, or by what ids it knows topics, changes.
+    /// The client's address, whether it is connected, or its topic ids are about to change.
     fn moves(&mut self, _who: &Self::Subscriber) {}
     /// A session ends, with all its subscriptions.
     fn end(&mut self, who: &Self::Subscriber);
-    /// Subscribe, if that is a filter and may be. None: [`Gateway::subscribed`] will say so.
+    /// Subscribe, if the filter is valid and allowed. `None`: the engine calls
+    /// [`Gateway::subscribed`] later.
     ///
     /// [`Gateway::subscribed`]: crate::Gateway::subscribed
     fn subscribe(
@@ -129,8 +130,10 @@ pub trait Engine {
     fn unsubscribe(&mut self, who: &Self::Subscriber, filter: &str);
     /// Deliver the retained messages that match a filter.
     fn retained(&mut self, who: &Self::Subscriber, filter: &str, qos: Qos);
-    /// Deliver a message to all that are subscribed, and answer it; whether it is allowed, or what
-    /// to refuse it with. Nobody: it is of QoS -1.
+    /// Deliver a message to all subscribers, and send the answer. `who` is `None` for QoS -1.
+    ///
+    /// # Errors
+    /// The message is not allowed: the code to refuse it with.
     fn publish(
         &mut self,
         who: Option<&Self::Subscriber>,

@@ -1,4 +1,4 @@
-//! What clients publish.
+//! Messages that clients publish.
 
 use super::counters::Count;
 use super::engine::{Answer, Came, Engine, Publication};
@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-const INCOMING: usize = 16; // messages of QoS 2 of one client that were not released
-const PUBLISHERS: usize = 1 << 16; // addresses whose messages are counted
+const INCOMING: usize = 16; // most messages of QoS 2 of one client without PUBREL
+const PUBLISHERS: usize = 1 << 16; // most addresses whose messages are counted
 
 impl<M: Keep, S> Gateway<M, S> {
-    /// Whether an address has published enough for this second.
+    /// Count a message of this address. Returns whether it exceeds the limit for this second.
     fn is_too_much(&mut self, now_ns: u64, who: IpAddr) -> bool {
         let who = network(who);
         let most = self.settings.publishes_a_second;
@@ -34,7 +34,7 @@ impl<M: Keep, S> Gateway<M, S> {
         *count > most
     }
 
-    /// PUBLISH with QoS -1, from anybody.
+    /// PUBLISH with QoS -1, which needs no connection.
     pub(super) fn publish_unconnected(
         &mut self,
         now_ns: u64,
@@ -67,7 +67,7 @@ impl<M: Keep, S> Gateway<M, S> {
         done.map_err(|_| Count::Access)
     }
 
-    /// PUBLISH of a client.
+    /// PUBLISH of a connected client.
     pub(super) fn publish(
         &mut self,
         now_ns: u64,
@@ -124,7 +124,7 @@ impl<M: Keep, S> Gateway<M, S> {
             answer(engine, &address, &puback(Code::INVALID_TOPIC));
             return Err(Count::Topic);
         };
-        // What it may send in two ways, nobody could keep in its order but us.
+        // If the client could name the topic in two ways, a switch could not keep the order.
         let is_registered = lock(&session.seat).names.is_registered(name);
         let ids = self.predefined.get(name).copied().unwrap_or(0);
         let ways = ids + usize::from(is_registered) + usize::from(name.len() == 2);
@@ -183,7 +183,7 @@ impl<M: Keep, S> Gateway<M, S> {
         Ok(())
     }
 
-    /// A message could not be taken after all: one of QoS 2 may come again.
+    /// The engine has refused a message after all: if it is of QoS 2, the client may send it again.
     pub fn refused(&mut self, answer: &Answer) {
         let session = self.sessions.get_mut(&answer.client);
         if let Some(session) = session.filter(|_| answer.is_once) {
@@ -192,7 +192,7 @@ impl<M: Keep, S> Gateway<M, S> {
     }
 }
 
-/// Whose an address is: who has one of IPv6 has all of its /64.
+/// The address to count messages by. An IPv6 host usually has a whole /64.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

@@ -1,4 +1,4 @@
-//! What is known of one client, beside what it has to be sent.
+//! The session of one client. The messages to it are in [`Client`].
 
 use super::engine::{Engine, Publication};
 use super::topics::Asked;
@@ -40,7 +40,7 @@ impl Testament {
     }
 }
 
-/// A client that is connected, or whose session is kept.
+/// The session of a client that is connected, asleep or away.
 pub(super) struct Session<M: Keep, S> {
     pub(super) seat: Seat<M>,
     pub(super) subscriber: S,
@@ -55,23 +55,24 @@ pub(super) struct Session<M: Keep, S> {
     pub(super) asked: Vec<Asked>,
     pub(super) incoming: Vec<u16>,
     pub(super) second: u64,
-    pub(super) subscribes: u32, // in that second
+    pub(super) subscribes: u32, // SUBSCRIBEs in that second
 }
 
 impl<M: Keep, S> Session<M, S> {
-    /// So many octets came from it.
+    /// So many octets came from the client.
     pub(super) fn heard(&mut self, now_ns: u64, octets: usize) {
         self.heard_ns = now_ns;
         lock(&self.seat).heard(octets);
     }
 
-    /// Nothing was heard for 1.5 times as long as it said.
+    /// Whether nothing has come from the client for 1.5 times its keep-alive, or its sleep
+    /// duration.
     pub(super) fn is_late(&self, now_ns: u64) -> bool {
         let most_ns = u64::from(self.duration_s) * SECOND_NS / 2 * 3;
         !self.gone && now_ns.saturating_sub(self.heard_ns) > most_ns
     }
 
-    /// Send what is appended; nobody else delivers to it meanwhile.
+    /// Send the datagrams that `append` appends. The client is locked meanwhile.
     pub(super) fn send<T>(
         &self,
         out: &mut Datagrams,

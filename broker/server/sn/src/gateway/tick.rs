@@ -1,4 +1,4 @@
-//! What happens without a datagram: repeats, and the end of those who are gone.
+//! The regular work of the gateway: to repeat messages, and to notice lost clients.
 
 use super::engine::Engine;
 use super::{Gateway, SECOND_NS, send};
@@ -7,7 +7,8 @@ use crate::codec::{Message, encode};
 use std::sync::Arc;
 
 impl<M: Keep, S> Gateway<M, S> {
-    /// Once a second: send again what was not answered, and see who is gone.
+    /// To be called once a second: send again what was not answered, and end lost clients and
+    /// expired sessions.
     pub fn tick(&mut self, now_ns: u64, engine: &mut impl Engine<Message = M, Subscriber = S>) {
         self.connecting.retain(|_, one| !one.is_over(now_ns));
         let (mut lost, mut over) = (Vec::new(), Vec::new());
@@ -23,7 +24,8 @@ impl<M: Keep, S> Gateway<M, S> {
                 lost.push(Arc::clone(client));
             } else if !seat.repeat(now_ns, &mut self.out) {
                 match session.asleep {
-                    true => seat.leave(State::Asleep), // it did not stay awake for all of them
+                    // it sleeps again before all its messages were sent
+                    true => seat.leave(State::Asleep),
                     false => lost.push(Arc::clone(client)),
                 }
             }
@@ -37,7 +39,7 @@ impl<M: Keep, S> Gateway<M, S> {
         }
     }
 
-    /// How an ADVERTISE looks, the next one within so many seconds.
+    /// An ADVERTISE. `duration_s`: when the next one comes.
     #[must_use]
     pub fn advertisement(&self, duration_s: u16) -> Vec<u8> {
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! What clients subscribe to, and by which ids they know topics.
+//! Subscriptions and topic ids of clients.
 
 use super::counters::Count;
 use super::engine::Engine;
@@ -8,18 +8,20 @@ use crate::client::{Datagrams, Keep};
 use crate::codec::{Code, Filter, Message, Qos};
 use std::collections::HashMap;
 
-const ASKED: usize = 32; // SUBSCRIBEs of one client that are not answered
-const SUBSCRIBES: u32 = 32; // of one client in a second, that retained messages follow
+const ASKED: usize = 32; // most unanswered SUBSCRIBEs of one client
+// most SUBSCRIBEs of one client and second that retained messages follow
+const SUBSCRIBES: u32 = 32;
 
-/// A SUBSCRIBE that is not answered.
+/// A SUBSCRIBE that the engine has not answered.
 pub(super) struct Asked {
     message_id: u16,
     name: Box<str>,
-    filter: Option<Filter<'static>>, // as it was named; none: by its name
+    filter: Option<Filter<'static>>, // if it is not a name
 }
 
 impl<M: Keep, S> Gateway<M, S> {
-    /// The engine answers a SUBSCRIBE to a filter: the QoS that it grants, or why it does not.
+    /// The engine has decided about a SUBSCRIBE: the QoS that it grants, or the code to refuse it
+    /// with.
     #[allow(clippy::too_many_arguments)]
     pub fn subscribed(
         &mut self,
@@ -36,7 +38,7 @@ impl<M: Keep, S> Gateway<M, S> {
         let mut asked = session.asked.iter();
         let is_it = |one: &Asked| one.message_id == message_id && *one.name == *filter;
         let Some(at) = asked.position(is_it) else {
-            return; // a session of before asked, or it does not want it any more
+            return; // it is of an earlier session, or the client has unsubscribed since
         };
         let Asked { name, filter, .. } = session.asked.remove(at);
         let filter = filter.unwrap_or(Filter::Name(&name));
@@ -67,7 +69,7 @@ impl<M: Keep, S> Gateway<M, S> {
 }
 
 impl<M: Keep, S> Session<M, S> {
-    /// REGISTER: it wants an id for a name.
+    /// REGISTER: the client asks for the id of a name.
     pub(super) fn register(
         &mut self,
         message_id: u16,
@@ -150,7 +152,7 @@ impl<M: Keep, S> Session<M, S> {
         self.grant(now_ns, filter, name, qos, message_id, out, engine)
     }
 
-    /// It is subscribed.
+    /// The subscription is granted.
     #[allow(clippy::too_many_arguments)]
     fn grant(
         &mut self,
@@ -169,7 +171,7 @@ impl<M: Keep, S> Session<M, S> {
             code,
         };
         self.filters.insert(name.into());
-        // The answer leaves before the first copy that has the id.
+        // The SUBACK with the id has to leave before the first copy that has this id.
         let is_named = self.send(out, engine, |seat, out| {
             let topic_id = match *filter {
                 Filter::Predefined(id) => {
@@ -235,14 +237,14 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['+', '#', '\0'])
 }
 
-/// The topic that a short name is.
+/// A short name as a topic name; `None` if it is invalid.
 pub(super) fn topic_name(octets: &[u8; 2]) -> Option<&str> {
     std::str::from_utf8(octets)
         .ok()
         .filter(|name| is_name(name))
 }
 
-/// The filter that a SUBSCRIBE or UNSUBSCRIBE names.
+/// The text of a filter; `None` if it is unknown or invalid.
 fn text<'a>(
     filter: &Filter<'a>,
     predefined: &'a HashMap<u16, Box<str>>,

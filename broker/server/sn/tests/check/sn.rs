@@ -1,5 +1,5 @@
-//! Gives a gateway whatever may come: its bounds hold, what it sends can be read, and no unproven
-//! address gets more than three times what it sent.
+//! Feeds a gateway with any events. Checks its bounds, that all it sends can be decoded, and that
+//! no unproven address gets more than three times the octets that it sent.
 
 use crate::tree::{Body, Broker};
 use mqtick_sn::{Gateway, Message, Qos, Settings, decode};
@@ -8,18 +8,18 @@ use std::net::SocketAddr;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What may happen.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Act {
     /// A datagram from a port.
     Says(u16, Vec<u8>),
-    /// Somebody else publishes: topic, payload, QoS, RETAIN.
+    /// Another client of the broker publishes: topic, payload, QoS, RETAIN.
     Publishes(String, Vec<u8>, usize, bool),
-    /// So many seconds.
+    /// Time passes, in seconds.
     Waits(u64),
 }
 
-/// A gateway with narrow bounds.
+/// A gateway with low limits.
 pub struct Watched {
     gateway: Gateway<Body, u64>,
     broker: Broker,
@@ -47,14 +47,14 @@ impl Watched {
         }
     }
 
-    /// Fail where something panics or a bound is not kept.
+    /// Process one event, and check all bounds.
     pub fn act(&mut self, act: Act) {
         let Self {
             gateway, broker, ..
         } = self;
         match act {
             Act::Says(port, mut octets) => {
-                // Who answers what it got: only then is anything acknowledged.
+                // Put the ids of the last REGISTER into a REGACK: random ones would never fit.
                 if let Some((id, message)) = broker.registers.get(&port)
                     && octets.get(1) == Some(&0x0b)
                     && octets.len() == 7
@@ -99,15 +99,15 @@ impl Watched {
         assert_eq!(broker.sessions(), sessions);
     }
 
-    /// Nothing is left of anybody.
+    /// End all sessions, and check that nothing is left.
     pub fn end(mut self) {
         self.gateway.clear(&mut self.broker);
         assert_eq!(self.broker.subscriptions(), 0);
     }
 }
 
-/// Octets as acts: the first one says which; a datagram's length stands before it.
-#[allow(dead_code)] // not in each program that has this file
+/// Process octets as events. The first octet of each is its type; a datagram's length precedes it.
+#[allow(dead_code)] // some programs include this file without using it
 pub fn check(mut octets: &[u8]) {
     let mut watched = Watched::new();
     while let [what, rest @ ..] = octets {

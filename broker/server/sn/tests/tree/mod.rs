@@ -1,4 +1,4 @@
-//! A small engine: the broker's tree, and no limits.
+//! A small engine: the broker's topic tree, without limits.
 
 use mqtick_sn::{
     Answer, Code, Count, Datagrams, Engine, Entrance, Keep, Message, Publication, Qos, Seat,
@@ -52,9 +52,9 @@ pub struct Broker {
     pub now_s: u64,
     /// The message of QoS 2 whose answer waits for the disk.
     pub held: Option<u16>,
-    /// The last REGISTER to each port: topic and message identifier.
+    /// The last REGISTER to each port: topic id and message id.
     pub registers: HashMap<u16, (u16, u16)>,
-    /// What was published, and whether it came with the present datagram.
+    /// The topics of published messages; false: it is a will, which came earlier.
     pub published: Vec<(String, bool)>,
     came_long_ago: bool,
     tree: Tree<u64, (Seat<Body>, Qos)>,

@@ -1,8 +1,9 @@
-//! Gives any octets to the readers of the store's rows: what one takes is what it writes.
+//! Gives any octets to the readers of the store's rows. A value that a reader accepts must not be
+//! changed by writing and reading it.
 
 use crate::record::{Record, read_message, read_session, write_message, write_session};
 
-/// Fail where something panics, or comes back changed.
+/// Fails if something panics, or is changed by writing and reading.
 pub fn check(octets: &[u8]) {
     let mut out = Vec::new();
     if let Some(record) = Record::read(octets) {

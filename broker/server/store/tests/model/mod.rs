@@ -1,4 +1,4 @@
-//! What a store should hold: the same changes, done the simple way, in memory.
+//! A simple model of a store's contents, in memory.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -10,10 +10,10 @@ use std::sync::mpsc;
 
 use mqtick_store::{Change, Kept, Message, Refused, Session, Store, Will};
 
-/// The retained message that counts submissions.
+/// The topic of the retained message that counts submissions.
 const COUNT: &str = "count";
 
-/// A folder that goes away with the test.
+/// A temporary folder.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -70,11 +70,11 @@ pub struct Client {
     pub received: BTreeSet<u16>,
 }
 
-/// Everything that is kept.
+/// The contents of a store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     pub clients: BTreeMap<String, Client>,
-    /// In the order in which they began.
+    /// The subscriptions, in the order in which they began.
     pub subscriptions: Vec<(String, String, u8, u32)>,
     pub retained: BTreeMap<String, Arc<Message>>,
 }
@@ -125,7 +125,7 @@ impl From<&Kept> for State {
 }
 
 impl State {
-    /// How many submissions of a [`Story`] took effect.
+    /// The number of submissions of a [`Story`] that took effect.
     pub fn count(&self) -> u64 {
         match self.retained.get(COUNT) {
             Some(message) => u64::from_le_bytes(message.payload[..].try_into().unwrap()),
@@ -218,7 +218,7 @@ impl State {
     }
 }
 
-/// An endless row of submissions, the same for the same seed, and what they amount to.
+/// An endless series of submissions, the same for each seed, and the contents that result.
 #[derive(Clone)]
 pub struct Story {
     pub state: State,
@@ -370,7 +370,7 @@ impl Story {
         })
     }
 
-    /// The next submission; the state is what holds after it.
+    /// The next submission; `state` then includes it.
     pub fn next(&mut self) -> Vec<Change> {
         self.count += 1;
         let count = Message {

@@ -1,6 +1,6 @@
-//! What a filter matches by the text of the standard, to compare with.
+//! A matcher that follows the text of the standard, for comparison.
 
-/// Say by [MQTT-4.7.1-2], [MQTT-4.7.1-3] and [MQTT-4.7.2-1] whether `filter` matches `topic`.
+/// Whether `filter` matches `topic` by [MQTT-4.7.1-2], [MQTT-4.7.1-3] and [MQTT-4.7.2-1].
 pub fn matches(filter: &str, topic: &str) -> bool {
     if topic.starts_with('$') && (filter.starts_with('+') || filter.starts_with('#')) {
         return false;

@@ -84,7 +84,7 @@ fn value(text: &str) -> (Value, &str) {
     )
 }
 
-/// What follows, if it is not the end of a list.
+/// The text from the next item on; `None`: the list or map ends here.
 fn item(text: &str, end: char) -> Option<&str> {
     let text = text.trim_start();
     let text = text.strip_prefix(',').unwrap_or(text).trim_start();

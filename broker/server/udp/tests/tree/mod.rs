@@ -1,4 +1,4 @@
-//! A small engine: the broker's tree, and no limits.
+//! A small engine: the broker's topic tree, without limits.
 
 use mqtick_topics::{Match, Retained, Tree};
 use mqtick_udp::{Engine, Publication, Published};
