@@ -140,7 +140,7 @@ class PreciseResponder:
         self._answer(arrival.stamp, request, client, topic)
 
     def _note_nonce(self, key: tuple[str, bytes], now_ns: int) -> None:
-        """Refuse a request that was answered already: the broker could choose between the replies."""
+        """Refuse a request that was answered already: else the broker could choose the reply."""
         while self._answered and now_ns - next(iter(self._answered.values())) > _NONCE_AGE_NS:
             del self._answered[next(iter(self._answered))]
         if key in self._answered:

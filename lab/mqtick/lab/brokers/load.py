@@ -1,4 +1,4 @@
-"""What `mqtick-load` measures of a broker in its turn: fan-out, and the limit of performance."""
+"""Measures a broker with `mqtick-load`: fan-out, and the limit of performance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _INTERRUPTED: Final = 130
 
 
 def found() -> str | None:
-    """Where the program is."""
+    """Return the program's path; None if it is not installed."""
     places = (os.environ.get("PATH", ""), str(Path(sys.executable).parent))
     return shutil.which("mqtick-load", path=os.pathsep.join(places))
 
@@ -50,9 +50,9 @@ def found() -> str | None:
 def measured(
     program: str, experiment: Experiment, folder: Path, *, limit: bool, note: Callable[[str], None]
 ) -> None:
-    """Measure the broker of an experiment, and keep what was printed in the run's folder.
+    """Measure the broker of an experiment, and save the output in the run's folder.
 
-    `limit`: whether the broker may be driven to its limit.
+    `limit`: whether to load the broker up to its limit.
     """
     broker = broker_from(experiment)
     sentences: list[str] = []
@@ -92,12 +92,12 @@ def measured(
 
 
 def is_kept(folder: Path) -> bool:
-    """Whether the measurement of a run's broker is there."""
+    """Whether the run's folder has the measurement of its broker."""
     return (folder / FILE).exists()
 
 
 def _printed(command: Sequence[str], within_s: float, sentences: list[str]) -> Any:
-    """Return what a program printed; None, and a sentence, where it failed."""
+    """Return the JSON that a program printed; None, and a sentence, if it failed."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=within_s
@@ -117,7 +117,7 @@ def _printed(command: Sequence[str], within_s: float, sentences: list[str]) -> A
 
 
 def rows_of(folder: Path) -> tuple[list[Row], list[str]]:
-    """Return what is kept in a run's folder as rows of the same table, and sentences about it."""
+    """Return the measurement of a run's folder as rows of the same table, and sentences."""
     try:
         kept = json.loads((folder / FILE).read_text())
         rows = []
@@ -139,7 +139,7 @@ def rows_of(folder: Path) -> tuple[list[Row], list[str]]:
 
 
 def heading(row: Row) -> str:
-    """Return what stands above a quantity's table."""
+    """Return the heading of a quantity's table."""
     return row.quantity if row.quantity == LIMIT else f"{row.quantity}, in us"
 
 
@@ -148,5 +148,5 @@ def _median(printed: Any, key: str) -> float:
 
 
 def _statistics(values: Sequence[float]) -> Statistics | None:
-    """Of values in the unit of their table; the same columns as for shots."""
+    """Statistics of values in the unit of their table; the same columns as for shots."""
     return Statistics.of([round(value * 1e9) for value in values])
