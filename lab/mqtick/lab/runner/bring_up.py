@@ -12,14 +12,14 @@ __all__ = ["CrowdShortError", "Nodes", "bring_up", "clients_of", "let_join", "no
 
 _PER_MEMBER_S: Final = 0.02
 _CROWD_S: Final = 5.0
-"""Longer than the 12 s that a crowd waits for its last member before it answers."""
+"""Added to `subscribe_s`: a crowd answers after 12 s at most, with the missing members' error."""
 
 
 class Nodes(Protocol):
     """The part of `Control` that a run needs."""
 
     connections: int
-    """How often the broker was reached."""
+    """How often we connected to the broker."""
 
     def start(self, timeout_s: float = 5.0) -> None:
         """Connect, or check that it is connected; NodeError if that takes too long."""
