@@ -116,7 +116,7 @@ def made(path: Path, points: int) -> list[float]:
 
 
 def run(program: str, end: str, *arguments: str) -> dict[str, float]:
-    """Run a program of its own; returns s from its start to its end, MB, and what it says."""
+    """Run a program in its own process; returns s from start to end, MB, and its output."""
     words = [sys.executable, "-c", COMMON + program + end, *arguments]
     clock = (
         f"import os, sys, time; print(time.time(), flush=True); os.execv(sys.executable, {words!r})"

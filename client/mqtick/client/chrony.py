@@ -94,7 +94,7 @@ def encode_sample(
 
 
 class Outcome(StrEnum):
-    """What became of a sample, as far as the sender can see."""
+    """The result of sending a sample, as far as the sender can tell."""
 
     SENT = "sent"
     MISSING = "missing"

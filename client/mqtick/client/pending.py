@@ -120,7 +120,6 @@ class Placement:
                 self.current = place
             self._wanted = None
 
-        # Only after UNSUBSCRIBE does a broker deliver to us later than to those who subscribed
-        # meanwhile.
+        # UNSUBSCRIBE is needed: otherwise some brokers keep our old place in the order.
         self._connection.unsubscribe([self._topic])
         self._connection.subscribe([self._topic], placed)

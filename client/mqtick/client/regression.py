@@ -35,11 +35,11 @@ class Point(NamedTuple):
     reach_ns: float = 0.0
     """The error is certainly no greater than this; 0 if nothing bounds it."""
     narrow_ns: float | None = None
-    """The same while the broker is honest; None where it makes no difference."""
+    """The same, if the broker is honest; None if that makes no difference."""
 
 
 class Prior(NamedTuple):
-    """What is known of the frequency before any point: mean and standard deviation (ns per ns)."""
+    """The frequency as known before any point: mean and standard deviation (ns per ns)."""
 
     frequency: float
     sigma: float

@@ -50,7 +50,7 @@ _RANKS = {"one-way": 0, "two-way": 1, "echo": 2, "residence": 3}
 
 
 class SampleVerdict(enum.StrEnum):
-    """What became of a sample."""
+    """The verdict on a sample."""
 
     PENDING = "pending"
     USED = "used"

@@ -199,9 +199,9 @@ class FollowUp:
     correction_source: int
     generation: int
     request_correction_ns: int | None = None
-    """By how much the request's residence, as the reply repeats it, was off; version 2."""
+    """Correction of the request's residence, as the reply repeats it, ns; version 2."""
     request_source: int = 0
-    """Who made the stamps of both; 0: it is not known."""
+    """Stamp source of that residence and its correction; 0: not known."""
     version: int = 1
 
     def body(self) -> bytes:
@@ -252,9 +252,9 @@ class Echo:
     placement: int = 0
     """0 to 3: changes when the first echo subscribed again; the client must do so after it."""
     request_correction_ns: int | None = None
-    """By how much the request's residence, as the reply repeats it, was off; version 2."""
+    """Correction of the request's residence, as the reply repeats it, ns; version 2."""
     request_source: int = 0
-    """Who made the stamps of both; 0: it is not known."""
+    """Stamp source of that residence and its correction; 0: not known."""
     version: int = 1
 
     def body(self) -> bytes:

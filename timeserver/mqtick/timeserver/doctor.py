@@ -44,7 +44,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where the doctor looks; tests look elsewhere."""
+    """The places at which the doctor looks; tests use others."""
 
     reference: Callable[[str | None, int | None], Reference] = from_chronyd
     listen_s: float = 3.0

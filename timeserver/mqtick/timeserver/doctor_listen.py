@@ -25,7 +25,7 @@ __all__ = ["Heard", "listen"]
 
 @dataclass(slots=True)
 class Heard:
-    """What was found at the broker."""
+    """The results of listening at the broker."""
 
     link: Link
     granted: dict[str, bool] = field(default_factory=dict)

@@ -61,7 +61,7 @@ def _configuration() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where the doctor looks; tests look elsewhere."""
+    """The places at which the doctor looks; tests use others."""
 
     proc: Path = Path("/proc")
     apparmor: Path = Path("/sys/module/apparmor/parameters/enabled")

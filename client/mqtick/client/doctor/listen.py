@@ -49,7 +49,7 @@ class Server:
 
 @dataclass(slots=True)
 class Heard:
-    """What was found at the broker."""
+    """The results of listening at the broker."""
 
     link: Link
     granted: dict[str, bool] = field(default_factory=dict)

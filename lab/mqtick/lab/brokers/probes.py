@@ -140,7 +140,7 @@ class _Examination:
         self._settle()
 
     def burst(self) -> None:
-        """Send many at once, to see whether they stay in order."""
+        """Send many messages at once, to see whether they stay in order."""
         for number in range(_BURST):
             self._publish(self.found.topic, _BURST_FROM + number)
         self.found.sequence_sent = _BURST

@@ -64,7 +64,7 @@ class Table:
     cls: type
     keys: tuple[Key, ...]
     tables: tuple[Table, ...]
-    named: tuple[Table, ...] = ()  # of each, the user may make any number, with his own names
+    named: tuple[Table, ...] = ()  # of each, users may make any number, with names of their own
 
     def walk(self) -> Iterator[Table]:
         """Yield this table, then every table inside it except `named`, in order of declaration."""
