@@ -35,7 +35,7 @@ class ChronyKeys:
 
 @dataclass(frozen=True, slots=True)
 class Settings(ConnectionSettings):
-    """The settings of the client."""
+    """What the client does."""
 
     name: str = key(
         "",

@@ -12,7 +12,7 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True, slots=True)
 class Settings(ConnectionSettings):
-    """The settings of the time server."""
+    """What the time server does."""
 
     number: int = key(
         0, "Number of this server on its broker; every server has its own.", minimum=0, maximum=255

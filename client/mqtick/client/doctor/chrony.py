@@ -66,7 +66,7 @@ def parse_refclocks(lines: Iterable[str]) -> list[Refclock]:
 def server_numbers(
     pattern: str, refclocks: Iterable[Refclock], heard: Iterable[int], told: Iterable[str]
 ) -> list[int]:
-    """Return the servers that were heard, are named by the client, or are configured; else 0.
+    """Return the servers that were heard, are named by the client, or are configured; else [0].
 
     `pattern` is the setting `chrony.socket`, in which {server} stands for the number.
     """

@@ -30,7 +30,7 @@ examples:
 
 @dataclass(frozen=True, slots=True)
 class CrowdSettings(ConnectionSettings):
-    """The settings of a crowd."""
+    """What a crowd does."""
 
     name: str = key("crowd", "Name of this crowd: 1 to 16 of A-Z a-z 0-9 _ . -.")
     most_members: int = key(
