@@ -117,7 +117,7 @@ def _printed(command: Sequence[str], within_s: float, sentences: list[str]) -> A
 
 
 def rows_of(folder: Path) -> tuple[list[Row], list[str]]:
-    """Return the measurement of a run's folder as rows of the same table, and sentences."""
+    """Return what is kept in a run's folder as rows of the same table, and sentences about it."""
     try:
         kept = json.loads((folder / FILE).read_text())
         rows = []
@@ -139,7 +139,7 @@ def rows_of(folder: Path) -> tuple[list[Row], list[str]]:
 
 
 def heading(row: Row) -> str:
-    """Return the heading of a quantity's table."""
+    """Return what stands above a quantity's table."""
     return row.quantity if row.quantity == LIMIT else f"{row.quantity}, in us"
 
 
@@ -148,5 +148,5 @@ def _median(printed: Any, key: str) -> float:
 
 
 def _statistics(values: Sequence[float]) -> Statistics | None:
-    """Statistics of values in the unit of their table; the same columns as for shots."""
+    """Of values in the unit of their table; the same columns as for shots."""
     return Statistics.of([round(value * 1e9) for value in values])

@@ -255,7 +255,7 @@ def result_text(outcome: MatrixOutcome) -> str:
 
 
 def result_json(outcome: MatrixOutcome) -> dict[str, Any]:
-    """Return the results of all folders for programs; durations in us."""
+    """Return what is in the folders, for programs; durations in us."""
     rows = {name: summary.as_json() for name, summary in _summaries(outcome)}
     loaded = {name: by_load.rows_of(one.folder) for name, one in outcome.runs.items()}
     return {
