@@ -1,4 +1,4 @@
-"""accelerate: MQTT-SN past the broker, in the kernel, beside the same broker without it.
+"""accelerate: MQTT-SN copied in the kernel, past the broker; compared with the broker alone.
 
 Two network namespaces with a link between them: brokers in one, `mqtick-load` in the other; delays
 end with the kernel's receive stamp of a copy. The same mqtick-broker is measured with and without
@@ -49,7 +49,7 @@ _BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
 _USUAL_BACKLOG, _ROOM = 1000, 10_000
 _CORE = 0
 _SIZES = {100: 93, 200: 193}
-"""Octets of an MQTT-SN message, and those of its payload."""
+"""Octets of an MQTT-SN message: octets of its payload."""
 _PUBLISHED = {100: 0.586, 200: 0.481}
 """Median with by median without, as published."""
 _HUNDRED = "100 publishes, 10 ms apart"
@@ -68,7 +68,7 @@ _COMPARED = [
     (_SKEW, PEER),
     (_SKEW, PLAIN),
 ]
-"""Whose ratio is looked at round by round, too, and to whom."""
+"""Quantities for which the ratio is also computed round by round, and the peer of that ratio."""
 
 
 class Neighbour(Mosquitto):
@@ -84,7 +84,7 @@ class Neighbour(Mosquitto):
 
 @contextlib.contextmanager
 def accelerated(folder: Path, at: tuple[str, int]) -> Iterator[Accelerator]:
-    """Run mqtick-accelerate before the broker; all that it copies is ours."""
+    """Run mqtick-accelerate in front of the broker."""
     one = in_the_kernel(folder, at, "#")
     try:
         yield one
@@ -93,7 +93,7 @@ def accelerated(folder: Path, at: tuple[str, int]) -> Iterator[Accelerator]:
 
 
 class World:
-    """The brokers, side by side."""
+    """The brokers, which run at the same time."""
 
     def __init__(self, folder: Path, open_ones: contextlib.ExitStack) -> None:
         self.folder = folder
@@ -118,7 +118,7 @@ class World:
         self.pids[CLONES], self.places[CLONES] = self.pids[FLOOR], self.places[FLOOR]
 
     def fan_out(self, who: str, *arguments: object, core: int | None = None) -> Found:
-        """Run mqtick-load through one of them; RuntimeError with its sentence if it fails."""
+        """Run mqtick-load through one of the brokers; RuntimeError, with its text, if it fails."""
         kind = {PEER: [], FLOOR: ["--udp"], CLONES: ["--udp"]}.get(who, ["--sn"])
         where = ["--broker", f"{self.at[0]}:{self.places[who]}", "--broker-pid"]
         command = [_LOAD, "fanout", *kind, *where, str(self.pids[who]), "--repeats", "1", "--json"]
@@ -148,7 +148,7 @@ class World:
 
 
 def _result(load: subprocess.Popen[str], one: Accelerator | None) -> Found:
-    """Return what it prints; if it is to be accelerated, once the kernel copies all."""
+    """Return the output of mqtick-load; with an accelerator, first wait until the kernel copies."""
     frames: dict[str, int] = {}
     end = time.monotonic() + _LIMIT_S
     while one and load.poll() is None:
@@ -184,7 +184,7 @@ def _pipe(pipe: IO[str] | None) -> IO[str]:
 
 @contextlib.contextmanager
 def _on(core: int, pid: int) -> Iterator[None]:
-    """A process has only this core meanwhile."""
+    """Restrict a process to one core for the length of a with block."""
     threads = [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]
     before = os.sched_getaffinity(pid)
     for thread in threads:
@@ -199,7 +199,7 @@ def _on(core: int, pid: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _backlog(packets: int) -> Iterator[None]:
-    """So many frames may wait for a core meanwhile."""
+    """Set how many frames may wait for a core, for the length of a with block."""
     before = _BACKLOG.read_text()
     _BACKLOG.write_text(str(packets))
     try:
@@ -209,7 +209,7 @@ def _backlog(packets: int) -> Iterator[None]:
 
 
 def _udp(namespace: str, counter: str) -> int:
-    """Return what the kernel counts of datagrams in a namespace."""
+    """Return the kernel's counter of UDP datagrams in a namespace."""
     command = ["ip", "netns", "exec", namespace, "cat", "/proc/net/snmp"]
     lines = subprocess.check_output(command, text=True).splitlines()
     names, values = (line.split() for line in lines if line.startswith("Udp: "))
@@ -223,7 +223,7 @@ def _no_room() -> int:
 
 
 class Bench:
-    """What is measured in each round, and all that was found."""
+    """The measurements of a round, and all results."""
 
     def __init__(self, scale: Any) -> None:
         self.scale = scale
@@ -236,14 +236,14 @@ class Bench:
         self.values[quantity, unit, who].append(value)
 
     def median(self, quantity: str, who: str) -> float | None:
-        """Return the middle one of all rounds; None if there is none."""
+        """Return the median of all rounds; None if there is no value."""
         for (name, _, whose), values in self.values.items():
             if (name, whose) == (quantity, who):
                 return quantile(sorted(values), 0.5)
         return None
 
     def attempt(self, what: str, measure: Callable[[], None]) -> None:
-        """Measure; what fails is said at the end, and the rest goes on."""
+        """Measure; failures are reported at the end, and the other measurements go on."""
         print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
         try:
             measure()
@@ -261,7 +261,7 @@ class Bench:
     def each(
         self, world: World, what: str, whos: Sequence[str], measure: Callable[[str], None]
     ) -> None:
-        """Measure those that are there, in random order."""
+        """Measure the contestants that are installed, in random order."""
         for who in random.sample(whos, len(whos)):
             if who in world.places:
                 self.attempt(f"{what}: {who}", functools.partial(measure, who))
@@ -282,14 +282,14 @@ class Bench:
             self.each(world, what, (FAST, PLAIN, PEER, CLONES), measure)
 
     def _whole(self, what: str, who: str, found: Found) -> None:
-        """Keep what did not come, came twice, came late or was not copied in the kernel."""
+        """Count copies that were lost, came twice or out of order, or passed through the broker."""
         wrong = found["lost"] + found["duplicates"] + found["disorder"]
         self.take(f"{what}: lost, twice or out of order", "copies", who, wrong)
         if who == FAST:
             self.take(f"{what}: through the broker all the same", "%", who, found["passed"])
 
     def packets(self, world: World) -> None:
-        """How many datagrams a broker gets for 100 publishes of somebody who has just come."""
+        """How many datagrams a broker receives for 100 messages of a new publisher."""
 
         def measure(who: str) -> None:
             with contextlib.ExitStack() as open_ones:
@@ -302,7 +302,7 @@ class Bench:
                     return one.connect()
 
                 there = [sensor(str(number)).subscribe("packets") for number in range(10)]
-                # A message of somebody else before: its REGISTER proves each subscriber's address.
+                # First a message of another publisher: its REGISTER proves subscribers' addresses.
                 other = sensor("other")
                 other.publish(other.register("packets"), b"first")
                 for one in there:
@@ -343,7 +343,7 @@ class Bench:
         return found
 
     def crowd(self, world: World) -> None:
-        """4,000 subscribers, with the backlog that kernels have and with room."""
+        """4,000 subscribers, with the kernel's default backlog and with a large one."""
         count, messages = self.scale.crowd, self.scale.crowd_messages
         for room in (_USUAL_BACKLOG, _ROOM):
             what = f"{count:,} subscribers, netdev_max_backlog {room:,}"
@@ -370,7 +370,7 @@ class Bench:
             self.attempt(f"{what}: {FAST}", measure)
 
     def rate(self, world: World) -> None:
-        """Publishes a second: everything on one core, 100 at once until all copies have come."""
+        """Messages per second: all on one core, in bursts of 100, each after all copies came."""
         for count in (1, 100):
             what = f"1:{count}, one core: publishes"
 
@@ -397,7 +397,7 @@ class Bench:
             self.each(world, what, (FAST, PLAIN), measure)
 
     def state_residence(self) -> None:
-        """Compare what copies state with the stamps of a packet socket."""
+        """Compare the residences that copies state with the stamps of a packet socket."""
         with tempfile.TemporaryDirectory() as folder:
             found = accelerated_residence.measure(Path(folder), 100, self.scale.fan_messages)
         if not found:
@@ -477,7 +477,7 @@ class Bench:
         for room in (_USUAL_BACKLOG, _ROOM):
             name = f"{crowd}{room:,}"
             ours = self.median(f"{name}: lost and not counted", FAST)
-            # One more on both sides, because the limit is none.
+            # Both sides plus one, because the limit is zero.
             one_more = None if ours is None else ours + 1
             yield f"{name}: lost and not counted, and one / 1", one_more, 1, 1
         for count in (1, 100):
@@ -487,7 +487,7 @@ class Bench:
                 yield f"{what}: {peer}'s / ours", self.median(what, peer), ours, None
 
     def figure(self) -> None:
-        """Draw the model beside what was measured."""
+        """Draw the model and the measured values."""
         measured: dict[float, dict[int, list[float]]] = {0.0: {}, 1.0: {}}
         for rate in self.scale.rates:
             for share, who in ((0.0, PLAIN), (1.0, FAST)):

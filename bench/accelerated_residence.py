@@ -1,7 +1,7 @@
-"""How true the residence is that the data plane states, by the stamps of a packet socket beside it.
+"""Checks the residence that the data plane states, by the stamps of a packet socket.
 
-It stands on the broker's interface and sees each frame come (with the stamp from which the data
-plane counts) and each copy leave (stamped as it is handed to the driver).
+The packet socket is on the broker's interface. It sees each frame arrive (with the stamp from which
+the data plane counts) and each copy leave (stamped when it is handed to the driver).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _TIMESPEC = struct.Struct("=qq")
 _BUFFER = 1 << 25
 _GAP_S = 0.005
 _HEADERS = 42
-"""Ethernet, IPv4 and UDP."""
+"""Octets of the headers: Ethernet, IPv4 and UDP."""
 
 
 class Copy(NamedTuple):
-    """A copy that left: how long it was there by the stamps and by what it says, ns; its frame."""
+    """A copy that left: its residence by the stamps, and as it states, ns; its frame."""
 
     left_ns: int
     stamps_ns: int
@@ -47,7 +47,7 @@ class Copy(NamedTuple):
 
 
 class Tap:
-    """Sees what comes in and goes out at the broker's interface."""
+    """Captures the traffic at the broker's interface."""
 
     def __init__(self) -> None:
         with inside(BROKER_SIDE):
@@ -59,7 +59,7 @@ class Tap:
         self._socket.setblocking(False)
 
     def read(self) -> Iterator[tuple[int, bool, bytes]]:
-        """Yield the instant, whether it left, and the UDP payload of each datagram since."""
+        """Yield each datagram since the last call: instant, whether it left, UDP payload."""
         while True:
             try:
                 packet, notes, _, place = self._socket.recvmsg(2048, 64)
@@ -72,12 +72,12 @@ class Tap:
             yield seconds * 10**9 + nanoseconds, left, packet[28:]
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop capturing."""
         self._socket.close()
 
 
 def _copies(tap: Tap) -> list[Copy]:
-    """Return the copies of one message; none if it took the way through the broker."""
+    """Return the copies of one message; none if it passed through the broker."""
     came_ns, found = None, []
     for at_ns, left, octets in tap.read():
         if octets[1] != PUBLISH:
@@ -94,9 +94,9 @@ def _copies(tap: Tap) -> list[Copy]:
 
 
 def measure(folder: Path, count: int, messages: int, queue: Sequence[str] = ()) -> list[list[Copy]]:
-    """Return the copies of each message to so many subscribers.
+    """Return the copies of each message to `count` subscribers.
 
-    `queue`: what stands before the interface's driver, in words of tc; else nothing does.
+    `queue`: the queueing discipline of the interface, as arguments of tc; empty: none.
     """
     with between_namespaces(folder) as at:
         if queue:

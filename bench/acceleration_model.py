@@ -1,4 +1,4 @@
-"""The published queueing model of an accelerated broker, and a figure of what was measured.
+"""The published queueing model of an accelerated broker, and a figure with measured values.
 
 n publishers of rate l, stations of service rate m, share w of the publishes accelerated: the wait
 at the publisher, at the broker (there and back), and at the switch (Banno and Osawa).
@@ -13,13 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 PUBLISHED_M = 12_207.03125
-"""Messages a second of a station, as published, with l = 1/s."""
+"""Service rate of a station, messages per second, as published, with l = 1/s."""
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _SEEN = ("#8c2d04", "#d94801", "#f16913", "#74a9cf", "#2b8cbe", "#045a8d")
 
 
 def wait_s(n: float, w: float, m: float, rate: float = 1.0) -> float | None:
-    """Return E[W]; None where a station gets more than it can serve."""
+    """Return E[W]; None if a station is overloaded."""
     if not (rate < m and rate * n < m):
         return None
     broker = 2 * (1 - w) / (m - rate * (1 - w) * n)
@@ -27,7 +27,7 @@ def wait_s(n: float, w: float, m: float, rate: float = 1.0) -> float | None:
 
 
 def service_rate(wait_us: float, n: float) -> float:
-    """Return the m with which the model has this wait with nothing accelerated, by bisection."""
+    """Return the m for which the model has this wait without acceleration, by bisection."""
     low, high = n + 1, 1e9
     for _ in range(100):
         middle = (low + high) / 2
@@ -58,9 +58,9 @@ def draw(
     """Write the figure; return the m that the slowest rate without acceleration gives.
 
     Args:
-        file: Where it goes.
+        file: The path of the figure.
         measured: By share accelerated and publishes a second: the mean of each round, us.
-        named: What a share's points are called.
+        named: The labels of the points, by share.
         skew: By who: first to last of 100 subscribers, p50 and p99, us.
     """
     figure = Figure(figsize=(14, 4.4), layout="constrained")

@@ -8,9 +8,9 @@ packet socket on the loopback (it needs root), the edge from the pin's record in
     python -m bench.arrival              5 rounds of 5 blocks of 12 s
     python -m bench.arrival --short      1 round, blocks of 4 s
 
-A round has a block for each contestant alone, and two in which ours and the peer follow the same
-messages, each subscribed before the other once. Together they compete for the processors, and the
-one with real-time rights wins; alone is the fairer comparison, so the goals hold for both.
+A round has a block for each contestant alone, and two in which ours and the peer receive the same
+messages; each is subscribed first in one of them. Together they compete for the processors, and the
+one with real-time rights wins. Alone is the fairer comparison, so the goals apply to both.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PEER = "paho-mqtt on_message"
 
 @dataclass
 class Contestant:
-    """One program, the listener that it uses, and what was measured of it, block by block."""
+    """One program, the port of its listener, and its measurements, block by block."""
 
     who: str
     port: int
@@ -54,7 +54,7 @@ class Contestant:
     publish_us: list[list[float]] = field(default_factory=list)
 
     def started(self, folder: Path, sink: int) -> contextlib.AbstractContextManager[Process]:
-        """Return the program, which will toggle a pin that is written to `sink`."""
+        """Start the program; it toggles a pin, whose edges are written to `sink`."""
         if self.who == PEER:
             arguments = ("127.0.0.1", str(self.port), _TOPIC.decode(), f"fd:{sink}")
             log = folder / "peer.log"
@@ -70,7 +70,7 @@ class Contestant:
 
 
 def stated_ns(segment: bytes) -> int | None:
-    """Return the transmit time that a time message in a segment states; None if there is none."""
+    """Return the stated transmit time of the time message in a segment; None: no time message."""
     at = segment.find(_TOPIC)
     if at < 0:
         return None
@@ -82,7 +82,7 @@ def stated_ns(segment: bytes) -> int | None:
 def matched(
     arrivals: Sequence[tuple[int, int]], edges_ns: Sequence[int]
 ) -> list[tuple[float, float]]:
-    """Return (arrival to edge, publish to edge) in us; an edge belongs to the arrival before it.
+    """Return (arrival to edge, publish to edge), us; each edge is matched to the arrival before it.
 
     `arrivals`: (received, stated transmit time), in order; all are instants of one clock, in ns.
     """
@@ -101,7 +101,7 @@ def matched(
 def block(
     contestants: Sequence[Contestant], folder: Path, sniffer: Sniffer, seconds: float
 ) -> None:
-    """Start the contestants, who subscribe in this order, and measure them for a while."""
+    """Start the contestants, which subscribe in this order, and measure them for a while."""
     with contextlib.ExitStack() as stack:
         pipes = []
         for one in contestants:
@@ -147,7 +147,7 @@ def _edges(pipe: int) -> list[int]:
 
 
 def _rows(report: Report, how: str, contestants: Sequence[Contestant]) -> None:
-    """Add what was measured in one arrangement, and print how much the blocks differ."""
+    """Add the measurements of one arrangement, and print how much the blocks differ."""
     for one in contestants:
         medians = spread_of_blocks(f"{how}, {one.who}", one.arrival_us)
         for quantity, blocks in (("arrival", one.arrival_us), ("publish", one.publish_us)):
@@ -168,7 +168,7 @@ def measure(rounds: int, seconds: float) -> Report:
     sniffer = Sniffer()
     with contextlib.closing(sniffer), tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # A listener for each contestant: the sender's port then says whom a segment is for.
+        # A listener for each contestant, so that the sender's port identifies the receiver.
         ports = {who: free_port() for who in (OURS, ORDINARY, PEER)}
         lines = "\n".join(f"listener {port} 127.0.0.1" for port in ports.values())
         alone, together = (

@@ -44,7 +44,7 @@ def serve(listener: socket.socket) -> None:
 
 
 def plain_reader(port: int) -> Callable[[str], object]:
-    """Read as little as possible: the header is taken as known, and nothing is checked."""
+    """Read as little as possible: the header is assumed to be known, and nothing is checked."""
     connection = socket.create_connection(("127.0.0.1", port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     expected = len(definite_block(bytes(_OCTETS))) + 1
@@ -92,7 +92,7 @@ def main() -> None:
     for number in range(rounds):
         progress(f"round {number + 1} of {rounds}")
         for what, (command, _) in _DATA.items():
-            # The one after a slow one finds cold caches: so each in turn.
+            # A reader that follows a slow one has cold caches: so the order is random.
             for who, read in chance.sample(list(readers.items()), len(readers)):
                 if who.startswith("PyVISA") and command == "F?" and number >= _SLOW_ROUNDS:
                     continue

@@ -102,13 +102,13 @@ _KINDS: dict[str, type[Mosquitto]] = {
 
 @dataclass(frozen=True)
 class Scenario:
-    """One run of mqtick-load, and what is taken from it.
+    """One run of mqtick-load, and the figures that are taken from it.
 
     Attributes:
-        takes: Key of a figure of mqtick-load, what we call it, and its unit.
+        takes: Key of a figure of mqtick-load, our name for it, and its unit.
         floor: Whether bare system calls are measured in turn.
-        ours: Of which of our brokers it is measured; None: of all brokers.
-        once: Whether it is measured in the first round only, since it takes long.
+        ours: The one of our brokers with which it is measured; None: with all brokers.
+        once: Whether it is measured in the first round only, because it takes long.
     """
 
     name: str
@@ -144,7 +144,7 @@ def _fan_out(subscribers: int) -> str:
 
 
 def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scenario]:
-    """Return what is measured of each broker, the memory of a fresh one first."""
+    """Return the scenarios for each broker; the memory of a fresh one is the first."""
 
     def pairs(name: str, qos: int, burst: int, *more: str) -> Scenario:
         flags = ("pairs", "--pairs", "4", "--window", "4096", "--burst", str(burst))
@@ -182,7 +182,7 @@ def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scen
 
 @dataclass
 class Figures:
-    """All values: by scenario, key and who. A ratio to the floor is of blocks that took turns."""
+    """All values, by scenario, key and contestant. Ratios to the floor are of adjacent blocks."""
 
     values: defaultdict[tuple[str, str, str], list[float]] = field(
         default_factory=lambda: defaultdict(list)
@@ -193,7 +193,7 @@ class Figures:
     failed: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def take(self, scenario: Scenario, who: str, result: dict[str, Any]) -> None:
-        """Add what a run of mqtick-load printed."""
+        """Add the output of a run of mqtick-load."""
         for row in result["rows"]:
             key = row["key"]
             if key not in {key for key, _, _ in scenario.takes}:
@@ -206,13 +206,13 @@ class Figures:
                 self.values[scenario.name, key, name] += row["repeats"]
 
     def median(self, scenario: str, key: str, who: str) -> float | None:
-        """Return the middle of all values of one broker; None where it was not measured."""
+        """Return the median of all values of one broker; None if it was not measured."""
         found = self.values.get((scenario, key, who))
         return quantile(sorted(found), 0.5) if found else None
 
 
 def load(scenario: Scenario, broker: Mosquitto) -> dict[str, Any]:
-    """Run mqtick-load against a broker that runs; RuntimeError with its sentence if it fails."""
+    """Run mqtick-load against a running broker; RuntimeError, with its text, if it fails."""
     assert broker.process is not None
     threads = getattr(broker, "threads", 1)
     floor = ("--floor", "--threads", str(threads)) if scenario.floor else ()
@@ -304,7 +304,7 @@ def _goals(figures: Figures, crowd: int) -> Iterator[tuple[str, float | None, fl
 
 
 def tell(figures: Figures, plan: Sequence[Scenario], crowd: int) -> Report:
-    """Make the report of what was measured."""
+    """Make the report of the measurements."""
     report = Report("brokers")
     for scenario in plan:
         for key, text, unit in scenario.takes:

@@ -1,9 +1,9 @@
-"""chrony_lines: which refclock line serves best, and how soon does chronyd choose its source?
+"""chrony_lines: which refclock line is best, and how soon does chronyd select its source?
 
-Steady: a real mqtick-client measures a time server on a virtual clock (simulated), and what it
-hands over goes to several chronyd at once, each with its own line, so that all judge the same
-samples. None steers (-x): each says by how much this machine's clock is off, and so what it would
-make of it; the truth is known. Two more get exact samples at the same instants.
+Steady: a real mqtick-client measures a time server on a virtual clock (simulated). Its samples go
+to several chronyd at once, each with its own line, so that all get the same samples. None steers
+(-x): each states how far it thinks that this machine's clock is off, and the truth is known. Two
+more get exact samples at the same instants.
 
 Start: chronyd and a client start at the same moment, then chronyd alone starts again; measured is
 the time until chronyd selects the source.
@@ -71,7 +71,7 @@ def client(stack: contextlib.ExitStack, folder: Path, url: str, name: str, socke
 
 
 class Judges:
-    """Several chronyd that get the same samples, or exact ones of the same instants."""
+    """Several chronyd that get the same samples, or exact ones at the same instants."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Judges:
         threading.Thread(target=self._pass_on, daemon=True).start()
 
     def _off_ns(self) -> int:
-        """By how much this machine's clock is off; positive: it is behind."""
+        """The true offset of this machine's clock; positive: it is behind."""
         now = read_kernel_time(10)
         with self._lock:
             return self._truth.at_monotonic_raw_ns(now.raw_ns) - now.realtime_ns
@@ -105,7 +105,7 @@ class Judges:
                 self._socket.sendto(exact if name.endswith(EXACT) else sample, daemon.socket)
 
     def look(self) -> None:
-        """Ask each by how much the clock is off, and note by how much that is wrong, us."""
+        """Ask each for the offset of the clock, and note the error of the answer, us."""
         for name, daemon in self._daemons.items():
             before_ns = self._off_ns()
             tracking = daemon.tracking()
@@ -120,7 +120,7 @@ def steady(folder: Path, args: argparse.Namespace, report: Report) -> None:
     """Compare lines by the samples of one client."""
     folder.mkdir()
     candidates = [GENERATED, *args.changes, GENERATED + EXACT, BEFORE + EXACT]
-    # Slow, so that nothing depends on exactly when chronyd looked after it was asked.
+    # Slow, so that the moment at which chronyd reads the clock does not matter.
     served = VirtualClockSettings.starting_now(
         offset_ns=2_000_000, frequency_ppb=2_000.0, wander_ppb=10.0, seed=args.seed
     )

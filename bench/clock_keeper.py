@@ -1,12 +1,12 @@
-"""Sets this machine's clock back to where it would be if nobody had touched it.
+"""Sets this machine's clock back to where it would be without steering.
 
     python bench/clock_keeper.py        notes the state of the clock, says `ready`, waits
 
-Each line on standard input is the number of a process to end first (chronyd). At the end of the
-input the clock is put back: frequency, tick and status as they were, CLOCK_REALTIME by
-CLOCK_MONOTONIC_RAW, which nobody can step or slew; slewed itself, where that takes seconds, because
-a step disturbs other measurements on this machine. A separate process (`ClockKeeper` starts it),
-because its input also ends when the one that steers is killed.
+Each line on standard input is the ID of a process to end first (chronyd). At the end of the input
+the clock is put back: frequency, tick and status as they were, CLOCK_REALTIME by
+CLOCK_MONOTONIC_RAW, which cannot be stepped or slewed. Small errors, which take only seconds, are
+slewed, because a step disturbs other measurements on this machine. It is a separate process
+(`ClockKeeper` starts it), because its input also ends if the benchmark is killed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ADJ_OFFSET_SINGLESHOT = 0x8001
 STA_NANO, STATUS_WRITABLE = 0x2000, 0x00FF
 
 LIMIT_NS = 1_000_000
-# Up to this the clock is slewed back, by half a percent: 20 s at most.
+# Errors up to this are slewed, by half a percent: 20 s at most.
 _SLEWED_NS = 100_000_000
 _SLEW_TICK_US = 50
 
@@ -59,7 +59,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def adjtimex(modes: int = 0, **values: int) -> Timex:
-    """Set what `modes` says, and return the state of the clock; OSError without permission."""
+    """Set the values that `modes` names; return the clock's state; OSError without permission."""
     state = Timex(modes=modes, **values)
     if _libc.adjtimex(ctypes.byref(state)) < 0:
         number = ctypes.get_errno()
@@ -85,7 +85,7 @@ def realtime_at_raw() -> tuple[int, int]:
 
 
 class Keeper:
-    """Remembers how the clock stood."""
+    """Remembers the state of the clock."""
 
     def __init__(self) -> None:
         self.state = adjtimex()
@@ -99,9 +99,9 @@ class Keeper:
         return realtime_ns - expected_ns
 
     def put_back(self) -> int:
-        """Restore everything; returns what is left of the error, ns."""
+        """Restore everything; returns the remaining error, ns."""
         was = self.state
-        adjtimex(ADJ_OFFSET_SINGLESHOT, offset=0)  # an adjtime() that is not finished
+        adjtimex(ADJ_OFFSET_SINGLESHOT, offset=0)  # cancel an unfinished adjtime()
         adjtimex(ADJ_FREQUENCY | ADJ_TICK, freq=was.freq, tick=was.tick)
         for _ in range(5):
             error_ns = self.error_ns()
@@ -112,7 +112,7 @@ class Keeper:
             else:
                 now_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
                 time.clock_settime_ns(time.CLOCK_REALTIME, now_ns - error_ns)
-        # Last: setting the clock has marked it as unsynchronised.
+        # This comes last, because setting the clock marks it as unsynchronised.
         adjtimex(
             ADJ_STATUS | ADJ_MAXERROR | ADJ_ESTERROR,
             status=was.status & STATUS_WRITABLE,
@@ -132,7 +132,7 @@ class Keeper:
             adjtimex(ADJ_TICK, tick=self.state.tick)
 
     def is_as_before(self) -> bool:
-        """Whether frequency, tick and status are what they were."""
+        """Whether frequency, tick and status are as before."""
         now, was = adjtimex(), self.state
         kept = STATUS_WRITABLE | STA_NANO
         return (now.freq, now.tick, now.status & kept) == (was.freq, was.tick, was.status & kept)
@@ -151,7 +151,7 @@ def end(number: int) -> None:
 
 
 def is_running(number: int) -> bool:
-    """Whether the process is there and no zombie."""
+    """Whether the process exists and is not a zombie."""
     try:
         with open(f"/proc/{number}/stat", encoding="ascii", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
@@ -160,10 +160,10 @@ def is_running(number: int) -> bool:
 
 
 class ClockKeeper:
-    """The process that puts the clock back, whatever happens to this one."""
+    """The process that puts the clock back, even if this one is killed."""
 
     def __init__(self) -> None:
-        # In a session of its own: Ctrl-C is for this process only.
+        # In a session of its own, so that Ctrl-C does not reach it.
         self.process = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
@@ -182,7 +182,7 @@ class ClockKeeper:
         self.process.stdin.flush()
 
     def put_back(self) -> str:
-        """Put the clock back and return what was said about it; RuntimeError if it is not back."""
+        """Put the clock back and return the process's output; RuntimeError if that failed."""
         said, _ = self.process.communicate(timeout=60)
         if self.process.returncode:
             raise RuntimeError(f"the clock of this machine was not put back: {said.strip()}")
@@ -205,7 +205,7 @@ def other_daemons() -> list[str]:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        # One with -x steers nothing.
+        # With -x it does not steer.
         if name in DAEMONS and b"-x" not in words:
             found.append(f"{name} ({folder.name})")
     return found
@@ -221,7 +221,7 @@ def main() -> int:
     for number in steering:
         end(number)
     left_ns = keeper.put_back()
-    with contextlib.suppress(OSError):  # nobody listens where the test was killed
+    with contextlib.suppress(OSError):  # the pipe is closed if the test was killed
         state = "as before" if keeper.is_as_before() else "NOT as before"
         print(f"the clock is back within {abs(left_ns) / 1e3:.1f} us, its settings are {state}")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What the kernel itself takes to copy a datagram: `clone_floor.bpf.c`, where the broker is."""
+"""The kernel's own time to copy a datagram: `clone_floor.bpf.c`, on the broker's interface."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCE = Path(__file__).with_suffix(".bpf.c")
 
 @contextlib.contextmanager
 def attached(folder: Path) -> Iterator[None]:
-    """Whoever subscribes over mqtt-udp meanwhile gets a copy of all that is published.
+    """Attach the program for a with block: each mqtt-udp subscriber gets a copy of each message.
 
     OSError, CalledProcessError: it cannot be built or attached.
     """

@@ -26,7 +26,7 @@ _CLIENTS = 600
 _LOOPS = 64
 _SLICES = 12
 _WARM_UP_S = 10.0
-# The burst of each client must have come once, so that its echo is in place.
+# By then each client has made one burst, so that its echo is in place.
 _WARM_UP_CROWD_S = 25.0
 _CLIENT_PERCENT, _CLIENT_MB, _SERVER_PERCENT = 0.5, 40.0, 10.0
 _UNLIMITED = (
@@ -37,12 +37,12 @@ _UNLIMITED = (
 
 def cpu_ns(pid: int) -> int:
     """Return the processor time that a process has used, all its threads, user and system."""
-    # clock_getcpuclockid(3): the process's identity above CPUCLOCK_SCHED (kernel, posix-timers.h).
+    # clock_getcpuclockid(3): the process ID above CPUCLOCK_SCHED (kernel, posix-timers.h).
     return time.clock_gettime_ns(~pid << 3 | 2)
 
 
 def peak_mb(pid: int) -> float:
-    """Return the most memory that a process ever had resident, in MB of 10**6 octets."""
+    """Return the peak resident memory of a process, in MB of 10**6 octets."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024 / 1e6
@@ -51,7 +51,7 @@ def peak_mb(pid: int) -> float:
 
 @dataclass
 class Usage:
-    """What one program used: percent of one core in each slice of time, and memory."""
+    """Usage of one program: percent of one core in each slice of time, and memory."""
 
     percent: list[float] = field(default_factory=list)
     memory_mb: float = 0.0
@@ -84,7 +84,7 @@ def _add(report: Report, what: str, who: str, usage: Usage) -> None:
 
 
 def alone_and_client(report: Report, folder: Path, seconds: float) -> None:
-    """Measure a server that nobody asks and, at once, a client next to a plain subscriber."""
+    """Measure a server without requests and, at the same time, a client and a plain subscriber."""
     quiet, busy = folder / "quiet", folder / "busy"
     quiet.mkdir()
     busy.mkdir()
@@ -119,14 +119,14 @@ def alone_and_client(report: Report, folder: Path, seconds: float) -> None:
 
 
 def _done(folder: Path) -> tuple[Counter[str], float]:
-    """Return the server's counters and when, in seconds, it wrote them to its status file."""
+    """Return the server's counters, and the time (s) at which it wrote them to its status file."""
     status = read_status(folder / "server/status.json")
     written_s = time.clock_gettime(time.CLOCK_BOOTTIME) - status.age_ns / 1e9
     return Counter(status.values["done"]), written_s
 
 
 def with_crowd(report: Report, folder: Path, seconds: float, clients: int) -> None:
-    """Measure the server while many clients ask as by default."""
+    """Measure the server while many clients ask at the default rate."""
     folder.mkdir()
     result = folder / "crowd.json"
     with running(Mosquitto(folder)) as broker, time_server(broker.url, folder) as server:
@@ -152,7 +152,7 @@ def with_crowd(report: Report, folder: Path, seconds: float, clients: int) -> No
 
 
 def saturated(report: Report, folder: Path, seconds: float, *, echo: bool) -> None:
-    """Measure how much the server answers where clients ask again as soon as it has."""
+    """Measure how much the server answers if clients ask again as soon as they are answered."""
     folder.mkdir()
     what = f"{_LOOPS} clients in a closed loop, {'with' if echo else 'without'} echo"
     with (

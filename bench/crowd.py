@@ -1,4 +1,4 @@
-"""Many simulated clients in one process, as cheap as possible: they are not what is measured.
+"""Many simulated clients in one process, as cheap as possible, because they are not measured.
 
     python -m bench.crowd PORT COUNT RESULT [--closed-loop] [--no-echo]
 
@@ -58,7 +58,7 @@ class Member:
 
 
 class Crowd:
-    """All of them, in one epoll."""
+    """All clients, in one epoll."""
 
     def __init__(self, port: int, count: int, *, closed_loop: bool, wants_echo: bool) -> None:
         self._settings = Settings()
@@ -97,7 +97,7 @@ class Crowd:
     def _due(self, fd: int, now_s: float) -> None:
         member = self._members[fd]
         if self._closed_loop:
-            if now_s - member.asked_s >= _PATIENCE_S:  # the first request, or a lost one
+            if now_s - member.asked_s >= _PATIENCE_S:  # the first request, or the last was lost
                 self._ask(member, now_s)
             heapq.heappush(self._plan, (now_s + _PATIENCE_S, fd))
             return

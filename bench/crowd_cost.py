@@ -1,9 +1,9 @@
 """crowd-cost: what the subscribers of `mqtick-lab crowd` cost, and whether they disturb a client.
 
-A real client, which subscribed first and has the real-time rights of its unit file (as root;
-without them it waits now and then until a broker on its processor has sent to all), and a real
-time server, both with memory pins; the crowd is two processes, as an experiment's runner starts
-them. The peer is the same crowd, except that its members read at once what comes. The
+There are a real client and a real time server, both with memory pins. The client has subscribed
+first, and has the real-time rights of its unit file (as root; without them it waits now and then
+until a broker on its processor has sent to all). The crowd is two processes, as an experiment's
+runner starts them. The peer is the same crowd, but its members read each message at once. The
 arrangements take turns, in random order.
 
     python -m bench.crowd_cost            10 rounds
@@ -42,12 +42,12 @@ class Bench:
     def __init__(self, control: Control, crowds: dict[str, dict[str, int]]) -> None:
         self.control = control
         self.crowds = crowds
-        """Of each kind: process identities by node."""
+        """By kind: process IDs by node."""
         self.latency_us: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
         self.cpu_ns: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
 
     def phase(self, who: str, size: int) -> None:
-        """Have the client join first and the crowd after it; measure; release the crowd."""
+        """Let the client join first and then the crowd; measure; release the crowd."""
         ask = self.control.ask
         pids = self.crowds.get(who, {})
         ask("client:bench", "join")

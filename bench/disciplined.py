@@ -1,13 +1,13 @@
-"""disciplined: how good is the clock that a user gets, the one that chronyd steers?
+"""disciplined: how good is the clock that chronyd steers, which is the clock of the user?
 
-A time server on a virtual clock (offset, frequency error and wander: simulated), a real
-mqtick-client, and a real chronyd that steers CLOCK_REALTIME of this machine by what the client
-hands it. The truth is the virtual clock's time, computed from CLOCK_MONOTONIC_RAW, which nobody
-steers. Then again on a virtual clock of the same kind, with exact samples at the same instants
-in place of the client's: the floor, what chronyd achieves with perfect samples.
+There are a time server on a virtual clock (offset, frequency error and wander: simulated), a real
+mqtick-client, and a real chronyd that steers CLOCK_REALTIME of this machine by the client's
+samples. The truth is the virtual clock's time, computed from CLOCK_MONOTONIC_RAW, which is never
+steered. Then the same with a virtual clock of the same kind, and exact samples at the same instants
+in place of the client's. That is the floor: chronyd with perfect samples.
 
-Nothing else may move this machine's clock meanwhile, and nothing that needs a clock better than
-some milliseconds may run. It is put back after each part, also after Ctrl-C.
+No other program may move this machine's clock meanwhile, and no program may run that needs a clock
+better than some milliseconds. The clock is put back after each part, also after Ctrl-C.
 
     python -m bench.disciplined                   each: 5 minutes to settle, 10 minutes measured
     python -m bench.disciplined --short           1 minute and 1 minute
@@ -40,13 +40,13 @@ OURS, FLOOR = "mqtick-client", "exact samples at the same instants (floor)"
 
 
 class Look(NamedTuple):
-    """One look at the steered clock; errors are *something minus truth*, ns."""
+    """One observation of the steered clock; errors are *observed minus truth*, ns."""
 
     elapsed_ns: int
     realtime_ns: int
     clock_ns: int
     stated: tuple[int, int, int] | None = None
-    """What the client states at that moment: estimate, earliest, latest."""
+    """The client's statement at that moment: estimate, earliest, latest."""
     assumed: tuple[int, int] | None = None
     """The narrower interval that rests on assumptions: earliest, latest; None: no narrower."""
 
@@ -69,7 +69,7 @@ class Look(NamedTuple):
 
 
 def look(truth: VirtualClock, status: Path | None) -> Look:
-    """Look at the clock, and at what the client states about it."""
+    """Observe the clock, and the client's statement about it."""
     try:
         now = now_from(read_status(status)) if status is not None else None
     except (NowError, StatusError):
@@ -79,7 +79,7 @@ def look(truth: VirtualClock, status: Path | None) -> Look:
     elapsed_ns = kernel.raw_ns - truth.settings.epoch_raw_ns
     if now is None:
         return Look(elapsed_ns, kernel.realtime_ns, clock_ns)
-    # By the clock, which ran like the truth between the two looks.
+    # Shift by the clock, which ran like the truth between the two readings.
     shift_ns = clock_ns - now.clock_ns
     stated = now.estimate_ns + shift_ns, now.earliest_ns + shift_ns, now.latest_ns + shift_ns
     assumed = None
@@ -107,7 +107,7 @@ def watch(
     status: Path | None = None,
     meanwhile: Callable[[int], None] = lambda _elapsed_ns: None,
 ) -> list[Look]:
-    """Look ten times a second, from now until both times are over."""
+    """Observe ten times a second, until both times (to settle and to measure) are over."""
     looks: list[Look] = []
     begun = time.monotonic()
     while (elapsed := time.monotonic() - begun) < args.warm_up_s + args.seconds:
@@ -163,7 +163,7 @@ def with_exact_samples(
 
 
 def placed(looks: Sequence[Look], taken: Sequence[Taken]) -> Iterator[tuple[int, int]]:
-    """Yield of each sample when it was taken, since the epoch, and by how much it was wrong, ns."""
+    """Yield for each sample when it was taken, since the epoch, and its error, ns."""
     index = 0
     for sample in taken:
         while index < len(looks) - 1 and looks[index].realtime_ns < sample.realtime_ns:
@@ -174,7 +174,7 @@ def placed(looks: Sequence[Look], taken: Sequence[Taken]) -> Iterator[tuple[int,
 
 
 def measured(looks: Sequence[Look], args: argparse.Namespace) -> list[Look]:
-    """Return the looks after the time to settle."""
+    """Return the observations after the time to settle."""
     return [each for each in looks if each.elapsed_ns - looks[0].elapsed_ns > args.warm_up_s * 1e9]
 
 

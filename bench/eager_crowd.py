@@ -1,4 +1,4 @@
-"""The crowd's peer in bench.crowd_cost: the same, but each member reads at once whatever comes.
+"""The crowd's peer in bench.crowd_cost: the same, but each member reads each message at once.
 
 python -m bench.eager_crowd URL NAME MEMBERS
 """
@@ -15,7 +15,7 @@ from mqtick.mqtt.loop import Loop
 
 
 class EagerMember(Member):
-    """Polls for input as every ordinary subscriber does."""
+    """Polls for input, like an ordinary subscriber."""
 
     def _take(self, head: int, body: bytes) -> None:
         was_up = self.state is State.UP

@@ -24,14 +24,14 @@ from recording.tests.edge_parts import digitised, exponential, gaussian, ringing
 _RISES = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
 _BITS = (6, 8, 10, 12)
 _NOISE = 0.005
-"""Standard deviation of noise, of the amplitude: 15 mV on 3.3 V."""
+"""Standard deviation of noise, as a share of the amplitude: 15 mV on 3.3 V."""
 _INTERVAL_FS = 10**9
 _SIZE = 1000
 _OURS, _LINE, _NEAREST = "mqtick", "line between two samples", "first sample above 50 %"
 _NOISES = (0.01, 0.02, 0.05, 0.08)
 _APART = 100
 _AGAINST_LINE = {2.0: 1.0, 3.0: 1.0, 5.0: 1.0, 10.0: 0.9, 20.0: 0.65}
-"""Rise times and the most that our spread may be of the line's, at 8 bits."""
+"""Rise times, and the goal for our spread relative to that of the straight line, at 8 bits."""
 
 
 _SHAPES: dict[str, Callable[[Floats], Floats]] = {
@@ -50,7 +50,7 @@ def recorded(shares: Floats, bits: int, random: np.random.Generator) -> Waveform
 
 
 def peers(waveform: Waveform) -> tuple[float, float]:
-    """Return the place of a rising edge, in samples: by a straight line, and the first above."""
+    """Return a rising edge's place, in samples: by a straight line, and the first above 50 %."""
     codes = waveform.codes.astype(np.float64)
     tenth = codes.size // 10
     middle = (codes[:tenth].mean() + codes[-tenth:].mean()) / 2
@@ -97,12 +97,12 @@ class Errors:
         return [error - constant for error in self.by[who]]
 
     def rms(self, who: str) -> float:
-        """Return the root mean square of the errors, the mean among them."""
+        """Return the root mean square of the errors, mean included."""
         return float(np.sqrt(np.mean(np.square(self.by[who]))))
 
 
 def counted(noise: float, rise: float, edges: int) -> tuple[int, int]:
-    """Return false and missed edges of that many."""
+    """Return the numbers of false and missed edges among that many."""
     random = np.random.default_rng(int(noise * 1000))
     each = 1000
     false = missed = 0
@@ -122,7 +122,7 @@ def counted(noise: float, rise: float, edges: int) -> tuple[int, int]:
 
 
 def mean_skew_errors(rise: float, groups: int, shots: int = 20) -> dict[str, list[float]]:
-    """Return errors of the mean of that many skews, in samples, of each contestant."""
+    """Return errors of the mean of `shots` skews, in samples, of each contestant."""
     random = np.random.default_rng(3)
     errors: dict[str, list[float]] = {_OURS: [], _LINE: [], _NEAREST: []}
     places = np.arange(_SIZE, dtype=np.float64)

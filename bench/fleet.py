@@ -40,7 +40,7 @@ _MB = 1e6
 
 
 class Stopwatch:
-    """Reads along with ansible-playbook and notes when each task began."""
+    """Reads the output of ansible-playbook, and notes when each task began."""
 
     def __init__(self) -> None:
         self.spent_s: dict[str, float] = defaultdict(float)
@@ -54,14 +54,14 @@ class Stopwatch:
             progress(found[1])
 
     def end(self) -> None:
-        """The running task ends here."""
+        """Note that the running task has ended."""
         now_s = time.monotonic()
         self.spent_s[self._task] += now_s - self._since_s
         self._since_s = now_s
 
 
 def until_synchronised(hosts: list[Host]) -> None:
-    """Return when each is synchronised and the truth lies within the bound that it states."""
+    """Wait until each host is synchronised, and the truth lies within its stated bound."""
     for host in hosts:
         wait_until(lambda host=host: is_right(look(host)), host.name, 180)  # type: ignore[misc]
 
@@ -77,7 +77,7 @@ def provisioned(fleet: Fleet) -> tuple[float, Stopwatch]:
 
 
 def installed(host: Host) -> dict[str, float]:
-    """Return what a client has more than before: MB of ours, of Debian's packages, their number."""
+    """Return what is new on a client: MB of ours, MB and number of Debian's packages."""
     ours = host.run("du -sb /opt/mqtick /etc/mqtick /var/lib/mqtick-fleet | cut -f1").split()
     added = host.run("cat /var/lib/mqtick-fleet/packages-added").split()
     names = " ".join(added)
@@ -90,7 +90,7 @@ def installed(host: Host) -> dict[str, float]:
 
 
 def processor_ns(host: Host, unit: str) -> int:
-    """Return the processor time that a unit has used so far, ns; it is one that runs."""
+    """Return the processor time that a running unit has used so far, ns."""
     return int(host.run(f"systemctl show --value -p CPUUsageNSec {unit}"))
 
 
@@ -106,7 +106,7 @@ def memory_mb(host: Host, unit: str) -> float:
 
 
 def whole_host_ns(host: Host) -> int:
-    """Return the processor time of everything that runs on a host, ns."""
+    """Return the processor time of all processes on a host, ns."""
     (usage_us,) = re.findall(r"^usage_usec (\d+)", (host.cgroup / "cpu.stat").read_text(), re.M)
     return int(usage_us) * 1000
 
@@ -131,7 +131,7 @@ def idle(host: Host, seconds: float) -> dict[str, tuple[float, float]]:
     return found
 
 
-# What happens, on which host, and the command that does it; a reboot is waited for.
+# The fault, its host, and the command that causes it; a reboot is waited for.
 _SINCE = "systemctl show --value -p UserspaceTimestampMonotonic"
 _KILL = "systemctl kill --signal=KILL"
 FAULTS = {
@@ -149,17 +149,17 @@ FAULTS = {
 
 
 def let_happen(fleet: Fleet, name: str) -> None:
-    """Let a fault happen."""
+    """Cause a fault."""
     where, command = FAULTS[name]
     host, reboots = fleet.rig.host(where), "reboot" in command
     before = host.run(_SINCE)
     host.run(command, check=not reboots)
-    if reboots:  # until it is down, its client still has the right time
+    if reboots:  # wait until it is down: before, its client still has the right time
         wait_until(lambda: host.run(_SINCE, check=False) != before, f"{where} goes down")
 
 
 def recovery_s(fleet: Fleet, name: str) -> float:
-    """Let a fault happen; return the seconds until h3 has had a new sample and is right."""
+    """Cause a fault; return the seconds until h3 has a new sample and the right time."""
     host = fleet.rig.host("h3")
     let_happen(fleet, name)
     began_s = time.monotonic()
@@ -167,7 +167,7 @@ def recovery_s(fleet: Fleet, name: str) -> float:
     def is_back() -> bool:
         if name.startswith("chronyd"):
             return host.run("chronyc -c -n sources", check=False).startswith("#,*,")
-        # A client that hangs has a status that grows old, and so do the samples in it.
+        # If a client hangs, its status grows old, and so do the samples in it.
         words = host.run("mqtick-client status --json", check=False)
         stale_ns = sum(map(int, re.findall(r'^ "age_ns": (\d+)', words, re.M)))
         ages_ns = [int(age) for age in re.findall(r'"age_ns": (\d+),\n +"kind"', words)]
@@ -214,7 +214,7 @@ def main() -> None:
 
 
 def live(report: Report, fleet: Fleet, rounds: int, idle_s: float) -> None:
-    """Measure a fleet that is up: what is installed, an idle host, each fault."""
+    """Measure a running fleet: what is installed, an idle host, each fault."""
     host = fleet.rig.host("h3")
     for quantity, value in installed(host).items():
         name, unit = quantity.split(", ")

@@ -69,7 +69,7 @@ def latencies_ns(model: Path, shapes: int, messages: int) -> list[float]:
 
 
 def idle_words(model: Path, payload: bytes, subscribers: int) -> list[float]:
-    """Return the words between copies of one message in which the design sent nothing."""
+    """Return the word times between copies of one message in which the design sent nothing."""
     come, at = subscriptions(dict.fromkeys(map(subscriber, range(1, subscribers + 1)), _TOPIC))
     octets = publish(_TOPIC, payload)
     sent = run_batch(model, [*come, Datagram(at, PUBLISHER, octets)], link_gbps=0)
@@ -91,22 +91,22 @@ def at_line_rate(shapes: int, messages: int) -> Iterator[Datagram]:
 
 
 def lost(model: Path, shapes: int, messages: int) -> int:
-    """Return how many messages of the line rate did not come out."""
-    # Per subscriber a challenge and a SUBACK leave beside the copies.
+    """Return how many messages were lost at the line rate."""
+    # For each subscriber, a challenge and a SUBACK are sent besides the copies.
     expected = messages + 2 * shapes
     counts = count_batch(model, at_line_rate(shapes, messages), link_gbps=10)
     return max(expected - counts["sent"], counts["lost"])
 
 
 def spread_us(model: Path, prefix: str, shots: int, version: int) -> tuple[list[float], float]:
-    """Return first to last of 600, us, and the wire's time of one copy's frame, ns."""
+    """Return the times from first to last of 600, us, and the time of a frame on the wire, ns."""
     found = measure(model, 600, shots, link_gbps=10, prefix=prefix, seed=1, version=version)
     frame_ns = round(frame_octets(len(found[0].message.octets)) * 0.8, 3)
     return [one.spread * _NS / 1000 for one in found], frame_ns
 
 
 def add_sustained(report: Report, model: Path, shapes: int, built: int, messages: int) -> float:
-    """Add what is left of the line rate with so many shapes; return it, in M/s."""
+    """Add the sustained rate with that many shapes; return it, in M/s."""
     progress(f"line rate, {shapes} of {built} shapes")
     share = 1 - lost(model, shapes, messages) / messages
     row = report.add(

@@ -1,4 +1,4 @@
-"""What all benchmarks share: options, quantiles, the machine, the table, the results file."""
+"""The common part of all benchmarks: options, quantiles, the machine, table, results file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def options(
 ) -> argparse.Namespace:
     """Read the command line.
 
-    Each default is a flag: `warm_up_s=60.0` is --warm-up-s, a number; False is a switch, and a
-    list is for a flag that may come more than once. With --short the values in `short` are taken.
+    Each default makes a flag: `warm_up_s=60.0` makes --warm-up-s, a number; False makes a switch,
+    and a list makes a flag that may be repeated. With --short the values in `short` are used.
     """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -94,7 +94,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ours against a peer's or a limit; `goal` is the upper limit aimed at, or None."""
+    """Our value over a peer's or a limit; `goal` is its upper limit, or None."""
 
     quantity: str
     ours: float
@@ -105,7 +105,7 @@ class Ratio:
 
     @classmethod
     def of(cls, quantity: str, ours: float, peer: float, goal: float | None) -> Ratio:
-        """Divide; ValueError where the peer's is zero."""
+        """Divide; ValueError if the peer's value is zero."""
         if not peer:
             raise ValueError(
                 f"{quantity}: the peer's figure is 0; nothing can be compared with it."
@@ -119,7 +119,7 @@ class Report:
     """Collects rows and ratios, prints them and writes bench/results/NAME.json.
 
     Attributes:
-        simulated: What a row is marked as, unless it says otherwise itself.
+        simulated: Whether rows are marked as simulated by default.
     """
 
     name: str
@@ -143,11 +143,11 @@ class Report:
         return self.rows[-1]
 
     def compare(self, quantity: str, ours: float, peer: float, goal: float | None = None) -> None:
-        """Add a ratio; ValueError where the peer's is zero."""
+        """Add a ratio; ValueError if the peer's value is zero."""
         self.ratios.append(Ratio.of(quantity, ours, peer, goal))
 
     def keep(self, wanted: Callable[[str], bool]) -> None:
-        """Begin with what the results file has of the quantities that are wanted."""
+        """Begin with the rows and ratios of the results file whose quantities are wanted."""
         file = RESULTS / f"{self.name}.json"
         found = json.loads(file.read_text()) if file.exists() else {"rows": [], "ratios": []}
         self.rows[:0] = [Row(**one) for one in found["rows"] if wanted(one["quantity"])]
@@ -198,7 +198,7 @@ def wait(what: str, seconds: float) -> None:
 
 
 def commit() -> str:
-    """Return the commit that was measured, marked where the tree differs from it."""
+    """Return the measured commit, marked if the tree differs from it."""
     found = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )
@@ -206,7 +206,7 @@ def commit() -> str:
 
 
 def machine() -> str:
-    """Say what was measured on."""
+    """Describe the machine."""
     model = "unknown processor"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith(("model name", "Model")):

@@ -37,7 +37,7 @@ SO_TIMESTAMPNS = 35
 GAP_S = 0.002
 EACH_US = 1000.0
 """Time between two messages of a publisher while cost is measured. With ten copies of each this is
-close to what Mosquitto carries on one core. At a lower rate wake-ups make each message dearer."""
+close to Mosquitto's limit on one core. At a lower rate, wake-ups add to each message's cost."""
 GOALS = {"A": 0.95, "B": 1.0, "C": 4.5, "D": 1.0}
 BEHIND = "Mosquitto behind the node"
 PLACES = (
@@ -167,9 +167,10 @@ def five(
     blocks: int,
     seconds: float,
 ) -> None:
-    """What each step of a message costs, and what five sites carry then.
+    """Measure the cost of each step of a message; compute how much five sites carry.
 
-    `alone`: the broker's own port; `ports`: of both nodes; processes: both brokers, both nodes.
+    `alone`: the broker's own port; `ports`: the ports of both nodes. The crossing's processes are
+    both brokers, then both nodes.
     """
     few, many = 2, 10
     ways = {"alone": (alone, alone), "here": (ports[0], ports[0]), "far": ports}
@@ -189,7 +190,7 @@ def five(
 
         client = line("here", 2)
         site_in = line("far", 3)[0]
-        # `client` holds the way back from the own broker, too, which a message for others has not.
+        # `client` includes the way back from the own broker, which a message for others does not.
         site_out = max(0.0, (at["far", few][2] + at["far", many][2]) / 2 - client[0])
         (alone_in, alone_out), (broker_in, broker_out) = line("alone", 0), line("here", 0)
         brokers = alone_in, alone_out, broker_in, broker_out
@@ -198,7 +199,7 @@ def five(
         who = "Mosquitto" if name.startswith(("alone", "broker")) else "the node"
         report.add(f"processor time: {name.replace('_', ', ')}", "us", who, values)
     report.add("across sites: lost, twice, out of order", "messages", "joined", [crossing.faults])
-    # One more on both sides, because the limit is none.
+    # Both sides plus one, because the limit is zero.
     report.compare("across sites: lost, twice, out of order, and one", crossing.faults + 1, 1, 1.0)
     for name, members in PATTERNS.items():
         of_brokers, of_all = zip(*(gain(members, costs) for costs in found), strict=True)
@@ -209,7 +210,7 @@ def five(
 
 
 def report_latencies(report: Report, delays: list[list[float]], wrong: int) -> None:
-    """Report how long messages took each way, and how much of it a node adds."""
+    """Report how long messages took each way, and how much a node adds."""
     rows = [
         report.add("publisher to subscriber", "us", who, found)
         for who, found in zip(PLACES, delays, strict=True)
@@ -263,7 +264,7 @@ def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: f
             }
             rates: dict[str, list[float]] = {"Mosquitto": [], PLACES[1]: []}
             faults = 0.0
-            for block in range(2 * blocks):  # short ones, so that the host is the same in each
+            for block in range(2 * blocks):  # short blocks, so that all see the same load
                 progress(f"pairs, burst {burst}: block {block + 1} of {2 * blocks}")
                 plain = pairs(broker.port, broker.process.pid, burst, seconds / 2, floor=True)
                 through = pairs(port, process.pid, burst, seconds / 2, floor=False)
@@ -283,7 +284,7 @@ def measure(report: Report, folder: Path, messages: int, blocks: int, seconds: f
             for who, found in rates.items():
                 report.add(f"{name}: messages, all on two cores", "1/s", who, found, digits=0)
             report.add(f"{name}: lost, twice, out of order", "messages", PLACES[1], [faults])
-            # Each on processors of its own, the slower of both sets the limit.
+            # Broker and node have their own processors: the slower one sets the limit.
             shares = [
                 alone / max(node_too, behind)
                 for alone, node_too, behind in zip(

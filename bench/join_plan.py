@@ -1,4 +1,4 @@
-"""How much five joined brokers in a row carry, if each broker and node has its own processor.
+"""Computes how much five joined brokers in a row carry, if each broker and node has a processor.
 
 The published benchmark (Banno et al. 2019): five topics, each with ten publishers and ten
 subscribers, at one broker (alone) or spread over five sites:
@@ -8,8 +8,8 @@ subscribers, at one broker (alone) or spread over five sites:
     C  all of one topic at each site
     D  eight and eight of one topic at each site, one and one of two others
 
-A message always costs what `Costs` says. The limit is reached when the first processor is busy all
-the time. Messages go along the row, once to each site that has subscribers.
+The cost of each message is that in `Costs`. The limit is reached when the first processor is always
+busy. Messages go along the row, once to each site that has subscribers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["PATTERNS", "Costs", "gain"]
 SITES = TOPICS = 5
 MEMBERS = 10  # publishers, and subscribers, of a topic
 Members = Sequence[Sequence[int]]
-"""For each topic: how many publishers each site has, and as many subscribers."""
+"""For each topic: how many publishers each site has; it has the same number of subscribers."""
 
 
 def _near(site: int, topic: int, counts: tuple[int, int, int]) -> int:
@@ -75,13 +75,13 @@ def _carried(row: Sequence[int], origin: int) -> tuple[list[bool], list[int]]:
     gets = [first <= site <= last and site != origin for site in range(SITES)]
     passes = [0] * SITES
     for site in range(first, last + 1):
-        # Away from the origin; the origin itself may pass it both ways.
+        # Messages go away from the origin; the origin itself may send both ways.
         passes[site] = int(first < site <= origin) + int(origin <= site < last)
     return gets, passes
 
 
 def gain(members: Members, costs: Costs) -> tuple[float, float]:
-    """The limit of all sites, of one broker's alone: by their brokers, and with nodes too."""
+    """The limit of all sites over that of one broker alone: by brokers only, and with nodes."""
     brokers, nodes = [0.0] * SITES, [0.0] * SITES
     for row in members:
         for origin, publishers in enumerate(row):

@@ -25,7 +25,7 @@ _PATIENCE_S = 30.0
 
 
 def _connected(port: int) -> Client:
-    """Connect the publisher, as soon as the node and its broker are there."""
+    """Connect the publisher, as soon as the node and its broker accept."""
     end = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -68,7 +68,7 @@ def _lost(
             writer.send(say)
             sent += 1
         if ended < restarts and acknowledged >= count * (ended + 1) // (restarts + 1):
-            settle()  # otherwise messages from before the other node was back may still be here
+            settle()  # else this node may still hold messages from before the other was back
             process.send_signal(how)
             ended += 1
         try:
@@ -90,7 +90,7 @@ def _lost(
     try:
         while missing:
             missing.discard(int(reader.message().payload))
-    except AssertionError:  # nothing came for half a minute
+    except AssertionError:  # no message came for half a minute
         pass
     process.terminate()
     process.wait()

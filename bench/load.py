@@ -1,4 +1,4 @@
-"""load: how many messages a second a load tool handles on one core, and how right its stamps are.
+"""load: how many messages a second a load tool handles on one core; how accurate its stamps are.
 
 `mqtick-load` and loads built on paho-mqtt (Python) and rumqttc (Rust) publish through the same
 mqtick-broker to one subscriber of their own, with the same window; the broker has one processor and
@@ -68,7 +68,7 @@ def rate(who: str, port: int, seconds: float, folder: Path, processor: int) -> f
 
 
 def stamps(report: Report, port: int, folder: Path) -> dict[str, float]:
-    """Add how far stamps are from a capture's; return mqtick-load's worst of 100, each way."""
+    """Add the difference of stamps from a capture's; return mqtick-load's p99, each way."""
     loads = differences(str(_BUILT / "mqtick-load"), port, folder)
     worst: dict[str, float] = {}
     for who, found in zip(("mqtick-load", "bare system calls"), loads, strict=True):

@@ -1,9 +1,9 @@
 """The stamps of mqtick-load and of bare system calls beside those of a packet capture, in ns.
 
-A message has left with the segment that carries its last octet, and a copy has come with it, too.
-`mqtick-load agent` says the kernel's stamps that it took for each message. In between, a pair of
-sockets sends messages of its own, with nothing but system calls around them. A capture hears the
-segments of both as they leave the loopback, and as they come in.
+A message leaves with the segment that carries its last octet; a copy comes with its last octet,
+too. `mqtick-load agent` prints the kernel's stamps of each message. In between, a pair of sockets
+sends messages of its own, by bare system calls. A capture sees the segments of both as they leave
+at the loopback, and as they come in.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from bench.sniffer import Heard, Sniffer
 
 MESSAGES = 2000
-# Of another length than what TLS says in its handshake.
+# This length differs from those of the records in the TLS handshake.
 _OCTETS = 100
 _TOPIC = b"load/stamped"
 _GROUP = {
@@ -49,24 +49,24 @@ _TIMESPEC = struct.Struct("=qq")
 
 
 class Differences(NamedTuple):
-    """Of one load's messages, in us."""
+    """Differences of stamps for the messages of one load, us."""
 
     left: list[float]
-    """The stamp when a message left, less the capture's as it went out: never below 0."""
+    """Transmit stamp of a message minus the capture's stamp as it left: never below 0."""
     passed: list[float]
-    """The capture's as it came in, less that as it went out: never below `left`."""
+    """The capture's stamp as it came in minus that as it left: never below `left`."""
     came: list[float]
-    """The stamp when a copy came, less the capture's as it came in: never below 0."""
+    """Receive stamp of a copy minus the capture's stamp as it came in: never below 0."""
 
     def wrong(self) -> int:
-        """Return how many are not what they can be."""
+        """Return how many differences are impossible."""
         ways = zip(self.left, self.passed, strict=True)
         left = sum(not 0 <= left <= passed for left, passed in ways)
         return left + sum(came < 0 for came in self.came)
 
 
 class _Capture:
-    """What a packet socket hears, by direction and connection."""
+    """The segments that a packet socket has captured, by direction and connection."""
 
     def __init__(self) -> None:
         self._sniffer = Sniffer()
@@ -93,9 +93,9 @@ class _Capture:
 
 
 def _ends(heard: list[Heard], head: bytes, length: int) -> list[int]:
-    """Return when the last octet of each message passed, of one way of a connection."""
+    """Return when the last octet of each message passed, for one direction of a connection."""
     start = heard[0].sequence
-    first: dict[int, Heard] = {}  # what TCP sends again counts once
+    first: dict[int, Heard] = {}  # retransmissions do not count
     for one in heard:
         first.setdefault((one.sequence - start) % 2**32, one)
     octets, ends = b"", []
@@ -149,7 +149,7 @@ class _Bare:
 def _part(
     program: str, port: int, folder: Path, ca: Path | None, capture: _Capture, bare: _Bare
 ) -> Any:
-    """Let mqtick-load send its messages, and others in between; return what it measured."""
+    """Let mqtick-load send, and the bare sockets in between; return mqtick-load's result."""
     task = {
         "scenario": _SCENARIO,
         "own": 0,
@@ -189,9 +189,9 @@ def _less(these: Iterable[int], those: Iterable[int]) -> list[float]:
 def differences(
     program: str, port: int, folder: Path, ca: Path | None = None
 ) -> tuple[Differences, Differences]:
-    """Return those of mqtick-load through a broker, and of bare system calls.
+    """Return the differences for mqtick-load through a broker, and for bare system calls.
 
-    With an authority's certificate mqtick-load speaks TLS.
+    With an authority's certificate, mqtick-load uses TLS.
     """
     capture, bare = _Capture(), _Bare()
     try:
@@ -208,7 +208,7 @@ def differences(
     def of(port: int, shape: tuple[bytes, int], left: list[int], came: list[int]) -> Differences:
         went = capture.messages(port, *shape, outgoing=True, to=True)
         arrived = capture.messages(port, *shape, outgoing=False, to=True)
-        # Of bare system calls what arrives is the copy.
+        # With bare system calls, the message that arrives is the copy.
         copies = capture.messages(port, *shape, outgoing=False, to=False) or arrived
         return Differences(_less(left, went), _less(arrived, went), _less(came, copies))
 

@@ -116,12 +116,12 @@ def made(path: Path, points: int) -> list[float]:
 
 
 def run(program: str, end: str, *arguments: str) -> dict[str, float]:
-    """Run a program of its own; returns s from its start to its end, MB, and what it says."""
+    """Run a program in its own process; returns s from start to end, MB, and its output."""
     words = [sys.executable, "-c", COMMON + program + end, *arguments]
     clock = (
         f"import os, sys, time; print(time.time(), flush=True); os.execv(sys.executable, {words!r})"
     )
-    # Byte code is kept, as for whatever is installed: numpy's and matplotlib's is there too.
+    # Keep our byte code, as for installed packages: that of numpy and matplotlib is kept, too.
     kept = {name: of for name, of in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     found = subprocess.run(
         [sys.executable, "-c", clock], stdout=subprocess.PIPE, check=True, text=True, env=kept

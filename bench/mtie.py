@@ -31,7 +31,7 @@ FACTORS = [2**power for power in range(13)]
 GOAL = 0.05
 _ROUNDING = 1e-8
 
-# Ours, what allantools calls it, and our unit in theirs.
+# Our function, its name in allantools, and our unit in theirs.
 MEASURES: dict[str, tuple[Callable[..., Deviation], str, float]] = {
     "MTIE": (mtie, "mtie", 1 / NS_PER_S),
     "TDEV": (tdev, "tdev", 1 / NS_PER_S),
@@ -47,7 +47,7 @@ def time_error(points: int) -> Floats:
 
 
 def check_equal(name: str, ours: Floats, peer: Floats) -> float:
-    """Return the largest difference as a share; ValueError where it is more than rounding."""
+    """Return the largest relative difference; ValueError if it is larger than rounding."""
     share = float(np.max(np.abs(ours / peer - 1)))
     if not share <= _ROUNDING:
         raise ValueError(f"{name}: ours and allantools' differ by a share of {share:.2g}.")

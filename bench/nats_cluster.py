@@ -1,4 +1,4 @@
-"""nats-cluster: what does a message take through three joined nats-servers, beside one broker?
+"""nats-cluster: how long does a message take through three joined nats-servers, or one broker?
 
 One publisher, 30 subscribers; 200 messages a second at QoS 0, 20 at QoS 1. The cluster has three
 nodes on this machine: the publisher is at the first, ten subscribers at each. Beside it, in turn:
@@ -69,7 +69,7 @@ def scenario(brokers: list[str], seconds: float, qos: int, pid: int) -> str:
 
 
 def run(program: str, text: str, folder: Path) -> dict[str, float]:
-    """Run it; RuntimeError with its sentence where it fails."""
+    """Run a scenario with mqtick-load; RuntimeError, with its text, if it fails."""
     file = folder / "scenario.toml"
     file.write_text(text)
     command = [program, "run", str(file), "--patience", "10", "--json"]
@@ -83,7 +83,7 @@ def run(program: str, text: str, folder: Path) -> dict[str, float]:
 def cluster(folder: Path, program: str) -> Iterator[tuple[list[str], float]]:
     """Run three nodes; yield their addresses, and how long they took to serve MQTT, in s.
 
-    program is mqtick-load, which asks them.
+    `program` is mqtick-load, which connects to them.
     """
     routes = [free_port() for _ in range(_NODES)]
     began = time.monotonic()
@@ -95,7 +95,7 @@ def cluster(folder: Path, program: str) -> Iterator[tuple[list[str], float]]:
             nodes.append(stack.enter_context(running(Node(place, number, routes))))
         brokers = [f"127.0.0.1:{node.port}" for node in nodes]
         while True:
-            # Sessions need the leader that the nodes elect; until then they refuse.
+            # Sessions need a leader, which the nodes elect first; until then they refuse.
             try:
                 run(program, scenario(brokers, 0.2, 1, os.getpid()), folder)
                 break

@@ -32,7 +32,7 @@ def ntp_client(folder: Path) -> Iterator[Chronyd | None]:
 
 
 def errors_us(client: Chronyd | None, warm_up_s: float, seconds: float) -> Iterator[float]:
-    """Yield, once a second, by how much the client believes the clocks differ."""
+    """Yield, once a second, the offset that the client believes the clocks to have, us."""
     if client is None:
         return
     time.sleep(warm_up_s)

@@ -32,13 +32,13 @@ from mqtick.mqtt.stamps import KernelSocket, StampSource, Transmit
 FOR_EXACT_STAMPS = EstimatorSettings(
     residence_sigma_us=0.02, lucky_broadcasts_s=0.0, shortest_time_constant_s=8.0
 )
-"""What the defaults assume of stamps is true of a kernel's."""
+"""Settings for exact stamps; the defaults assume the errors of a kernel's stamps."""
 _WHO, _ONE_WAY = "mqtick-client", "one-way with residence"
 _NTP = "NTP between two chronyd (floor)"
 _GOAL_NS, _GOAL_NTP = 20.0, 2.0
 _SETTLED_S = 30.0
 _UNTIL_ONE_WAY_S = 60.0
-"""After the last exchange, until broadcasts alone are used: `prefer_better_s`, and then some."""
+"""From the last exchange until only broadcasts are used: somewhat more than `prefer_better_s`."""
 _OCTETS = 60
 
 
@@ -69,7 +69,7 @@ class Job:
     """A set of clients to replay.
 
     Attributes:
-        compares: Whether an estimator that is told no residence runs beside the client's own.
+        compares: Whether an estimator without residences runs besides the client's own.
     """
 
     plan: Plan
@@ -80,7 +80,7 @@ class Job:
 
 
 def replay(job: Job) -> list[Found]:
-    """Let these clients live; return what each was wrong by."""
+    """Simulate these clients; return the errors of each."""
     plan, found = job.plan, []
     for number, life in job.lives:
         client = Client(number, life, job.clocks, job.settings, compares=job.compares)
@@ -94,7 +94,7 @@ def replay(job: Job) -> list[Found]:
 
 
 def replayed(job: Job) -> list[Found]:
-    """Do that on all processors."""
+    """Simulate the clients on all processors."""
     count = multiprocessing.cpu_count()
     shares = [replace(job, lives=job.lives[place::count]) for place in range(count)]
     with multiprocessing.Pool(count) as pool:
@@ -102,7 +102,7 @@ def replayed(job: Job) -> list[Found]:
 
 
 def measured(datagrams: int, warm_up_s: float, seconds: float) -> tuple[list[int], list[float]]:
-    """Return this host's stamp noise, ns, and the errors of NTP, us, of the same minutes."""
+    """Return this host's stamp noise, ns, and the errors of NTP, us, in the same minutes."""
     with tempfile.TemporaryDirectory() as name, ntp_client(Path(name)) as ntp:
         errors: list[float] = []
         watch = threading.Thread(target=lambda: errors.extend(errors_us(ntp, warm_up_s, seconds)))
@@ -113,7 +113,7 @@ def measured(datagrams: int, warm_up_s: float, seconds: float) -> tuple[list[int
 
 
 def _rows(report: Report, how: str, found: Sequence[Found]) -> float:
-    """Add what came of one kind of clients; return the median error of one-way, ns."""
+    """Add the results of one kind of clients; return the median error of one-way, ns."""
     error = f"|time error|, {how}"
     told = [one.listening for one in found]
     row = report.add(error, "ns", _ONE_WAY, [abs(e) for one in told for e in one.errors])

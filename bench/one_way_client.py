@@ -1,7 +1,7 @@
-"""A client of the simulation: mqtick's own track and estimator, a wrong clock, its life replayed.
+"""A client of the simulation: mqtick's own track and estimator, with a wrong clock.
 
-Requests, replies and follow-ups are the real ones of both sides, with the trailers that the RTL
-wrote for them. The clock is virtual, so the truth is known to the nanosecond.
+Requests, replies and follow-ups are real messages, with the trailers that the RTL wrote for them.
+The clock is virtual, so the truth is known to the nanosecond.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from mqtick.protocol.precise import FollowUp, Leap, Reply, Request, tag_of
 from mqtick.protocol.residence import Copies
 
 _EARLY_NS = 30_000
-"""So much before a reply leaves, the server states when it does; the follow-up tells the truth."""
+"""A reply leaves this much later than its stated transmit time; the follow-up corrects it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """What the clients' clocks are like, and what their kernels add.
+    """The properties of the clients' clocks, and of their kernels' stamps.
 
     Attributes:
-        noise_ns: How late receive stamps are, to draw from; none: stamps are exact.
+        noise_ns: Values of the lateness of receive stamps, to draw from; empty: stamps are exact.
     """
 
     offset_s: float = 1.0
@@ -71,7 +71,7 @@ class _SimulatedClock(VirtualClock):
 
 
 class _Line:
-    """The connection, and the loop through the broker, of which only the trailer matters."""
+    """Stands for the connection and the loop through the broker; only the trailer matters."""
 
     filled = True
 
@@ -103,7 +103,7 @@ class _Line:
 
 @dataclass
 class Figures:
-    """What a client was wrong by at each look, ns, and how often the truth was outside."""
+    """Errors of a client at each observation, ns, and how often the truth was outside."""
 
     errors: array[int] = field(default_factory=lambda: array("q"))
     halves: array[int] = field(default_factory=lambda: array("q"))
@@ -114,7 +114,7 @@ class Figures:
     def look(self, estimate: Estimate, truth_ns: int) -> None:
         """Compare an estimate with the truth."""
         if estimate.offset_ns is None:
-            return  # nothing was said yet
+            return  # there is no estimate yet
         assert estimate.lower_ns is not None
         assert estimate.upper_ns is not None
         low, high = estimate.narrow_lower_ns, estimate.narrow_upper_ns
@@ -129,13 +129,13 @@ class Figures:
 
 @dataclass
 class Found:
-    """What one client was wrong by.
+    """The errors of one client.
 
     Attributes:
-        asking: While it is answered.
+        asking: While its requests are answered.
         listening: Long after its last exchange.
         rest: At the start, and in between.
-        without: Listening too, by an estimator that leaves residence in.
+        without: As `listening`, but of an estimator that does not use residences.
     """
 
     asking: Figures = field(default_factory=Figures)
@@ -150,12 +150,12 @@ class Found:
 
     @property
     def outside_assumed(self) -> int:
-        """The same of the assumed interval."""
+        """The same for the assumed interval."""
         return sum(each.outside_assumed for each in (self.asking, self.listening, self.rest))
 
 
 class Client:
-    """One client, and what came of it in `found`."""
+    """One client; its results are in `found`."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Client:
     def live(
         self, seconds: int, asking_s: tuple[float, float], listening_s: tuple[float, float]
     ) -> None:
-        """Replay its life; look once a second, and keep apart what two stretches of it show."""
+        """Replay its life; observe once a second, and keep the results of two periods apart."""
         phase_ns, found = self._chance.randrange(SECOND), self.found
         events = [*self._all_heard(), *self._all_exchanged()]
         for second in range(seconds - 1):
@@ -216,7 +216,7 @@ class Client:
     def _late_ns(self) -> int:
         return self._chance.choice(self._noise) if self._noise else 0
 
-    # -- what happens ------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def _all_heard(self) -> Iterator[tuple[int, Callable[[], None]]]:
         for heard in self._life.heard:
@@ -228,7 +228,7 @@ class Client:
             came_ns = exchange.came_ns + self._late_ns()
             arrived_ns = exchange.arrived_ns + self._late_ns()
             if came_ns > exchange.answered_ns - _EARLY_NS:
-                continue  # its stamp was later than the reply that is simulated
+                continue  # its receive stamp would be later than the simulated reply
             answering = self._exchange(exchange, came_ns, arrived_ns)
             told_ns = max(exchange.told_ns, arrived_ns + 1)
             for at_ns in (exchange.asked_ns, arrived_ns, told_ns):
@@ -242,7 +242,7 @@ class Client:
         return Arrival(topic, payload, Stamp(START_NS + at_ns, StampSource.KERNEL), False, b"")
 
     def _exchange(self, exchange: Exchange, came_ns: int, arrived_ns: int) -> Iterator[None]:
-        """Ask; take the reply; take the follow-up."""
+        """Send the request, take the reply, take the follow-up; a step at each `next`."""
         assert self.track.ask()
         asked = self._line.sent
         yield
@@ -276,10 +276,10 @@ class Client:
         )
         yield
 
-    # -- what comes of it --------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def _on_sample(self, _track: Track, wall: WallSample) -> None:
-        """Feed the estimator that is not told how long messages were in the broker."""
+        """Feed the estimator that does not use residences."""
         sample = wall.sample
         if self._untold is None or sample.kind is Kind.RESIDENCE:
             return
@@ -298,5 +298,5 @@ class Client:
 
 
 def _filled(signed: bytes, trailer: bytes) -> bytes:
-    """Return a message of version 2 as the broker hands it on; one of version 1 as it is."""
+    """Return a message of version 2 with its trailer; one of version 1 as it is."""
     return signed[: -len(trailer)] + trailer if signed[0] >> 4 == 2 else signed

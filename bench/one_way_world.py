@@ -1,7 +1,7 @@
-"""A time server, its clients and the broker between them, in simulated time: who got what when.
+"""A time server, its clients and the broker in simulated time: all messages with their instants.
 
 The broker is its RTL, exact to the cycle; links, switch and core are the lab's assumption (`Way`).
-Minutes are simulated, of which the RTL runs what it is busy in.
+Minutes are simulated; the RTL runs only while it is busy.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _OTHERS_TOPIC, _OTHERS_OCTETS = "plant/state", 100
 _OTHERS_LEAD_NS = 60_000
 _FOLLOW_UP_NS = 3_000_000
 _RHYTHM_NS = 150_000_000, 950_000_000
-"""In which part of each second a burst begins: clients keep clear of the time message."""
+"""A burst begins in this part of a second: clients avoid the time message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long, how many, how often.
+    """Duration and size of the simulation.
 
     Attributes:
-        exchanges_s: Until then the clients ask; after it nobody answers any more.
+        exchanges_s: The clients ask until then; after it there are no answers.
     """
 
     clients: int
@@ -54,14 +54,14 @@ class Plan:
 
 
 class Heard(NamedTuple):
-    """A time message at a client: when the end of its frame was there, and the payload."""
+    """A time message at a client: when the end of its frame arrived, and the payload."""
 
     at_ns: int
     payload: bytes
 
 
 class Exchange(NamedTuple):
-    """An exchange of a client: when each frame began or ended, and what the broker wrote."""
+    """An exchange of a client: when each frame began or ended, and the broker's trailers."""
 
     asked_ns: int
     came_ns: int
@@ -75,7 +75,7 @@ class Exchange(NamedTuple):
 
 @dataclass
 class Life:
-    """What one client meets, in order."""
+    """All messages and exchanges of one client, in order."""
 
     heard: list[Heard] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
@@ -87,7 +87,7 @@ def name_of(number: int) -> str:
 
 
 def asking_times(draw: random.Random, until_ns: int) -> Iterator[int]:
-    """Yield when a client asks: bursts as its settings have them, clear of the time message."""
+    """Yield when a client asks: bursts as by its settings, which avoid the time message."""
     settings = Settings()
     spacing_ns = round(settings.exchange_spacing_ms * 1e6)
     longest_s = settings.exchange_interval_s
@@ -125,7 +125,7 @@ def time_messages(seconds: int, draw: random.Random) -> Iterator[tuple[int, byte
 def _stand_ins(number: int) -> tuple[bytes, bytes, bytes]:
     """Return request, reply and follow-up as long as the true ones, which are made later.
 
-    The broker looks at topic and version only; what they say tells them apart here.
+    The broker reads topic and version only; the content identifies the messages here.
     """
     head, source = (SERVER, number), StampSource.KERNEL
     request = Request(*head, bytes(8), wants_echo=True, version=2)
@@ -140,21 +140,21 @@ def _stand_ins(number: int) -> tuple[bytes, bytes, bytes]:
 
 
 class World:
-    """Builds all messages, sends them through the broker, and sorts what came of them."""
+    """Builds all messages, sends them through the broker, and sorts the copies."""
 
     def __init__(self, plan: Plan, seed: int = 1) -> None:
         self.plan, self._draw = plan, random.Random(seed)
         self._messages: list[tuple[Message, tuple[str, int]]] = []
-        """With each, what it is, and of which exchange."""
+        """Each message with its kind, and the number of its exchange."""
         self._cables_fs = {
             subscriber(number): self._draw.randrange(plan.cable_ns + 1) * _FS
             for number in range(1, plan.clients + 1)
         }
         self._asked: list[tuple[int, int, int]] = []
-        """Of each exchange its client, when it asks and when it is answered."""
+        """For each exchange the client, when it asks, and when it is answered."""
 
     def run(self, model: Path) -> list[Life]:
-        """Return what each client meets."""
+        """Return the messages and exchanges of each client."""
         plan = self.plan
         for sent_ns, payload in time_messages(plan.seconds, self._draw):
             octets = publish(TREE.time(SERVER), payload)
@@ -189,7 +189,7 @@ class World:
         return message
 
     def _others_before(self, message: Message) -> None:
-        """Let the broker have something else for all of them just before a time message."""
+        """Send another message to all clients just before a time message."""
         at_fs = message.at_fs - self._draw.randrange(_OTHERS_LEAD_NS * _FS)
         payload = message.at_fs.to_bytes(16, "big") + bytes(_OTHERS_OCTETS - 16)
         octets = publish(_OTHERS_TOPIC, payload)
@@ -197,7 +197,7 @@ class World:
         self._messages.append((other, ("other", 0)))
 
     def _exchange(self, number: int, at_ns: int) -> None:
-        """Send a request and what answers it; the server takes 0.3 to 0.6 ms."""
+        """Send a request, its reply and its follow-up; the server takes 0.3 to 0.6 ms."""
         place, name, peer = len(self._asked), name_of(number), subscriber(number)
         answered_ns = at_ns + self._draw.randrange(300_000, 600_000)
         self._asked.append((number, at_ns, answered_ns))
@@ -213,7 +213,7 @@ class World:
             self._send((kind, place), sender, sent_ns, octets)
 
     def _arrives_ns(self, copy: Copy) -> int:
-        """Return when a copy's frame has ended where it goes to."""
+        """Return when the end of a copy's frame arrives at its receiver."""
         on_way_fs = self.plan.way.to_receiver_fs(len(copy.octets))
         return (copy.at_fs + on_way_fs + self._cables_fs.get(copy.receiver, 0)) // _FS
 

@@ -6,12 +6,12 @@ import contextlib
 import os
 import resource
 
-# client/systemd/mqtick-client.service: CPUSchedulingPriority and its neighbours.
+# As in client/systemd/mqtick-client.service: CPUSchedulingPriority and related keys.
 FIFO_PRIORITY = 10
 
 
 def may_be_real_time() -> bool:
-    """Whether this process may give its children what the unit file gives (root may)."""
+    """Whether this process may give its children the rights of the unit file (root may)."""
     policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
@@ -22,7 +22,7 @@ def may_be_real_time() -> bool:
 
 
 def like_the_unit() -> None:
-    """Set up the process as the client's unit file does; to be called in the child."""
+    """Set up the process as the client's unit file does; call it in the child."""
     unlimited = resource.RLIM_INFINITY, resource.RLIM_INFINITY
     with contextlib.suppress(ValueError):  # with CAP_IPC_LOCK no limit is needed
         resource.setrlimit(resource.RLIMIT_MEMLOCK, unlimited)

@@ -3,7 +3,7 @@
 python -m bench.readme            write
 python -m bench.readme --check    say which page is out of date (exit code 1 if there is one)
 
-What a page of bench/results says above `<!-- results -->` is written by hand.
+The text of a page of bench/results above `<!-- results -->` is written by hand.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ README = Path(__file__).resolve().parent / "README.md"
 FRONT = README.parent.parent / "README.md"
 HARDWARE = FRONT.parent / "broker" / "rtl" / "README.md"
 FEW = 20
-"""Fewer values than these have no p5, p95 and p99."""
+"""With fewer values than these, there is no p5, p95 or p99."""
 _MARK = "<!-- results -->\n"
 _END = "<!-- end -->\n"
 _NTP = "NTP between two chronyd (floor)"
 _ONE_WAY = "one-way (published method, its common delay removed)"
 _FLOOR = "exact samples at the same instants (floor)"
 _FIGURES: tuple[tuple[str, tuple[str, str, str, str], dict[str, str]], ...] = (
-    # what it is; results file; quantity; of whom; which value; the same of which others
+    # description; results file; quantity; contestant; which value; other contestants to show
     (
         "error of 100 clients' time, median (clocks simulated)",
         ("time-error", "100 clients: |time error|", "best combination", "median"),
@@ -80,7 +80,7 @@ def table(content: dict[str, Any]) -> str:
 
 
 def _row(*cells: object) -> str:
-    """Return a line of a table; a bar in a cell does not end it."""
+    """Return a line of a table; bars in cells are escaped."""
     return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
@@ -90,12 +90,12 @@ def _ratio(ratio: dict[str, Any]) -> list[object]:
 
 
 def _nearest(ratio: dict[str, Any]) -> tuple[bool, bool, float]:
-    """Order ratios: the last is the furthest beyond its goal, or the nearest to it."""
+    """Sort key of ratios: the last is the furthest beyond its goal, or the nearest to it."""
     return ratio["met"] is False, ratio["goal"] is not None, ratio["ratio"] / (ratio["goal"] or 1)
 
 
 def _summary(content: dict[str, Any] | None) -> list[object]:
-    """Return what the line of one benchmark in bench/README.md says of it."""
+    """Return the cells of one benchmark's line in bench/README.md."""
     if not content or not content["ratios"]:
         return ["no peer" if content else "not measured yet", *[""] * 5]
     met = [ratio["met"] for ratio in content["ratios"] if ratio["met"] is not None]
@@ -117,7 +117,7 @@ def _figures() -> str:
 
 
 def _resources(content: dict[str, Any] | None) -> str:
-    """Return what the hardware broker takes: a line for each of its modules, and the board."""
+    """Return the hardware broker's resources: a line for each of its modules, and the board."""
     if not content:
         return "Not measured yet.\n"
     kinds = ("flip-flops", "LUTs", "RAMB36", "UltraRAM")
@@ -146,7 +146,7 @@ def _filled(page: Path, text: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return every page, as the results files have it."""
+    """Return every page, made from the results files."""
     made = {}
     lines = [f"| benchmark | {_RATIO} goals met |", "|---|---|--:|--:|--:|--:|---|"]
     for name in sorted({file.stem for file in RESULTS.iterdir()}):

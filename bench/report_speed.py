@@ -46,7 +46,7 @@ PLAIN, DECOMPRESSED, DISK = "plain numpy loop", "read and decompress", "the disk
 
 
 def ours_in(processes: int) -> str:
-    """Name ourselves with that many processes."""
+    """Return our name as a contestant with that many processes."""
     return f"mqtick, {processes} process{'es' if processes > 1 else ''}"
 
 
@@ -54,7 +54,7 @@ ONE, ALL = ours_in(1), ours_in(PROCESSES)
 
 
 def record() -> dict[str, object]:
-    """Return what run.json says of such a run."""
+    """Return the content of such a run's run.json."""
     return {
         "title": "report-speed",
         "kind": "skew",
@@ -103,7 +103,7 @@ def write_run(folder: Path, shots: int) -> list[list[float]]:
 
 
 def forget(folder: Path) -> list[Path]:
-    """Drop the shots from the page cache, and what was found in them: the next pass reads all."""
+    """Drop the shots from the page cache, and delete earlier results: the next pass reads all."""
     (folder / "reduced.json").unlink(missing_ok=True)
     paths = sorted((folder / "shots").iterdir())
     for path in paths:
@@ -116,7 +116,7 @@ def forget(folder: Path) -> list[Path]:
 
 
 def ours(processes: int, folder: Path, _paths: list[Path]) -> list[float]:
-    """Return the skews in us, by ourselves."""
+    """Return the skews in us, by our own code."""
     shots = measurement_from_run(load_run(folder), processes=processes).shots
     return [shot.skew_fs / 1e9 for shot in shots if shot.skew_fs is not None]
 
@@ -152,14 +152,15 @@ def disk(_folder: Path, paths: list[Path]) -> list[float]:
 def peak_mb(folder: Path, then: str) -> tuple[float, float]:
     """Return the peak memory in MB of a process that imports, and after that does something.
 
-    The second is its own peak and that of its largest child for each child, whenever they were.
+    The second value is its own peak plus, for each child, the peak of the largest child, whether or
+    not these peaks were at the same time.
     """
     program = (
         "import json, re, resource, sys\n"
         "from mqtick.analysis.cli import main\n"
         "from mqtick.analysis.runs.from_run import measurement_from_run\n"
         "from mqtick.recording.run_folder import load_run\n"
-        # not getrusage: that counts what was there before this program started
+        # not getrusage: its peak includes memory from before exec
         "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])\n"
         "before = peak()\n"
         "folder, processes = sys.argv[1], int(sys.argv[2])\n"
@@ -179,7 +180,7 @@ def peak_mb(folder: Path, then: str) -> tuple[float, float]:
 
 
 def tables_only(folder: Path) -> float:
-    """Return how many s `mqtick-report RUN --tables-only` takes, of what was found before."""
+    """Return how many s `mqtick-report RUN --tables-only` takes, from earlier results."""
     began = time.perf_counter()
     words = (str(folder), "--quiet", "--no-limits", "--tables-only")
     subprocess.run([sys.executable, "-m", "mqtick.analysis.cli", *words], check=True)

@@ -1,9 +1,9 @@
-"""residence: how far apart subscribers hear one message, as it is and without the broker.
+"""residence: how far apart subscribers receive one message, with and without the broker's share.
 
 A publisher and 100 or 600 subscribers on this machine, over TCP and then over UDP, through
-mqtick-broker, which fills trailers. From each copy's kernel receive stamp is taken what its trailer
-states, and then what the trailer of the next copy corrects. What is left is the kernel's way from
-the broker's socket to the subscriber's.
+mqtick-broker, which fills trailers. The residence in its trailer is subtracted from each copy's
+kernel receive stamp, first as stated, and then as corrected by the next copy's trailer. The rest is
+the kernel's way from the broker's socket to the subscriber's.
 
     python -m bench.residence              5 blocks of 200 messages, 50 ms apart on average
     python -m bench.residence --short      1 block of 50
@@ -47,7 +47,7 @@ def _connected(port: int, udp: bool) -> socket.socket:
 
 
 class _Broker(MqtickBroker):
-    """On the same port over UDP, too."""
+    """Our broker, also over UDP on the same port."""
 
     def __init__(self, folder: Path, lines: str) -> None:
         super().__init__(folder, lines)
@@ -70,7 +70,7 @@ class Subscriber:
         self._copies = Copies()
 
     def read(self) -> tuple[int, Residence] | None:
-        """Return arrival and residence of the copy that has come; None if it is of no use."""
+        """Return a copy's arrival and residence; None without kernel stamp or residence."""
         data = self.kernel.recv(4096)
         self.kernel.acknowledge()
         self._copies.note(data[4 + len(_TOPIC) :])
@@ -80,7 +80,7 @@ class Subscriber:
         return stamp.realtime_ns, residence
 
     def close(self, udp: bool) -> None:
-        """Leave; over UDP nothing else ends the lease."""
+        """Disconnect; over UDP only this ends the lease at once."""
         if udp:
             self.kernel.sock.sendall(_GOOD_BYE)
         self.kernel.close()
@@ -90,11 +90,11 @@ Round = list[tuple[int, Residence]]
 
 
 def spreads(rounds: list[Round]) -> Iterator[tuple[str, float]]:
-    """Yield the distance of first and last of each message, us, in each of the three ways.
+    """Yield the distance of the first and last copy of each message, us, in each of three ways.
 
-    Of what is corrected also that of the first and each other.
+    For corrected copies also the distance of the first and each other copy.
     """
-    for these, _ in pairwise(rounds):  # those that the next copy corrects
+    for these, _ in pairwise(rounds):  # not the last round, which no next copy corrects
         if any(residence.correction_ns is None for _, residence in these):
             continue
         for how, instants in (
@@ -103,12 +103,12 @@ def spreads(rounds: list[Round]) -> Iterator[tuple[str, float]]:
             (_CORRECTED, [came_ns - one.ns for came_ns, one in these]),
         ):
             yield how, (max(instants) - min(instants)) / 1e3
-        first_ns = min(instants)  # the corrected ones
+        first_ns = min(instants)  # of the corrected copies, by the last pass of the loop
         yield from ((_EACH, (ns - first_ns) / 1e3) for ns in instants)
 
 
 def block(messages: int, count: int, port: int, udp: bool) -> dict[str, list[float]]:
-    """Publish so many messages to so many new subscribers; return the distances, us."""
+    """Publish `messages` messages to `count` new subscribers; return the distances, us."""
     with contextlib.ExitStack() as stack:
         subscribers = [Subscriber(port, number, udp) for number in range(count)]
         for one in subscribers:
@@ -123,8 +123,8 @@ def block(messages: int, count: int, port: int, udp: bool) -> dict[str, list[flo
             time.sleep(_SPACING_S * random.uniform(0.7, 1.3))
             publisher.sendall(encode_publish(_TOPIC.encode(), payload, None))
             heard = []
-            # The stamps are the kernel's, so the last copy is waited for: until then we sleep, and
-            # take no time from the broker.
+            # Wait for the last copy first: until then we sleep, and take no time from the broker.
+            # That is possible because the stamps are the kernel's.
             for one in reversed(subscribers):
                 select.select([one.kernel.sock], [], [], 5)
                 heard.append(one.read())
@@ -136,7 +136,7 @@ def block(messages: int, count: int, port: int, udp: bool) -> dict[str, list[flo
 
 
 def measure(report: Report, blocks: int, messages: int, count: int, udp: bool) -> None:
-    """Run all blocks with so many subscribers."""
+    """Run all blocks with `count` subscribers."""
     with (
         tempfile.TemporaryDirectory() as folder,
         running(_Broker(Path(folder), _FILLS)) as broker,

@@ -1,7 +1,7 @@
 """restart: how do 2,000 clients come back when the broker is restarted?
 
-Each of them connects again as soon as it hears that the broker ends, and a second later where
-nobody listens: without any spreading of its own. The broker is ended by SIGTERM, as systemd does,
+Each client connects again as soon as its connection ends, and if the broker does not listen, one
+second later: clients do not spread their attempts. The broker is ended by SIGTERM, as systemd does,
 and started again when it has ended.
 
     python -m bench.restart              each way once
@@ -61,7 +61,7 @@ class Member:
         self.crowd.resting.append((time.monotonic() + AGAIN_S, self))
 
     def ready(self) -> None:
-        """Go on: say CONNECT, or hear what the broker says."""
+        """Continue: send CONNECT, or read the broker's answer."""
         try:
             if not self.said:
                 self.sock.send(self.hello)
@@ -114,7 +114,7 @@ class Crowd:
 
 
 def command(folder: Path, port: int, passed: socket.socket | None, lines: str) -> list[str]:
-    """How the broker is started, with a socket as systemd passes it, or with its own port."""
+    """The command of the broker, with a socket as passed by systemd, or with its own port."""
     place = 'systemd = "mqtt"' if passed else f'address = "127.0.0.1:{port}"'
     config = folder / "broker.toml"
     config.write_text(f"[[listener]]\n{place}\n[access]\nanonymous = true\n{lines}")
@@ -126,13 +126,13 @@ def command(folder: Path, port: int, passed: socket.socket | None, lines: str) -
 
 
 def in_bins(instants: list[float]) -> list[float]:
-    """How many there were in each tenth of a second, from the first one to the last."""
+    """Return the number of instants in each tenth of a second, from the first to the last."""
     counts = Counter(int((at - min(instants)) / BIN_S) for at in instants)
     return [counts[number] for number in range(max(counts) + 1)]
 
 
 def measure(report: Report, how: str, lines: str, *, by_systemd: bool, count: int) -> None:
-    """Restart the broker once, and report who came back when."""
+    """Restart the broker once, and report when the clients came back."""
     port = free_port()
     passed = socket.create_server(("127.0.0.1", port), backlog=4096) if by_systemd else None
     with tempfile.TemporaryDirectory() as name, open(Path(name) / "log", "ab") as log:

@@ -36,7 +36,7 @@ def _us(looks: Iterable[Look], what: str = "error") -> list[float]:
 
 
 def plan_rows(report: Report) -> None:
-    """Add what the formulas say."""
+    """Add the results of the formulas."""
     for broker in _BROKERS:
         costs = Costs.measured(broker)
         for hosts in _SIZES:
@@ -100,7 +100,7 @@ def traffic_rows(report: Report, sites: int, seconds: int) -> None:
 
 
 def clock_rows(report: Report, sites: int, seconds: int) -> dict[bool, tuple[list[Node], ...]]:
-    """Simulate the clocks, and say how wrong they are."""
+    """Simulate the clocks, and add their errors."""
     costs = Costs.measured()
     draw = np.random.default_rng(_SEED)
     centre = site_traffic(Fleet(sites), costs, 120, draw)
@@ -111,7 +111,7 @@ def clock_rows(report: Report, sites: int, seconds: int) -> dict[bool, tuple[lis
         seconds=seconds,
         cut_s=(third, 2 * third),
         lost_s=(third, third + 120),
-        # In at the first node, out at the second one.
+        # A message comes in at the first node, and leaves at the second one.
         hop_us=costs.node_in_us + costs.node_site_us + costs.node_out_us,
     )
     far = replace(plan, centre_us=_FAR_US, asymmetry=_FAR_SHARE, cut_s=(0, 0), lost_s=(0, 0))
@@ -197,7 +197,7 @@ def figure(path: str, nodes: dict[bool, tuple[list[Node], ...]], seconds: int) -
         right.semilogy(at, error, color=colour, lw=0.9, ls=":", label=f"{text}: |error|")
     title = f"A site is cut off for {seconds / 3:.0f} s (simulated, residence on)"
     right.set(xlabel="time, s", ylabel="|error| and bound, us", title=title)
-    # Above each other: the bound and the error of the same host.
+    # In each column: the bound and the error of the same host.
     right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=3, frameon=False, fontsize=9)
     drawn.tight_layout()
     drawn.savefig(path, dpi=110)

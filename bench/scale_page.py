@@ -1,8 +1,8 @@
-"""docs/scale.md: what bench/scale.template says, with the figures of bench/results/scale.json.
+"""Makes docs/scale.md from bench/scale.template and the figures of bench/results/scale.json.
 
 A field is `{{quantity @ who @ format}}`, or `{{quantity @ format}}` for a ratio. The format may
 have a statistic before it (`p99 .1f`, else the median) and a divisor after it (`.1f /1000`).
-`{{plan 417 5000}}` is what bench.scale_plan prints for so many hosts.
+`{{plan 417 5000}}` is the output of bench.scale_plan for these numbers of hosts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLAN = re.compile(r"\{\{plan((?: \d+)+)\}\}")
 
 
 def filled(content: dict[str, Any], template: str | None = None) -> str:
-    """Return the page; ValueError where a figure was not measured, or a field is misspelt."""
+    """Return the page; ValueError if a figure was not measured, or a field is misspelt."""
     rows = {(row["quantity"], row["who"]): row for row in content["rows"]}
     ratios = {one["quantity"]: one for one in content["ratios"]}
 

@@ -17,7 +17,7 @@ from bench.harness import RESULTS
 from mqtick.client.config import Settings
 
 REPLY_COPIES = 4
-"""Of a reply: to the warmer, the first echo, the client and the last echo."""
+"""Copies of a reply: to the warmer, the first echo, the client and the last echo."""
 _SERVER_ROWS = "the server, 600 clients ask"
 
 
@@ -25,9 +25,9 @@ class Fleet(NamedTuple):
     """Hosts at one broker with one time server.
 
     Attributes:
-        interval_s: Between two time messages.
-        exchanges: Of one client, a second.
-        echo: Whether the server's echoes hear each reply.
+        interval_s: Time between two time messages.
+        exchanges: Exchanges of one client per second.
+        echo: Whether the server's echoes receive each reply.
     """
 
     hosts: int
@@ -37,7 +37,7 @@ class Fleet(NamedTuple):
 
     @property
     def answers(self) -> float:
-        """Exchanges of all hosts, a second."""
+        """Exchanges of all hosts per second."""
         return self.hosts * self.exchanges
 
     @property
@@ -54,15 +54,16 @@ class Fleet(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """Processor time.
+    """Processor time of each program.
 
     Attributes:
-        broker_us: Of a broker for each copy, one message at a time.
-        server_us: Of the time server for each exchange.
-        client_share: Of a client's host, all of what a client does; of one processor.
-        node_in_us: Of a node before a broker, for each message that a client publishes.
-        node_out_us: And for each copy to a client.
-        node_site_us: And for each message that comes from another site.
+        broker_us: A broker: for each copy, one message at a time.
+        server_us: The time server: for each exchange.
+        server_idle_share: The time server without requests: share of one processor.
+        client_share: A client with all its work: share of one processor.
+        node_in_us: A node before a broker: for each message that a client publishes.
+        node_out_us: A node: for each copy to a client.
+        node_site_us: A node: for each message that comes from another site.
     """
 
     broker_us: float
@@ -77,7 +78,7 @@ class Costs:
     def measured(cls, broker: str = "mqtick-broker") -> Costs:
         """Take the costs from the results of bench/brokers.py, cost.py, fleet.py and join.py.
 
-        ValueError where one of them was not measured.
+        ValueError if one of them was not measured.
         """
 
         def median(file: str, quantity: str, who: str) -> float:
@@ -100,7 +101,7 @@ class Costs:
             server_idle_share=idle_share,
             client_share=median("fleet", "idle client host, 10 min: processor", "mqtick-client")
             / 100,
-            # At a rate at which the node sleeps between messages, as before a fleet's broker.
+            # Measured at a rate at which the node sleeps between messages, as in a fleet.
             node_in_us=median("join", "processor time: client, in", "the node"),
             node_out_us=median("join", "processor time: client, out", "the node"),
             node_site_us=median("join", "processor time: site, in", "the node"),
@@ -127,9 +128,9 @@ def load(fleet: Fleet, costs: Costs) -> Load:
 
 
 def most_hosts(costs: Costs, share: float = 0.5) -> tuple[int, str]:
-    """Return how many hosts one broker with one server serves, and who is the first at its end.
+    """Return how many hosts one broker with one server serves, and which program is the limit.
 
-    `share`: of a processor that each of them may use.
+    `share`: the share of a processor that each program may use.
     """
     one, none = load(Fleet(1), costs), load(Fleet(0), costs)
     each = {
@@ -141,7 +142,7 @@ def most_hosts(costs: Costs, share: float = 0.5) -> tuple[int, str]:
 
 
 def table(fleets: Iterable[int]) -> str:
-    """Return what fleets of so many hosts cost, a line each, below two lines of names."""
+    """Return the costs of fleets with these numbers of hosts, a line each, below two headings."""
     ours, mosquitto = Costs.measured(), Costs.measured("Mosquitto")
     lines = [
         "hosts at      messages to it  copies from it  processors of",

@@ -1,8 +1,8 @@
-"""A fleet of sites, simulated: its messages in brokers and servers, and what clocks make of them.
+"""A simulated fleet of sites: its messages in brokers and servers, and the clocks of its hosts.
 
-Each site is a broker and a time server with one processor each, that take messages in turn
-(first come, first served), for as long as `bench/scale_plan.py` says. Links take 30 us, give or
-take some, the same in both directions on the average. All is drawn from a seed.
+Each site is a broker and a time server with one processor each, which handle messages in turn
+(first come, first served); the time for each is from `bench/scale_plan.py`. Links take about 30 us,
+on average the same in both directions. All random numbers come from a seed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Floats = NDArray[np.float64]
 _LINK_US, _LINK_SPREAD_US = 30.0, 5.0
 _FOLLOW_UP_US = 3_000.0
 _CLEAR_S = 0.15, 0.95
-"""In which part of a second exchanges begin: clients keep clear of the time message."""
+"""Exchanges begin in this part of a second: clients avoid the time message."""
 _STAMP_NS = 2_000
-"""The kernel's own way, which no residence holds: bench/results/one-way.md."""
+"""The kernel's own delay, which no residence includes: bench/results/one-way.md."""
 _WANDER_PPB = 10.0
 
 
@@ -48,13 +48,13 @@ def served(arrivals: Floats, service: Floats) -> Floats:
 
 @dataclass
 class Traffic:
-    """What passed one site.
+    """The messages of one site.
 
     Attributes:
-        request_us: Of each exchange, how long its request was in the broker.
-        reply_us: And its reply, until the client's copy left.
-        time_us: Of each copy of a time message, how long it was in the broker.
-        broker, server: Shares of the processors.
+        request_us: For each exchange, how long its request was in the broker.
+        reply_us: For each exchange, how long its reply was in the broker, up to the client's copy.
+        time_us: For each copy of a time message, how long it was in the broker.
+        broker, server: Used shares of their processors.
     """
 
     request_us: Floats
@@ -66,7 +66,7 @@ class Traffic:
 
 
 def asked_us(hosts: int, seconds: int, draw: np.random.Generator) -> Floats:
-    """Return when all clients ask: bursts, clear of the time message, their phases by chance."""
+    """Return when all clients ask: bursts with random phases, which avoid the time message."""
     settings = Settings()
     burst, every_s = settings.exchange_burst, settings.exchange_interval_s
     spacing_s = settings.exchange_spacing_ms / 1e3
@@ -88,7 +88,7 @@ def site_traffic(fleet: Fleet, costs: Costs, seconds: int, draw: np.random.Gener
     count, copy = len(asked), costs.broker_us
     replies = REPLY_COPIES if fleet.echo else 1
     told = np.repeat(np.arange(1, seconds) * 1e6, fleet.hosts)
-    # A request's wait depends on replies, and theirs on requests: three passes are enough.
+    # The waits of requests and replies depend on each other: three passes are enough.
     answered = asked + costs.server_us
     work = np.concatenate(
         [np.full(count, copy), np.full(count, replies * copy), np.full(count, copy)]
@@ -113,14 +113,14 @@ def site_traffic(fleet: Fleet, costs: Costs, seconds: int, draw: np.random.Gener
 
 
 class Clock:
-    """A clock that nobody steers: a constant error of frequency, and a random walk of it."""
+    """A free-running clock: a constant frequency error, and a random walk of the frequency."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw, self._ppb = draw, draw.uniform(-20_000, 20_000)
         self._at_ns, self._ahead_ns = 0, 0.0
 
     def read(self, true_ns: int) -> int:
-        """Return what it shows; instants have to come in order."""
+        """Return the reading at a true instant; instants must come in order."""
         passed_s = max(0, true_ns - self._at_ns) / 1e9
         self._ahead_ns += self._ppb * passed_s
         self._ppb += self._draw.gauss(0, _WANDER_PPB * math.sqrt(passed_s))
@@ -129,10 +129,10 @@ class Clock:
 
 
 class Look(NamedTuple):
-    """A client's answer against the truth.
+    """A client's time compared with the truth.
 
     Attributes:
-        error_ns: Its time less true time.
+        error_ns: Its time minus true time.
         bound_ns: Half its interval, its server's own error included.
     """
 
@@ -152,10 +152,10 @@ class Node:
 
     Attributes:
         reference: Error and root distance of its server's clock at a true instant, in ns.
-        cut: From when until when, in s, no exchange succeeds.
-        hop_us: What relays on the way add to each way.
-        link_us: Both links of one way together.
-        asymmetry: By which share of it the way there is longer, and that back shorter.
+        cut: Begin and end, in s, of the time in which no exchange succeeds.
+        hop_us: Delay that relays add in each direction.
+        link_us: Delay of both links of one direction together.
+        asymmetry: The share of `link_us` by which the way there is longer, and that back shorter.
     """
 
     reference: Callable[[int], tuple[int, int]]
@@ -174,7 +174,7 @@ class Node:
         self._sequence = 0
 
     def exchange(self, true_ns: int) -> None:
-        """Ask once; a look at the result follows."""
+        """Make one exchange, and note the result."""
         place = self.draw.randrange(len(self.traffic.request_us))
         request_ns, reply_ns = (
             int(1e3 * (found[place] + self.hop_us))
@@ -206,7 +206,7 @@ class Node:
             self.estimator.add(without_broker(sample, inside[0], inside[1], settings))
 
     def time(self, true_ns: int) -> tuple[int, int] | None:
-        """Return its error, and the most that it may be, at a true instant; None without any."""
+        """Return the error of its time and its bound at a true instant; None: no time."""
         local_ns = self.clock.read(true_ns)
         found = self.estimator.at(local_ns)
         if found.offset_ns is None or found.bound_ns is None:
@@ -215,7 +215,7 @@ class Node:
         return error_ns, found.bound_ns + found.root_distance_ns
 
     def look(self, true_ns: int) -> None:
-        """Note what it says against the truth."""
+        """Note its time compared with the truth."""
         if (found := self.time(true_ns)) is not None:
             self.looks.append(Look(true_ns / 1e9, *found))
 
@@ -236,14 +236,14 @@ def bursts_ns(seconds: int, draw: random.Random) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is simulated of the clocks.
+    """The parameters of the simulated clocks.
 
     Attributes:
-        cut_s: When the first site has no way to the centre.
-        lost_s: When the second site has no broker.
-        hop_us: What nodes between a site and the centre add to each way.
-        centre_us: How long one way from a site to the centre is.
-        asymmetry: By which share of it the two ways differ from their mean at most.
+        cut_s: Begin and end of the time in which the first site is cut off from the centre.
+        lost_s: Begin and end of the time in which the second site has no broker.
+        hop_us: Delay that nodes between a site and the centre add in each direction.
+        centre_us: Delay from a site to the centre, one way.
+        asymmetry: The largest share of `centre_us` by which the two ways differ from their mean.
     """
 
     sites: int = 50

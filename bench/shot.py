@@ -1,8 +1,8 @@
 """From the trigger to the file: four channels of 100,000 points of a simulated oscilloscope.
 
-Ours is what a run does for each shot: arm, wait, read through PyVISA, write the file and flush it
-to the disk. The peer asks for the same record over a plain socket and does nothing with it, which
-is what the (simulated) instrument takes by itself.
+Ours does what a run does for each shot: arm, wait, read through PyVISA, write the file and flush it
+to the disk. The peer reads the same record over a plain socket and does nothing with it: that is
+the time of the (simulated) instrument itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def instrument(folder: Path) -> Iterator[tuple[int, Path]]:
 
 
 class PlainSocket:
-    """Asks for the record as a short script would, block by block."""
+    """Reads the record like a short script, block by block."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))

@@ -40,10 +40,10 @@ class Direct:
         physics = replace(front.physics, max_rate_hz=rate_hz)
         self.model = Model(EdgeFeed(), {1: 1, 2: 2}, physics, lambda: self.now_ns)
         self.front = front(self.model)
-        vars(self.front)["lag_s"] = 0.0  # what Rigol's waits for on the wall clock
+        vars(self.front)["lag_s"] = 0.0  # the lag of the simulated Rigols, on the wall clock
 
     def play(self, step: Step) -> Reply:
-        """Do one step; a pause lets the clock go on."""
+        """Do one step; a pause advances the clock."""
         if isinstance(step, Pause):
             self.now_ns += round(step.seconds * 1e9)
             return None
@@ -63,7 +63,7 @@ class Direct:
 
 
 def errors_ns(family: str, rate_hz: float, shots: int) -> tuple[list[float], list[float], int]:
-    """Return errors between channels and from the trigger, and how many exceed what is stated."""
+    """Return errors between channels and from the trigger; how many exceed the stated bound."""
     direct = Direct(FRONTS[family], rate_hz)
     identity = Identity.parse(direct.front.identity)
     dialect = dialect_for(identity)

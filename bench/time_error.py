@@ -12,8 +12,8 @@ error is taken on a 1 s grid, not at samples.
                                                      kernel copies and states residence (root)
     python -m bench.time_error --clients 600 --add   keeps the results for other numbers of clients
 
-With --silent-s 3600 nobody asks any more for an hour before the error is looked at, so that only
-broadcasts tell the time.
+With --silent-s 3600 the clients send no requests for an hour before errors are measured, so that
+they know the time from broadcasts only.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _start_workers(
 def _proxied(
     stack: contextlib.ExitStack, broker: Mosquitto, folder: Path, clients: int
 ) -> list[str]:
-    """Start a proxy for each client; return where they listen."""
+    """Start a proxy for each client; return their addresses."""
     ports = folder / "ports.json"
     arguments = (str(broker.port), str(clients), str(ports))
     stack.enter_context(started("bench.delay_proxy", *arguments, log=folder / "proxies.log"))
@@ -91,7 +91,7 @@ def _proxied(
 
 
 def _past_the_broker(stack: contextlib.ExitStack, folder: Path) -> tuple[str, Accelerator]:
-    """Start broker and accelerator on one side of a link, and be on the other; where it is."""
+    """Start broker and accelerator on the other side of a link; return the broker's address."""
     broker = SensorBroker(folder, "10.77.0.1", _STATES_RESIDENCE, udp=True)
     feed = broker.told()
     at = stack.enter_context(between_namespaces(folder, broker=broker))
@@ -152,7 +152,7 @@ def _summarise(
         "echo": "echo, every sample",
         "best": "best combination",
     }
-    # Where residence is stated, clients ask for no echo, and silent ones for nothing.
+    # If residence is stated, clients ask for no echo; silent clients ask for nothing.
     left_out = {"echo"} if tag else set()
     left_out |= {"two-way"} if _SILENT in tag else set()
     what = f"{clients} clients{tag}"
@@ -167,7 +167,7 @@ def _summarise(
         if not pooled:
             continue
         found[method] = report.add(f"{what}: |time error|", "us", who, pooled)
-        per_client = [values for values in per_client if values]  # not all have heard an echo
+        per_client = [values for values in per_client if values]  # some clients got no echo
         constants = [statistics.fmean(values) for values in per_client]
         worst = max(constants, key=abs)
         spread = [v - c for values, c in zip(per_client, constants, strict=True) for v in values]

@@ -82,7 +82,7 @@ class Client:
             return
         raw_ns, truth_ns = self.truth_ns()
         rate = (self.clock.at_monotonic_raw_ns(self._later()) - raw_ns) / _SECOND - 1
-        # The truth a moment ago: the clock's rate is known.
+        # The truth at the sample's instant: the clock's rate is known.
         then_ns = truth_ns + round(rate * (raw_ns - sample.local_ns))
         self.samples[str(sample.kind)].append(sample.offset_ns - then_ns)
         if sample.kind is Kind.ONE_WAY:
@@ -93,7 +93,7 @@ class Client:
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) + _SECOND
 
     def fall_silent(self) -> None:
-        """Ask nobody any more: only broadcasts are left."""
+        """Send no more requests, so that only broadcasts are left."""
         for track in self.agent.tracks:
             track.ask = lambda: False  # type: ignore[method-assign]
 
@@ -126,14 +126,14 @@ def main() -> None:
         exchange_interval_s=job["exchange_interval_s"],
         exchange_burst=job["exchange_burst"],
         start_burst=8,
-        # The broker is our own: echoes may narrow the interval, which is what is compared here.
+        # The broker is our own, so echoes may narrow the interval, which is compared here.
         estimator=EstimatorSettings(trust_broker=True),
     )
     clients = [
         Client(index, url, settings, loop, job["wander_ppb"])
         for index, url in zip(job["indexes"], job["urls"], strict=True)
     ]
-    # Connect one after the other, as hosts do.
+    # Connect one after the other, like hosts.
     for place, client in enumerate(clients):
         loop.call_later(place * 20_000_000 + 1, client.agent.start)
     silent_ns = time.monotonic_ns() + int(job["warm_up_s"] * _SECOND)
@@ -141,7 +141,7 @@ def main() -> None:
     end_ns = start_ns + int(job["seconds"] * _SECOND)
 
     def look(place: int) -> None:
-        """Look at one client per turn, so that nothing is held up."""
+        """Observe one client per turn, so that the loop is not blocked."""
         client = clients[place]
         now_ns = time.monotonic_ns()
         if now_ns >= end_ns:

@@ -1,8 +1,9 @@
 """timestamps: how far a program's own timestamps are from the kernel's, idle and with busy cores.
 
-A program sends itself messages through Mosquitto on the connection that client and server use, and
-notes for each when it handed it over and when the kernel sent it, when the kernel received it and
-when it saw it itself. The difference is what kernel timestamps remove from a measurement.
+A program sends itself messages through Mosquitto, on the same kind of connection as client and
+server. For each message it notes when it handed it over and when the kernel sent it, when the
+kernel received it and when the program read it. Kernel timestamps remove the differences from a
+measurement.
 
     python -m bench.timestamps              3 rounds of 4 blocks of 20 s
     python -m bench.timestamps --short      1 round, blocks of 5 s

@@ -24,11 +24,11 @@ _FILTER = "400_ns|without_a_pause|residence"
 _PUBLISHED_NS, _GOAL_NS = 799.2, 400.0
 _OCTET_NS = 0.8
 _OVERHEAD = 66
-"""Octets on the wire beside those of a datagram: headers, checksum, preamble and gap."""
+"""Octets on the wire besides a datagram's payload: headers, checksum, preamble and gap."""
 
 
 def run(report: Report, figures: dict[str, list[float]]) -> None:
-    """Add a row for each figure, and what it is to be compared with."""
+    """Add a row for each figure, and the comparisons."""
     for quantity, values in figures.items():
         row = report.add(quantity, "ns", _WHO, values)
         size = next((int(word) for word in quantity.split() if word.isdecimal()), 0)

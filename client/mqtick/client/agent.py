@@ -1,4 +1,4 @@
-"""The client: one connection, a track for each server, sinks for what they measure."""
+"""The client: one connection, a track for each server, callbacks for their samples."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _LISTEN_FOREIGN_NS = 12 * NS_PER_S
 
 
 class ExperimentHooks(Protocol):
-    """Hears what concerns an experiment, if that is enabled."""
+    """Callbacks for experiments, if they are enabled."""
 
     topic: str
 
     def on_command(self, arrival: Arrival) -> None:
-        """Obey a message on `topic`."""
+        """Execute a command that came on `topic`."""
 
     def on_time(self, arrival: Arrival) -> None:
         """Take note of a time message, after all other handling."""
@@ -57,7 +57,7 @@ class ExperimentHooks(Protocol):
 
 
 def _checks_dates_later(broker: Broker, keyring: Keyring) -> bool:
-    """Without keys nothing will ever vouch for the time, so dates are checked now."""
+    """Whether certificate dates are checked later; without keys no time is ever authenticated."""
     return broker.scheme in ("mqtts", "wss") and bool(keyring.broadcast().keys)
 
 
@@ -69,7 +69,7 @@ class Agent:
     """Follows every server on a broker.
 
     `on_sample(track, sample)` is called with every sample, judged. `on_arrival` is called at once
-    when a time message was read from the socket, before it is decoded: pins. ValueError when the
+    when a time message was read from the socket, before it is decoded: pins. ValueError if the
     settings cannot work.
     """
 
@@ -155,7 +155,7 @@ class Agent:
 
     @property
     def key_names(self) -> list[str]:
-        """The keys of the broadcast as a status may show them, the one that signs first."""
+        """Names of the broadcast keys, which do not reveal the keys; the key that signs first."""
         return self._servers.broadcast_keys.names
 
     @property
@@ -167,8 +167,9 @@ class Agent:
     def best(self) -> tuple[Track, Estimate] | None:
         """The server whose interval, its own root distance included, is the narrowest.
 
-        One whose bound is only assumed comes last: of a server at another site, whose answers the
-        access list keeps there, broadcasts may take longer than `assumed_path_delay_us`.
+        Servers whose bound is only assumed come last. Such a server may be at another site, and the
+        access list may keep its answers there: its broadcasts may take longer than
+        `assumed_path_delay_us`.
         """
         now_ns = self.clock.raw_ns()
         known = [
@@ -200,7 +201,7 @@ class Agent:
             self.connection.subscribe(self._servers.topics(), self._context.subscribed)
             if self.settings.estimator.use_echo or self.settings.estimator.use_residence:
                 self.loopback.start()
-            # Retained: the servers are known at once, without waiting for the next time message.
+            # Retained statuses name the servers at once, before the next time message comes.
             self.connection.subscribe_retained(self.tree.all_statuses())
             self._hears_statuses = True
         if format_ in UNSIGNED:
@@ -220,7 +221,7 @@ class Agent:
         """Hear the time again, as the last of all subscribers; `done(granted)` follows."""
         self.joined = True
         self._listening_since_ns = time.monotonic_ns()
-        # Only UNSUBSCRIBE moves us behind the others: otherwise Mosquitto keeps our place.
+        # Only UNSUBSCRIBE moves us behind the others: without it Mosquitto keeps our place.
         self.connection.unsubscribe([self.tree.all_times()])
         self.connection.subscribe([self.tree.all_times()], done)
 
@@ -246,7 +247,7 @@ class Agent:
     # -- messages --------------------------------------------------------------------------
 
     def refuse(self, reason: str) -> None:
-        """Count something that was refused."""
+        """Count a refused message."""
         self.refused[reason] += 1
 
     def _on_publish(self, arrival: Arrival) -> None:
@@ -271,7 +272,7 @@ class Agent:
                 if self.experiments is not None:
                     self.experiments.on_time(arrival)
             case TopicKind.CLIENT_LOOP:
-                self._clock_changed()  # then it forgets the message it waits for
+                self._clock_changed()  # if it has, the loopback forgets the message it waits for
                 self.loopback.on_arrival(arrival)
             case TopicKind.REPLY:
                 self._servers.on_reply(arrival)
@@ -287,7 +288,7 @@ class Agent:
     def _check_stamp(self) -> None:
         """Refuse a broadcast that may have been stamped before the clock was set.
 
-        A reply cannot: then the requests before are forgotten.
+        A reply needs no such check: all earlier requests are forgotten when the clock is set.
         """
         self._clock_changed()
         if self._steps.is_recent:
@@ -318,7 +319,7 @@ class Agent:
             self._look_for_foreign()
 
     def _clock_changed(self) -> bool:
-        """Look whether the clock was set or the host slept; forget what that makes worthless."""
+        """Whether the clock was set or the host slept; if so, forget the affected measurements."""
         change = self._steps.look()
         if change is None:
             return False
@@ -330,18 +331,18 @@ class Agent:
             if change is Change.SLEPT:
                 track.reset()
             else:
-                track.connection_lost()  # stamps of two clocks must not meet in one exchange
+                track.connection_lost()  # an exchange must not use stamps from before and after
         return True
 
     def _stop_hearing_statuses(self) -> None:
-        """A later server is heard by its time; its status sent to every client is only noise."""
+        """Unsubscribe from statuses: new servers are noticed by their time messages from now on."""
         listened_ns = time.monotonic_ns() - self._listening_since_ns
         if self._hears_statuses and self.connection.connected and listened_ns > _LISTEN_NS:
             self._hears_statuses = False
             self.connection.unsubscribe([self.tree.all_statuses()])
 
     def _look_for_foreign(self) -> None:
-        """If nothing precise is heard, try the other formats in turn."""
+        """If no server of the precise format is heard, try the other formats in turn."""
         waited_ns = time.monotonic_ns() - self._listening_since_ns
         if self._servers.is_any_heard:
             self._leave_foreign()

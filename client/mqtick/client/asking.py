@@ -1,4 +1,4 @@
-"""When each server is asked: a burst of exchanges now and then, spread over the fleet."""
+"""Plans the requests to each server: a burst now and then, spread over the fleet."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["Asking"]
 class Asking:
     """Keeps one plan per server; a new plan replaces the old one.
 
-    `may_ask(track)` is asked before each request; when it says no, the plan ends, and whoever
-    notices that asking makes sense again calls `begin`.
+    `may_ask(track)` is called before each request. If it returns False, the plan ends, and the
+    caller begins a new plan once requests make sense again.
     """
 
     def __init__(
@@ -28,26 +28,26 @@ class Asking:
         self._spacing_ns = int(settings.exchange_spacing_ms * 1e6)
         self._plans: dict[int, Timer] = {}
         self._pauses: dict[int, int] = {}
-        """By server, the pause after the last burst, ns: it doubles up to the configured one."""
+        """By server, the pause after the last burst, ns: doubled until it is the configured one."""
 
     def is_planned(self, track: PreciseTrack) -> bool:
         """Whether this server will be asked."""
         return track.number in self._plans
 
     def begin(self, track: PreciseTrack) -> None:
-        """Ask with the long first burst: the server is new, or what was known is gone.
+        """Begin with the long first burst: the server is new, or all measurements were lost.
 
-        The next ones follow soon, because nothing is known about the frequency either.
+        The next bursts follow soon, because the frequency is not known either.
         """
         self._pauses[track.number] = NS_PER_S
         self._plan(track, self._settings.start_burst, self._spread_ns())
 
     def once_soon(self, track: PreciseTrack) -> None:
-        """Ask once, to settle what a broadcast alone cannot."""
+        """Send one request soon, for a question that a broadcast cannot settle."""
         self._plan(track, 1, self._spread_ns())
 
     def stop(self) -> None:
-        """Ask nobody: the connection is down."""
+        """Drop all plans: the connection is down."""
         for timer in self._plans.values():
             timer.cancel()
         self._plans.clear()
@@ -59,7 +59,7 @@ class Asking:
             timer.cancel()
 
     def _spread_ns(self) -> int:
-        """Clients that all heard the same thing at once must not all ask at once."""
+        """A random delay: clients that heard the same message must not all ask at once."""
         return 0 if self._settings.fast else random.randrange(NS_PER_S)
 
     def _plan(self, track: PreciseTrack, count: int, delay_ns: int) -> None:
@@ -67,7 +67,7 @@ class Asking:
         self._plans[track.number] = self._loop.call_later(delay_ns, lambda: self._ask(track, count))
 
     def _begin_burst(self, track: PreciseTrack) -> None:
-        """Begin a burst; if a broadcast is about to get in its way, begin after that."""
+        """Begin a burst; if a broadcast would come during the burst, begin after the broadcast."""
         count, spacing_ns = self._settings.exchange_burst, self._spacing_ns
         wait_ns = track.rhythm.wait_ns(time.monotonic_ns(), (count - 1) * spacing_ns)
         if wait_ns:
@@ -82,7 +82,7 @@ class Asking:
         if track.ask() and left > 1:
             self._plan(track, left - 1, self._spacing_ns)
             return
-        # Not at equal times, so that clients that started together drift apart.
+        # The pause is random, so that clients that started together drift apart.
         interval_ns = int(self._settings.exchange_interval_s * NS_PER_S)
         pause_ns = min(2 * self._pauses.get(track.number, interval_ns), interval_ns)
         self._pauses[track.number] = pause_ns

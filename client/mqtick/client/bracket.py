@@ -29,7 +29,7 @@ class Interval(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What the largest agreeing set of intervals has in common."""
+    """The intersection of the largest agreeing set of intervals."""
 
     lower_ns: int
     upper_ns: int
@@ -42,9 +42,9 @@ class Growth:
     """How an interval moves and grows with the local time that passes.
 
     Attributes:
-        frequency: Change of the offset, in ns per ns: the middle of what it may be.
-        rate: How far the true frequency may be from that, in ns per ns.
-        wander: How far it may wander off, in ns per s**1.5.
+        frequency: Change of the offset, in ns per ns: the middle of its possible range.
+        rate: How far the true frequency may be from `frequency`, in ns per ns.
+        wander: Further growth because the frequency wanders, in ns per s**1.5.
     """
 
     frequency: float = 0.0
@@ -63,7 +63,7 @@ class Growth:
         return interval.lower_ns + shift - grown, interval.upper_ns + shift + grown
 
     def within(self, least: float, most: float) -> Growth:
-        """Return the part of it between two limits of the frequency; all of it if there is none."""
+        """Return the growth with its frequencies cut to two limits; itself if none would remain."""
         least = max(self.frequency - self.rate, least)
         most = min(self.frequency + self.rate, most)
         if least > most:
@@ -74,9 +74,10 @@ class Growth:
 def agree(intervals: Sequence[tuple[int, int]], faults: int = 0) -> Agreement:
     """Return what the largest agreeing set of closed intervals has in common; never empty.
 
-    With `faults`, any that many of the set may be wrong: the answer extends to where all the
-    others agree. Where several regions are covered often enough, it reaches from the first to the
-    last. Raises ValueError if there is no interval, or one whose lower end is above its upper.
+    With `faults`, any `faults` intervals of that set may be wrong: the answer extends to all
+    instants at which the others agree. Where several regions are covered often enough, it reaches
+    from the first to the last. Raises ValueError if there is no interval, or one whose lower end
+    is above its upper.
     """
     if not intervals:
         raise ValueError("No interval was given, so nothing can agree; ask with at least one.")
@@ -102,7 +103,7 @@ def agree(intervals: Sequence[tuple[int, int]], faults: int = 0) -> Agreement:
 
 
 class Bracket:
-    """The recent guaranteed intervals, and what they say together."""
+    """The recent guaranteed intervals, and the interval that follows from all of them."""
 
     __slots__ = ("_faults", "_intervals", "_slopes", "agreement", "local_ns")
 
@@ -111,7 +112,7 @@ class Bracket:
         self._slopes: deque[tuple[float, float]] = deque(maxlen=samples)
         self._faults = faults
         self.agreement: Agreement | None = None
-        """What holds at `local_ns`, the instant of the newest interval; None if there is none."""
+        """The agreed interval, at the instant of the newest interval; None if there is none."""
         self.local_ns = 0
 
     def __len__(self) -> int:
@@ -124,12 +125,12 @@ class Bracket:
         self.agreement = None
 
     def add(self, interval: Interval, growth: Growth, *, replaces_last: bool = False) -> bool:
-        """Accept the interval if it agrees with most of the others; return whether it was.
+        """Accept the interval if it agrees with most of the others; return whether it did.
 
         "Most" is at least half of all, itself included, and at least one other. An accepted
-        interval is always part of the answer: if the largest set is one without it, the answer
-        covers both. The first interval is always accepted. `replaces_last`: it is a narrower one of
-        the exchange added last, which therefore has no vote of its own any more.
+        interval is always part of the answer: if the largest set does not include it, the answer
+        covers both. The first interval is always accepted. `replaces_last`: it is a narrower
+        interval of the exchange added last, and replaces the interval of that exchange.
         """
         others = list(self._intervals)[: -1 if replaces_last else None]
         local_ns = max(interval.local_ns, self.local_ns) if self._intervals else interval.local_ns
@@ -149,7 +150,7 @@ class Bracket:
         self._intervals.append(interval)
         self._slopes.append(self._slopes_to(interval, others))
         self.local_ns = local_ns
-        # Of two, nobody can say which is wrong; of three, the two that agree more closely.
+        # Of two intervals neither can be found wrong; of three, one can: the other two agree.
         faults = min(self._faults, len(carried) // 2)
         largest = agree([*carried, (lower, upper)], faults)
         self.agreement = Agreement(
@@ -160,21 +161,21 @@ class Bracket:
         return True
 
     def _slopes_to(self, interval: Interval, others: Sequence[Interval]) -> tuple[float, float]:
-        """How fast the offset can have come from the other intervals to this one, ns per ns."""
+        """Least and greatest frequency (ns per ns) that lead from the other intervals to this."""
         passed = [(old, interval.local_ns - old.local_ns) for old in others]
         least = [(interval.lower_ns - old.upper_ns) / ns for old, ns in passed if ns > 0]
         most = [(interval.upper_ns - old.lower_ns) / ns for old, ns in passed if ns > 0]
         return self._but_faults(least, largest=True), self._but_faults(most, largest=False)
 
     def _but_faults(self, limits: Sequence[float], *, largest: bool) -> float:
-        """Return the tightest limit that still holds if the tolerated number is wrong."""
+        """Return the tightest limit that still holds if the tolerated number of them is wrong."""
         if len(limits) <= self._faults:
             return -math.inf if largest else math.inf
         return sorted(limits, reverse=largest)[self._faults]
 
     @property
     def frequency_limits(self) -> tuple[float, float]:
-        """Least and greatest average frequency (ns per ns) with which the intervals can be met."""
+        """Least and greatest average frequency (ns per ns) of a line through the intervals."""
         return (
             self._but_faults([least for least, _ in self._slopes], largest=True),
             self._but_faults([most for _, most in self._slopes], largest=False),
@@ -183,8 +184,8 @@ class Bracket:
     def at(self, local_ns: int, growth: Growth) -> tuple[int, int]:
         """Return the limits at an instant.
 
-        The agreement is made when an interval is added, and only grows from then on: deciding again
-        with intervals that have grown could let an outvoted one back in and narrow the answer.
+        The agreement is decided when an interval is added, and only grows from then on. If grown
+        intervals voted again, an outvoted one could agree again and narrow the answer.
         Raises ValueError while there is no interval.
         """
         if self.agreement is None:

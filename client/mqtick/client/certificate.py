@@ -1,4 +1,4 @@
-"""The dates of the broker's certificate, of which a host without the time cannot judge at once."""
+"""Checks the dates of the broker's certificate, if need be only once the host knows the time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["CertificateDates"]
 
 
 class CertificateDates:
-    """Checks the dates once per connection, and drops it if they are wrong.
+    """Checks the dates once per connection, and drops the connection if they are wrong.
 
-    `later`: not while connecting, but by the first time that is authenticated.
+    `later`: the check waits for the first authenticated time; else TLS makes it when connecting.
     """
 
     def __init__(self, connection: Connection, *, later: bool) -> None:
@@ -21,12 +21,12 @@ class CertificateDates:
         self._checked = not later
 
     def check_new_connection(self, time_ns: int | None) -> bool:
-        """Check those of a new connection, if the time (Unix, ns) is known already."""
+        """Check the dates for a new connection, if the time (Unix, ns) is known already."""
         self._checked = not self._later
         return time_ns is None or self._is_valid(time_ns)
 
     def vouch(self, track: Track, time_ns: int) -> bool:
-        """Check them by a time that is authenticated."""
+        """Check the dates against an authenticated time; if they are wrong, reset the track."""
         if self._is_valid(time_ns):
             return True
         track.reset()

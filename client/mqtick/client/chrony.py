@@ -60,8 +60,8 @@ def layout_for(chrony_version: ChronyVersion, long_size: int = struct.calcsize("
 
     `long_size` is that of the C type in the same distribution (8 or 4), by default Python's own;
     the kernel's word size says nothing, because 32-bit systems run on 64-bit kernels. On 32-bit
-    systems `time_t` may have either size; from 4.4 on chronyd takes both there, and before it
-    is that of its own build, which was 32 bits in those days.
+    systems `time_t` may have either size. From 4.4 on, chronyd accepts both there; older ones
+    accept only the size of their own build, which was 32 bits at that time.
     """
     is_time32 = long_size < 8 and chrony_version < _EITHER_SIZE
     return Layout.TIME32 if is_time32 else Layout.TIME64
@@ -94,7 +94,7 @@ def encode_sample(
 
 
 class Outcome(StrEnum):
-    """What became of a sample, as far as the sender can see."""
+    """The result of sending a sample, as far as the sender can tell."""
 
     SENT = "sent"
     MISSING = "missing"
@@ -174,7 +174,7 @@ class ChronySock:
         return outcome
 
     def birth(self) -> tuple[int, int] | None:
-        """Return what tells this chronyd's socket from the previous one; None if there is none."""
+        """Return an identity of the socket that changes when chronyd restarts; None: no socket."""
         try:
             found = os.stat(self.path)
         except OSError:
@@ -205,7 +205,7 @@ class FeedState:
 
 
 class Verify:
-    """Compares what was sent to a reference clock with what chronyd received of it.
+    """Compares the samples sent to a reference clock with those that chronyd has received.
 
     All instants are CLOCK_MONOTONIC nanoseconds of the caller, so no clock is read here.
     """
@@ -229,7 +229,7 @@ class Verify:
             return
         pending.append(monotonic_ns)
         if len(pending) > _MAXIMUM_PENDING:
-            # The first one matters; of the others, every other one is enough.
+            # Only the first matters for the waiting time: thin out the others.
             self._spacing_ns = 2 * (pending[-1] - pending[0]) // len(pending)
             del pending[1::2]
 
@@ -251,7 +251,7 @@ class Verify:
     def _compare(self, source: chronyd_csv.Source, monotonic_ns: int) -> FeedState:
         poll_ns = int(2.0**source.poll * 1e9)
         if source.last_rx_s is None:
-            if self._was_received:  # a new chronyd: what the old one got says nothing
+            if self._was_received:  # a new chronyd: samples that the old one received do not count
                 self._pending_ns.clear()
             self._was_received = False
         else:

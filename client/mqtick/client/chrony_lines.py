@@ -14,8 +14,8 @@ __all__ = ["POLL", "add_flags", "print_lines", "refclock_lines", "refid_for", "s
 POLL = 2
 """log2 of the seconds of chronyd's poll.
 
-A burst comes every 16 s or so. A longer poll would take it later, and make the choice of a source,
-for which chronyd wants samples in three polls, later; with a shorter one none of the last eight
+A burst comes about every 16 s. With a longer poll chronyd would use it later, and would select a
+source later, because that needs samples in three polls. With a shorter poll none of the last eight
 polls, which reach shows, might have a sample."""
 
 # The first version whose median filter takes fewer than four samples per poll (commit 12237bf).

@@ -150,7 +150,7 @@ def _asking(
 
 
 def _check(settings: Settings) -> None:
-    """Find what would fail later; ValueError or OSError."""
+    """Raise ValueError or OSError for settings that would fail later."""
     check_together(settings)
     check_metrics_listen(settings.metrics_listen)
     broker_from(settings)
@@ -243,7 +243,7 @@ def _wait(args: argparse.Namespace) -> int:
 
 
 def _is_good(args: argparse.Namespace) -> tuple[Exit, str]:
-    """Return GOOD, LIMIT_NOT_MET or NOT_SYNCHRONISED, and what there is to say."""
+    """Return GOOD, LIMIT_NOT_MET or NOT_SYNCHRONISED, and a sentence for the user."""
     try:
         found = read_status(status_path(PROGRAM, args.state_folder))
         if found.age_ns > STALE_NS:
@@ -270,7 +270,7 @@ def _doctor(args: argparse.Namespace) -> int:
     settings = read_settings(args, Settings, CONFIG)
     if isinstance(settings, Exit):
         return settings
-    if not args.verbose:  # its findings say it better than the log of what it tries
+    if not args.verbose:  # the findings say more than the log messages of the attempts
         logging.getLogger("mqtick").setLevel(logging.CRITICAL)
     return doctor.run(settings, args.json, broker_only=args.broker_only)
 

@@ -15,7 +15,7 @@ __all__ = ["ChronyKeys", "Settings", "check_together", "client_name"]
 
 @dataclass(frozen=True, slots=True)
 class ChronyKeys:
-    """How selected samples reach chronyd."""
+    """Settings of the connection to chronyd."""
 
     socket: str = key(
         "/run/chrony.mqtick{server}.sock",

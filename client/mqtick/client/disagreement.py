@@ -1,4 +1,4 @@
-"""Servers that cannot all be right: intervals, root distances included, that do not meet."""
+"""Finds servers that cannot all be right: their intervals, root distances included, do not meet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Disagreement:
     """Two servers, at least one of which is wrong.
 
     Attributes:
-        gap_ns: How far their intervals are apart.
+        gap_ns: The gap between their intervals.
     """
 
     servers: tuple[str, str]

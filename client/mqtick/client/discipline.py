@@ -1,4 +1,4 @@
-"""Selected measurements to chronyd: the best sample of each burst, a reference clock per server.
+"""Sends chronyd the best sample of each burst, to one reference clock per server.
 
 chronyd averages and steers; nothing here filters over time (docs/accuracy.md says why).
 """
@@ -24,10 +24,10 @@ from mqtick.service import ChronydError, ChronyVersion, chronyd
 __all__ = ["Discipline"]
 
 _FIRST_CHECK_NS = 10 * NS_PER_S
-# chronyd chooses a source after three polls with a sample, so a new one is fed more often at first.
+# chronyd selects a source after three polls with a sample, so a new source gets samples more often.
 _START_NS = 32 * NS_PER_S
 _START_SPACING_NS = NS_PER_S // 2
-# chronyd drops what is older than two polls.
+# chronyd drops samples that are older than two polls.
 _LONGEST_NS = (2 ** (POLL + 1) - 2) * NS_PER_S
 
 
@@ -36,9 +36,9 @@ class _Feed:
     """One server's reference clock.
 
     Attributes:
-        chronyd: Whose socket it was when last checked.
-        first_ns: When this socket took its first sample; `sent_ns`: when anything was last sent
-            there.
+        chronyd: The identity of chronyd's socket when it was last checked (`ChronySock.birth`).
+        first_ns: When this socket took its first sample.
+        sent_ns: When a sample was last sent to the socket.
         stepped: Bursts not sent, because the clock was stepped after they were measured.
     """
 
@@ -60,8 +60,8 @@ class _Feed:
 class Discipline:
     """Sends the best exchange of each burst to chronyd's SOCK reference clock of that server.
 
-    Where a server answers no requests, the best broadcast of `broadcasts_s` goes instead, unless
-    the time is known from one that does.
+    If a server does not answer requests, its best broadcast within `broadcasts_ns` is sent instead,
+    unless the time is known from another server that answers.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Discipline:
             self._layout = layout_for(ChronyVersion(4, 7))
 
     def _feed(self, track: Track) -> _Feed:
-        shown = track.number or 0  # a server without a number is the only one
+        shown = track.number or 0  # the format without numbers has only one server
         feed = self._feeds.get(shown)
         if feed is None:
             sock = ChronySock(self._keys.socket.replace("{server}", str(shown)), self._layout)
@@ -95,20 +95,20 @@ class Discipline:
         return feed
 
     def on_sample(self, track: Track, wall: WallSample) -> None:
-        """Take a judged sample; what the estimator refused never reaches chronyd."""
+        """Take a judged sample; samples that the estimator refused never reach chronyd."""
         if not _may_steer(track, wall.sample) or self._knows_better(track, wall.sample):
             return
         feed = self._feed(track)
         feed.burst.append(wall)
         if not feed.collecting:
             feed.collecting = True
-            feed.steps.look()  # from now on
+            feed.steps.look()  # notice steps from now on
             is_exchange = wall.sample.kind.is_exchange
             wait_ns = self._burst_ns if is_exchange else self._broadcasts_ns
             self._loop.call_later(wait_ns, lambda: self._send(track, feed))
 
     def _knows_better(self, track: Track, sample: Sample) -> bool:
-        """Whether this server is only heard, and another one's bound was measured."""
+        """Whether this server has sent broadcasts only, and another has a measured bound."""
         return track.estimator.at(sample.local_ns).assumed and any(
             feed.track.estimator.at(sample.local_ns).is_measured for feed in self._feeds.values()
         )
@@ -123,9 +123,10 @@ class Discipline:
             return
         known = track.estimator.at(wall.sample.arrived_ns)
         if known.lower_ns is None or known.upper_ns is None or track.estimator.in_doubt:
-            return  # what was measured is forgotten, or contradicted by what came since
+            return  # the estimator has forgotten the sample, or newer samples contradict it
         feed.last_realtime_ns = wall.realtime_ns
-        # An exchange delayed one way is wide, and its middle far off: the others know better.
+        # An exchange delayed one way has a wide interval, and a middle far off. The estimator's
+        # interval is narrower, because it uses the other exchanges, too.
         offset_ns = min(max(wall.sample.offset_ns, known.lower_ns), known.upper_ns)
         offset_ns -= wall.time_minus_raw_ns
         outcome = feed.sock.send(wall.realtime_ns, offset_ns, wall.sample.leap)
@@ -140,7 +141,7 @@ class Discipline:
         feed.outcome = outcome
 
     def tick(self) -> None:
-        """Handle a new chronyd; now and then ask it, in a thread, whether the samples arrive."""
+        """Notice a new chronyd; now and then ask it, in a thread, whether the samples arrive."""
         now_ns = time.monotonic_ns()
         for feed in self._feeds.values():
             _see_to_start(feed, now_ns)
@@ -188,7 +189,7 @@ class Discipline:
 
 
 def _see_to_start(feed: _Feed, now_ns: int) -> None:
-    """Have the server asked every second or two until a new chronyd knows the time."""
+    """Have a request sent every second or two until a new chronyd knows the time."""
     chronyd_now = feed.sock.birth()
     if chronyd_now != feed.chronyd:
         feed.chronyd, feed.first_ns = chronyd_now, None
@@ -199,7 +200,7 @@ def _see_to_start(feed: _Feed, now_ns: int) -> None:
 
 
 def _may_steer(track: Track, sample: Sample) -> bool:
-    """Whether the estimator chose this sample itself, and the server's clock is good."""
+    """Whether the estimator uses this sample, and the server is synchronised."""
     if sample.verdict is not SampleVerdict.USED or sample.leap == 3:
         return False
     return sample.kind.is_exchange or track.estimator.at(sample.local_ns).kind is Kind.ONE_WAY

@@ -1,4 +1,4 @@
-"""What the estimator answers: an offset with its interval, never a bare number."""
+"""The result of the estimator: an offset with its interval, never a bare number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class State(enum.StrEnum):
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a time to go by: synchronised or in holdover."""
+        """Whether the time is known: synchronised or in holdover."""
         return self is not State.UNSYNCHRONISED
 
 
@@ -31,20 +31,20 @@ class Estimate:
         offset_ns: Best estimate, always inside the interval; None before the first sample.
         lower_ns: The offset is at least this; None: no lower limit is known.
         upper_ns: The offset is at most this; None: no upper limit is known.
-        narrow_lower_ns: Where echoes and residences see the offset, inside the interval above; None
-            if they do not narrow it. This holds only if the broker is honest (delivers in order,
-            states residence truly), and if links are symmetric within `link_asymmetry_us`: nobody
-            can check either against a broker that lies.
-        narrow_upper_ns: The upper end of that.
-        assumed: The upper limit is assumed, not measured: only broadcasts came, and nothing bounds
-            their delay but `assumed_path_delay_us`.
+        narrow_lower_ns: Lower end of the narrower interval that echoes and residences give, inside
+            the interval above; None if they do not narrow it. It holds only if the broker is honest
+            (delivers in order, states residence truly), and if links are symmetric within
+            `link_asymmetry_us`: a client cannot check this against a broker that lies.
+        narrow_upper_ns: The upper end of the narrower interval.
+        assumed: The upper limit is assumed, not measured: there were only broadcasts, and only
+            `assumed_path_delay_us` bounds their delay.
         frequency_ppb: Change of the offset in ns per s; positive: the local clock is slow.
         frequency_uncertainty_ppb: One standard deviation of the frequency.
         age_ns: Local time since the newest sample in use.
         kind: The kind of samples in use.
         samples: How many samples the line goes through.
-        root_distance_ns: How far the server's own clock may be wrong, as it last said; the interval
-            is about the server's clock, so add this on both sides for a statement about UTC.
+        root_distance_ns: How far the server's own clock may be wrong, as the server last stated.
+            The interval is about the server's clock: add this on both sides to bound UTC.
     """
 
     local_ns: int
@@ -64,7 +64,7 @@ class Estimate:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there is a time to go by, and its bound is not only assumed."""
+        """Whether the time is known, and its bound is measured, not only assumed."""
         return self.state.is_known and not self.assumed
 
     @property
@@ -76,9 +76,9 @@ class Estimate:
 
     @property
     def bound_ns(self) -> int | None:
-        """The most by which the best estimate is wrong; None if one side is open.
+        """The largest possible error of the best estimate; None if one side is open.
 
-        More than half the interval wherever the estimate is not its middle.
+        More than half the interval if the estimate is not in its middle.
         """
         if self.offset_ns is None or self.lower_ns is None or self.upper_ns is None:
             return None
@@ -86,7 +86,7 @@ class Estimate:
 
     @property
     def narrow_bound_ns(self) -> int | None:
-        """The most by which the best estimate is wrong if the broker is honest, or None."""
+        """The largest possible error of the best estimate if the broker is honest, or None."""
         if self.offset_ns is None or self.narrow_lower_ns is None or self.narrow_upper_ns is None:
             return None
         return max(self.narrow_upper_ns - self.offset_ns, self.offset_ns - self.narrow_lower_ns)

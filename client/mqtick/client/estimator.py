@@ -1,8 +1,8 @@
 """The estimator: samples in, verdicts and estimates out. Pure: it reads no clock.
 
-Each sample passes four gates: is it possible at all; does its guaranteed interval agree with the
-others; is its kind the best there is; is it the least delayed of its burst. Contradicting samples
-are refused but remembered, and only exchanges that agree among themselves can make a new time.
+Each sample passes four checks: is it possible at all; does its guaranteed interval agree with the
+others; is its kind the best available; is it the least delayed of its burst. Contradicting samples
+are refused but remembered; if enough of them agree among themselves, they replace the time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mqtick.client.sample import Counters, Kind, Reason, Sample, SampleVerdict
 __all__ = ["Estimator"]
 
 _REMEMBERED = 64
-"""How many samples back a duplicate is recognised."""
+"""A duplicate is recognised among this many last samples."""
 _DOUBTED = 2
-"""So many exchanges in a row that contradict the interval leave open which is wrong."""
+"""After so many contradicting exchanges in a row, the interval may be wrong as well as they."""
 _UNLEARNED = 128
-"""Broadcasts between two exchanges whose delays are learned; of more, the last ones."""
+"""Between two exchanges, the delays of at most this many broadcasts are learned: the last ones."""
 
 
 class Estimator:
@@ -45,24 +45,24 @@ class Estimator:
         )
         """The delay of broadcasts, learned from exchanges."""
         self.link_path = PathDelay(settings.path_samples, group_ns=self.path.group_ns)
-        """The same without the time in the broker, of those of which that is known."""
+        """The same without the time in the broker, from broadcasts for which that is known."""
         self.asymmetry = PathDelay(settings.path_samples)
-        """How far two-way samples are off, learned from echoes."""
+        """The error of two-way samples, learned from better kinds."""
         self._round_trips = PathDelay(settings.path_samples)
         self._link_trips = PathDelay(settings.path_samples)
         self._candidates = Candidates()
         self._unlearned: deque[tuple[PathDelay, int, int]] = deque(maxlen=_UNLEARNED)
-        """Broadcasts since the last exchange: what learns of it, local instant, offset."""
+        """Broadcasts since the last exchange: the delay that learns from it, instant, offset."""
         self._restart()
 
     def _restart(self) -> None:
         self._history = History(self.settings)
         self._growth = self._history.growth
-        """How the interval grows: by exchanges alone, for broadcasts may be forged."""
+        """How the interval grows: learned from exchanges only, because broadcasts may be forged."""
         self._narrow_growth = self._growth
         self._bracket = Bracket(self.settings.bracket_samples, self.settings.tolerated_faults)
         self._narrow = Bracket(self.settings.bracket_samples, self.settings.tolerated_faults)
-        """What holds as well, if the broker is honest and links are symmetric."""
+        """Intervals that hold in addition, if the broker is honest and links are symmetric."""
         self._narrow_refused = 0
         self._candidates.clear()
         self._seen: deque[tuple[Kind, int, int, int]] = deque(maxlen=_REMEMBERED)
@@ -114,12 +114,12 @@ class Estimator:
         )
 
     def _narrow_at(self, local_ns: int, lower: int, upper: int) -> tuple[int, int] | None:
-        """The part of the interval in which the echoes see the offset; None without them."""
+        """The part of the interval to which echoes and residences narrow it; None: they do not."""
         if not len(self._narrow):
             return None
         low, high = self._narrow.at(local_ns, self._narrow_growth)
         low, high = max(low, lower), min(high, upper)
-        # If nothing is left, the assumption is wrong.
+        # If nothing is left, the broker is not honest, or links are not symmetric.
         return (low, high) if low <= high and (low, high) != (lower, upper) else None
 
     def _state(self, age_ns: int, width_ns: int) -> State:
@@ -139,17 +139,17 @@ class Estimator:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the newest exchanges contradict the interval: it or they may be wrong."""
+        """Whether the newest exchanges contradict the interval: either may be wrong."""
         return self._candidates.in_a_row >= _DOUBTED
 
     @property
     def _is_established(self) -> bool:
-        """Broadcasts alone: the first could be an old one that the broker retained."""
+        """Whether enough broadcasts agree; a single one could be an old one that was retained."""
         return len(self._bracket) >= self.settings.confirm_samples
 
     def _judge(self, sample: Sample) -> Sample:
         if sample.verdict is SampleVerdict.REFUSED:
-            return sample  # by the arithmetic of its exchange
+            return sample  # the arithmetic of the exchange has refused it
         if (reason := fault(sample, self.settings, self._newest)) is not None:
             return sample.refused(reason)
         first = sample.readings[0][1].instant_ns if sample.readings else sample.local_ns
@@ -162,7 +162,7 @@ class Estimator:
     def _take(self, sample: Sample) -> Sample:
         if sample.kind.is_exchange:
             if self._assumed:
-                self._restart()  # the first measurement replaces what was assumed
+                self._restart()  # the first measurement replaces the assumption
             return self._take_exchange(sample)
         if self._assumed or not len(self._bracket):
             return self._take_assumed(sample)
@@ -178,9 +178,9 @@ class Estimator:
         ):
             return self._take_doubted(sample, interval)
         if is_residence and not same:
-            return sample.refused(Reason.CONTRADICTS)  # as its exchange was
+            return sample.refused(Reason.CONTRADICTS)  # its exchange was refused, too
         if not self._bracket.add(interval, self._growth, replaces_last=same):
-            if is_residence:  # the exchange itself was accepted: it is no new time
+            if is_residence:  # its exchange was accepted, so this is not a new time
                 return sample.refused(Reason.RESIDENCE)
             return self._contradicted(sample, interval)
         self._candidates.clear()
@@ -201,13 +201,13 @@ class Estimator:
         return self._use(sample, offset_ns, sigma_ns, cost, interval)
 
     def _take_doubted(self, sample: Sample, interval: Interval) -> Sample:
-        """An echo or a residence through a broker that might lie about the one or the other.
+        """Take an echo or a residence if the broker is not trusted to be honest about it.
 
-        It moves the estimate, and narrows what is only assumed; only what its exchange says is
-        certain, and the sample then says the same.
+        It moves the estimate, and narrows the interval that rests on an honest broker. Only the
+        interval of its exchange is certain, and becomes that of the sample.
         """
         if self._last_exchange is None or not self._is_of_last_exchange(sample):
-            return sample.refused(Reason.CONTRADICTS)  # as its exchange was
+            return sample.refused(Reason.CONTRADICTS)  # its exchange was refused, too
         certain = self._last_exchange[1]
         if sample.kind is Kind.RESIDENCE:
             lower_ns, upper_ns = self._bracket.at(sample.local_ns, self._growth)
@@ -218,7 +218,7 @@ class Estimator:
         if not self._narrow.add(interval, self._narrow_growth):
             self._narrow_refused += 1
             if self._narrow_refused >= self.settings.confirm_samples:
-                self._narrow.clear()  # nothing is certain here, so the newer ones may be right
+                self._narrow.clear()  # these intervals are not certain: the newer may be right
             return sample.refused(Reason.CONTRADICTS)
         self._narrow_refused = 0
         exchange = self._last_exchange[0]
@@ -241,9 +241,9 @@ class Estimator:
         return self._use(sample, sample.offset_ns, sigma_ns, cost, certain, narrow)
 
     def _above_least(self, sample: Sample, trips: PathDelay) -> int:
-        """How much of the delay is above the least, of which samples are the more doubtful.
+        """The delay above the least one, in ns; the larger it is, the less certain the sample.
 
-        The first ones seem to have none: if less turns out to do, that goes for them too.
+        For the first samples it seems to be 0. If a smaller delay comes, their sigma is increased.
         """
         least_ns = trips.least_ns if len(trips) else sample.delay_ns
         trips.add(sample.delay_ns)
@@ -253,10 +253,11 @@ class Estimator:
         return sample.delay_ns - trips.least_ns
 
     def _take_broadcast(self, sample: Sample) -> Sample:
-        """A broadcast while there are exchanges: its delay is learned, or used.
+        """Take a broadcast after there were exchanges: learn its delay, or use it as a sample.
 
-        Whoever holds the key of broadcasts can forge one. So it moves the estimate only inside the
-        interval, and narrows neither that nor the stated error of its server's clock.
+        Every client holds the key of broadcasts and can forge one. So a broadcast moves the
+        estimate only inside the interval. It narrows neither the interval nor the stated error of
+        the server's clock.
         """
         history = self._history
         line = history.fit
@@ -289,7 +290,7 @@ class Estimator:
         return self._use(sample, offset_ns, sigma_ns, float(delay_ns), within)
 
     def _take_assumed(self, sample: Sample) -> Sample:
-        """A broadcast, and never an exchange: an assumption has to serve as the upper limit."""
+        """Take a broadcast if there was no exchange yet: the upper limit has to be assumed."""
         assert sample.lower_ns is not None
         upper_ns = sample.lower_ns + round(self.settings.assumed_path_delay_us * 1e3)
         if sample.offset_ns > upper_ns:
@@ -314,8 +315,8 @@ class Estimator:
     def _learn(self, since_ns: int | None) -> None:
         """Learn the delays of the broadcasts between the exchange at `since_ns` and the newest.
 
-        The line between two exchanges is better known than beyond the last: what was learned there
-        would keep the error that the line had grown to when exchanges ended.
+        The line is more accurate between two exchanges than after the last one. Delays that were
+        learned after it would keep the error of the extrapolated line.
         """
         line = self._history.fit
         while line is not None and self._unlearned:
@@ -324,7 +325,7 @@ class Estimator:
                 path.add(line.at(local_ns) - offset_ns, local_ns)
 
     def _path_of(self, sample: Sample) -> PathDelay:
-        """What is learned of the delay that is left in a broadcast."""
+        """The learned delay that applies to a broadcast, with or without the time in the broker."""
         return self.link_path if sample.took_residence else self.path
 
     def _may_learn(self, local_ns: int, since_ns: int | None = None) -> bool:
@@ -349,8 +350,7 @@ class Estimator:
     ) -> Sample:
         """Add a point to the line.
 
-        `interval`: in which its true offset certainly lies; `narrow`: while the broker is
-        honest.
+        `interval` certainly contains the true offset; `narrow` contains it if the broker is honest.
         """
         reach_ns = _reach(offset_ns, interval) if interval else 0.0
         narrow_ns = _reach(offset_ns, narrow) if narrow else None
@@ -366,10 +366,10 @@ class Estimator:
         return sample.judged(SampleVerdict.KEPT, Reason.NOT_LEAST)
 
     def _limited(self, growth: Growth, bracket: Bracket) -> Growth:
-        """Leave out the frequencies with which no line goes through the bracket's intervals.
+        """Leave out frequencies with which no line goes through all intervals of the bracket.
 
-        Where no line goes through all of them, the frequency was not the same all the time, or some
-        are wrong: then they limit nothing.
+        If no line at all does, the frequency has changed, or some intervals are wrong: then they do
+        not limit the frequency.
         """
         least, most = bracket.frequency_limits
         if least > most or not self.settings.use_frequency:
@@ -379,7 +379,7 @@ class Estimator:
 
     def _contradicted(self, sample: Sample, interval: Interval) -> Sample:
         settings = self.settings
-        # What contradicts the line contradicts its frequency too: that must not judge here.
+        # A sample that contradicts the line contradicts its frequency, too: do not use that here.
         self._candidates.add(sample, interval, self._history.worst_growth)
         confirmed = self._candidates.confirmed(settings.confirm_samples, settings.confirm_s)
         if not confirmed or settings.jump_policy == "refuse":
@@ -400,7 +400,7 @@ class Estimator:
         )
 
     def _note(self, sample: Sample) -> None:
-        """Keep what the newest good message said; another generation may take another path."""
+        """Remember the newest good sample; forget delays if the server's generation has changed."""
         if self._newest is not None and sample.generation != self._newest.generation:
             self._forget_path()
         if self._newest is None or sample.local_ns >= self._newest.local_ns:

@@ -3,7 +3,7 @@
 Notation: R(t) is what the server's clock reads at an instant, L(t) what the client's free-running
 timeline reads; offset = R - L. Stamps of the client are in L, stamps of the server in R. That the
 two clocks drift apart during an exchange (by at most 100 ns in a millisecond at 100 ppm) is not in
-these formulas: the sample says how long it took, and the estimator widens its interval by that.
+these formulas: the sample states its duration, and the estimator widens its interval by the drift.
 
 Late receive stamps and early transmit stamps (a program's instead of the kernel's) only widen the
 one-way and two-way intervals; they never make them wrong.
@@ -21,7 +21,7 @@ __all__ = ["echo", "link_difference", "one_way", "two_way", "without_broker"]
 
 
 _SLEWED_SHARE = 8
-"""chronyd slews by a tenth at most (adjtimex(2), ADJ_TICK): a ninth of what the clock then says."""
+"""The kernel slews by 1/10 at most (adjtimex(2), ADJ_TICK): 1/9 of the slewed clock's time."""
 
 
 def one_way(
@@ -36,9 +36,10 @@ def one_way(
 ) -> Sample:
     """Return the sample of a broadcast.
 
-    `transmit`: the transmit time it states, in R. `correction_ns`: real minus stated transmit time,
-    as the next broadcast tells, None if it did not. `arrival` in L, converted `waited_ns` later.
-    `in_broker`: how much of its delay is the broker's, as the broker says; None if it does not.
+    `transmit`: the transmit time that it states, in R. `correction_ns`: real minus stated transmit
+    time, from the next broadcast; None: not known. `arrival`: in L, converted `waited_ns` later.
+    `in_broker`: its time in the broker, as the broker states it; None: not stated.
+
 
     Sent at T in R, the message arrives delay later, at R = T + delay. So offset = T + delay -
     arrival. As no delay is negative, offset >= T - arrival; nothing bounds it above.
@@ -80,9 +81,9 @@ def two_way(
     """Return the sample of a request and its reply; refused if it is impossible.
 
     t1: the client transmits (L); t2: the server receives (R); t3: the server transmits (R), as
-    stated, `correction_ns` later in truth if the follow-up tells; t4: the client receives (L).
+    stated; `correction_ns`: real minus stated t3, if known; t4: the client receives (L).
 
-    With the delays there and back again a and b, neither negative: t2 = t1 + offset + a and
+    With the delays a to the server and b back, neither negative: t2 = t1 + offset + a and
     t3 = t4 + offset - b. So t3 - t4 <= offset <= t2 - t1: that is certain. Their mean
     ((t2 - t1) + (t3 - t4)) / 2 = offset + (a - b) / 2 is the offset if the two delays are equal,
     else wrong by half their difference; delay = a + b = (t4 - t1) - (t3 - t2) is the width of
@@ -113,13 +114,13 @@ def two_way(
 def without_broker(
     exchange: Sample, request: Reading, reply: Reading, settings: EstimatorSettings
 ) -> Sample:
-    """Return the sample of an exchange without the broker's share; refused if that cannot be.
+    """Return the sample of an exchange without the time in the broker; refused if impossible.
 
-    `request`, `reply`: how long each was in the broker, as the broker says.
+    `request`, `reply`: how long each was in the broker, as the broker states.
 
-    What is left of each delay is that of the links, and not negative either: so with these
-    durations the same formulas hold, and the interval is as wide as the links' delays. Nobody can
-    check them, except that together they cannot exceed the delay.
+    The rest of each delay is that of the links, and not negative either. So without these durations
+    the same formulas hold, and the interval is as wide as the links' delays. A client can check the
+    durations only by their sum, which must not exceed the delay.
     """
     assert exchange.lower_ns is not None
     assert exchange.upper_ns is not None
@@ -144,17 +145,17 @@ def without_broker(
 def link_difference(
     loop_client_ns: int, loop_server_ns: int, loop_spread_ns: int, settings: EstimatorSettings
 ) -> tuple[int, int, int]:
-    """Return by how much the client's way down is longer than the server's: (guess, least, most).
+    """Return how much longer the client's link down is than the server's: (guess, least, most).
 
     A node's loop is link up + broker + link down, so the loops differ by x = loop_client -
-    loop_server = extra link up + extra link down of the client. If links are symmetric the client's
-    way down is d = x / 2 longer. However x is split between up and down, the extra way down lies in
-    0..x: d give or take a = asymmetry_share * |x| / 2 + link_asymmetry.
+    loop_server = extra link up + extra link down of the client. If links are symmetric, the
+    client's link down is d = x / 2 longer. However x is split between up and down, the extra link
+    down lies in 0..x: d +- a, with a = asymmetry_share * |x| / 2 + link_asymmetry.
 
-    Loops of similar links differ by chance: the broker's wake-up takes tens of microseconds, not
-    the same for all. What is less than `loop_spread_ns`, by which one node's own loops differ
-    among themselves, is not taken for a difference of the links; from twice that the whole of d is,
-    and then the chance in x widens a. With `use_link_difference` off the guess is 0.
+    Loops of similar links differ by chance, because the broker's wake-up takes tens of microseconds
+    and varies. `loop_spread_ns` is how much the loops of one node vary. If x is smaller than that,
+    it is not taken for a difference of the links; from twice the spread on, all of d is, and then
+    the chance in x widens a. With `use_link_difference` off the guess is 0.
     """
     half_ns = (loop_client_ns - loop_server_ns) / 2
     floor_ns = settings.link_asymmetry_us * 1e3
@@ -184,12 +185,12 @@ def echo(
     are the usual shortest times from a node's own transmission through the broker to its own
     arrival, each on one clock. `exchange` is the two-way sample of the same reply.
 
-    Had the client been at the server's place, it would have received at arrival - d, where d is how
-    much longer its way down is (see `link_difference`), about in the middle m of the echoes: offset
-    = m + d - arrival, and certainly between them: first + d <= arrival + offset <= last + d.
-    Without both loops the echoes guarantee nothing. In any case the interval of the two-way
-    exchange holds too; if the two exclude each other, the broker did not deliver in this order, and
-    the echo is refused.
+    On the server's link the client would have received at arrival - d, where d is how much longer
+    its link down is (see `link_difference`). That is about the middle m of the echoes, so offset =
+    m + d - arrival; and certainly between them: first + d <= arrival + offset <= last + d. If one
+    of the loops is not known, the echoes guarantee nothing. In any case the interval of the two-way
+    exchange holds, too. If the two exclude each other, the broker did not deliver in this order,
+    and the echo is refused.
     """
     span_ns = last_echo.instant_ns - first_echo.instant_ns
     middle_ns = (first_echo.instant_ns + last_echo.instant_ns) // 2
@@ -230,7 +231,7 @@ def echo(
 
 
 def _certain(in_broker: Reading, settings: EstimatorSettings) -> int:
-    """How long it was there at least: the broker's clock may run as wrong as any."""
+    """The least true duration, in ns: the broker's clock may have any allowed frequency error."""
     return int(in_broker.instant_ns * (1 - settings.frequency_limit_ppm * 1e-6))
 
 

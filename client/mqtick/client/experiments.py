@@ -1,4 +1,4 @@
-"""What an experiment's runner may ask of a client: who it is, leave, join, its last edges."""
+"""Commands of an experiment's runner to a client: describe it, leave, join, list the last edges."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mqtick.protocol.precise import read_server_and_sequence
 __all__ = ["KEPT_EDGES", "Experiments"]
 
 KEPT_EDGES = 64
-# The runner that told us to leave may be gone: a client must not stay without time for ever.
+# The runner that told us to leave may have ended: a client must not stay without time for ever.
 _COME_BACK_S = 900.0
 
 
 class Experiments:
-    """Obeys on behalf of an agent.
+    """Executes the commands for an agent.
 
-    `edges`: where each edge on arrival is kept. `about()` returns what does not change.
+    `edges` holds the last edges on arrival. `about()` describes client, host and clock.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Experiments:
         self.topic = self._commands.topic
 
     def on_command(self, arrival: Arrival) -> None:
-        """Obey, or count why not."""
+        """Execute a command, or count the reason for refusing it."""
         self._commands.on_command(arrival.payload, retained=arrival.retain)
 
     def on_time(self, arrival: Arrival) -> None:
@@ -88,7 +88,7 @@ class Experiments:
     def _leave(self, _command: Command) -> Answer:
         self._must_be_precise()
         self._agent.leave()
-        # UNSUBSCRIBE went before the answer on one connection: the broker took it first.
+        # UNSUBSCRIBE was sent before this answer on the same connection: the broker reads it first.
         return {}
 
     def _join(self, command: Command) -> None:
@@ -116,7 +116,7 @@ class Experiments:
             rows.append(row)
         if self._pps is not None:
             rows += [{"pin": "pps", **edge._asdict()} for edge in list(self._pps.edges)[-last:]]
-        # A new connection means a new subscription, which is served last from then on.
+        # After a new connection the subscription is new, and the broker serves it last.
         return {
             "edges": rows,
             "connects": self._agent.connection.connects,

@@ -1,10 +1,10 @@
 """The first time that a server states: if it is far from this host's clock, it must be confirmed.
 
-Without keys a single message can state any time: that of a bench with a clock of its own, of a
-replay, of another time zone. A host's clock may be wrong as well, so a time far from it is not
-refused for ever: it is believed when samples keep saying the same. A format in naive local time is
-the exception: there, an error of whole quarters of an hour is a time zone, however often it is
-stated.
+Without keys a single message can state any time: the time of a test bench, of a replayed message,
+of another time zone. The host's clock may be wrong as well, so a time far from it is not refused
+for ever: it is believed when several samples agree on it. Formats in naive local time are the
+exception: an error of whole quarters of an hour is taken for a wrong time zone, however often it
+is stated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _QUARTER_NS = 900 * NS_PER_S
 # UTC+14 is the farthest (Kiribati); several zones lie at :30 and :45.
 _FARTHEST_NS = 14 * 3600 * NS_PER_S
 _NEAR_NS = 5 * NS_PER_S
-"""By how much the two clocks may differ besides the time zone."""
+"""By how much the two clocks may differ, apart from the time zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +37,24 @@ class Trouble:
 
 
 class FirstTime:
-    """Stands before an estimator; every sample goes through `add`.
+    """A filter in front of an estimator; every sample goes through `add`.
 
-    `utc_offset_s`: what the server's local time is taken to be ahead of UTC, in a format that says
-    local time; None for formats in UTC.
+    `utc_offset_s`: how far the server's local time is assumed to be ahead of UTC, in formats that
+    state local time; None for formats in UTC.
     """
 
     def __init__(
         self, estimator: Estimator, tolerance_ns: int, utc_offset_s: int | None = None
     ) -> None:
         self.trouble: Trouble | None = None
-        """Why the newest sample was not believed, if this was the reason."""
+        """Why this filter refused the newest sample; None if it did not."""
         self._estimator, self._tolerance_ns = estimator, tolerance_ns
         self._utc_offset_s = utc_offset_s
         self._candidates = Candidates()
         self._believed = False
 
     def reset(self) -> None:
-        """Forget what was confirmed: the next time is a first one again."""
+        """Forget what was confirmed: the next time counts as a first one again."""
         self.trouble, self._believed = None, False
         self._candidates.clear()
 
@@ -68,7 +68,7 @@ class FirstTime:
         return self._estimator.add(sample)
 
     def _zone(self, sample: Sample, time_minus_raw_ns: int) -> Trouble | None:
-        """Compare with the time as far as it is known, so that summer time is found too."""
+        """Compare with the known time, else with this host's clock: finds summer time, too."""
         if self._utc_offset_s is None:
             return None
         known = self._estimator.at(sample.local_ns)
@@ -91,7 +91,7 @@ class FirstTime:
     def _far(self, sample: Sample, time_minus_raw_ns: int) -> Trouble | None:
         off_ns = sample.offset_ns - time_minus_raw_ns
         if self._believed or sample.lower_ns is None:
-            return None  # from now on, or at once, it is the estimator that judges
+            return None  # believed, or impossible: the estimator judges it
         if abs(off_ns) <= self._tolerance_ns or self._is_confirmed(sample, sample.lower_ns):
             self._believed = True
             self._candidates.clear()

@@ -1,4 +1,4 @@
-"""Following a server by other authors: 1451.1.6 text, or the 2021 draft.
+"""Follows a server of another implementation: 1451.1.6 text, or the 2021 draft.
 
 Their broadcasts have no sequence, no quality and no tag; their replies are matched by t1 alone.
 """
@@ -27,12 +27,12 @@ __all__ = ["ForeignTrack"]
 class ForeignTrack(Track):
     """Follows one server that speaks 1451.1.6 text or the 2021 draft, and asks it now and then.
 
-    A lucky broadcast gives a one-way sample, a reply a two-way one. Retained messages are refused
-    and nothing here is authenticated.
+    A broadcast gives a one-way sample, a reply a two-way sample. Retained messages are refused, and
+    nothing here is authenticated.
     """
 
     _pending: OrderedDict[str, Pending]
-    """By the t1 that the request states."""
+    """The key is the t1 that the request states."""
 
     def __init__(self, context: ClientContext, format_: str) -> None:
         settings = context.settings
@@ -47,7 +47,7 @@ class ForeignTrack(Track):
 
     @property
     def time_topic(self) -> str:
-        """Where its time messages arrive."""
+        """The topic of its time messages."""
         return text1451.SYN_TOPIC if self.format == "1451.1.6" else self._draft.syn
 
     def topics(self) -> list[str]:
@@ -102,8 +102,8 @@ class ForeignTrack(Track):
             self.ask()
 
     def ask(self) -> bool:
-        """Send one request; t1 says the local clock, and is how the reply is recognised."""
-        # The last digits are ours to choose: they make t1 unlike any other.
+        """Send one request; its t1 is the local clock's time, by which the reply is recognised."""
+        # In 1451.1.6 the random nanoseconds make t1 unique; the draft states only microseconds.
         t1_ns = self._clock.time_ns() // 1000 * 1000 + secrets.randbelow(1000)
         if self.format == "1451.1.6":
             t1 = text1451.format_seconds(t1_ns)

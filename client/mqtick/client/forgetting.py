@@ -1,10 +1,11 @@
 """How fast to forget: the time constant whose predictions have been best.
 
-A crystal's frequency wanders. A long memory averages noise well and lags behind the wander, a short
-one the other way round, and the best time constant depends on both, which nobody knows beforehand.
-So several run side by side, each a recursive weighted regression of five sums; before a sample
-enters, each predicts it; the one with the least mean squared error of its recent predictions is
-chosen. docs/accuracy.md compares this with a fixed time constant and with a test of runs.
+A crystal's frequency wanders. A long time constant averages noise well, but lags behind the wander;
+a short one follows the wander, but averages less noise. The best one depends on both, which are not
+known beforehand. So several regressions run side by side, each weighted and recursive, with five
+sums. Each predicts every sample before it takes it in. The one with the least mean squared error of
+its recent predictions is chosen. docs/accuracy.md compares this with a fixed time constant and with
+a test of runs.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from mqtick.client.regression import Point
 __all__ = ["Forgetting"]
 
 _WORST = 16.0
-"""A prediction's squared error counts at most this many variances: outliers say little."""
+"""The squared error of a prediction is capped at this many variances, because of outliers."""
 _HUBER = 2.0
 _WARM_UP = 3
-"""Two points make a line; the third is the first that tells anything."""
+"""Two points make a line; the third is the first that a line can predict."""
 
 
 class _Candidate:
@@ -33,7 +34,7 @@ class _Candidate:
         self.score = 1.0
 
     def add(self, elapsed_s: float, change_ns: float, sigma_ns: float, share: float) -> None:
-        """Predict a point at this distance from the last, keep the score, and take it in."""
+        """Predict a point at this distance from the last, score the prediction, add the point."""
         s_w, s_x, s_xx, s_y, s_xy = self.sums
         weight = 1.0 / (sigma_ns * sigma_ns)
         if s_w > 0.0:
@@ -62,13 +63,13 @@ class _Candidate:
 
 
 class Forgetting:
-    """Chooses among time constants from `shortest_s`, each twice the one before."""
+    """Chooses among time constants from `shortest_s` to `longest_s`, each twice the one before."""
 
     __slots__ = ("_candidates", "_count", "_in_line", "_last", "_samples")
 
     def __init__(self, shortest_s: float, longest_s: float, samples: int) -> None:
         steps = max(0, math.floor(math.log2(longest_s / shortest_s) + 1e-9))
-        # The longest first: at equal scores it wins.
+        # The longest comes first, because it shall win at equal scores.
         self._candidates = [_Candidate(longest_s / 2**step) for step in range(steps + 1)]
         self._samples = samples
         self._count = 0
@@ -76,9 +77,9 @@ class Forgetting:
         self._last: Point | None = None
 
     def start_anew(self) -> None:
-        """Begin another line, after a gap: the points before it predict nothing after it.
+        """Begin a new line after a gap: the points before the gap predict nothing after it.
 
-        What was found out about the time constants stays.
+        The scores of the time constants stay.
         """
         for candidate in self._candidates:
             candidate.sums = (0.0, 0.0, 0.0, 0.0, 0.0)
@@ -86,10 +87,10 @@ class Forgetting:
         self._last = None
 
     def add(self, point: Point) -> None:
-        """Let each time constant predict this point, then take it in."""
+        """Let each time constant predict this point, then add the point to each."""
         last = self._last
         if last is not None and point.local_ns <= last.local_ns:
-            return  # a late sample: nothing was predicted
+            return  # a late sample: too late to be predicted
         elapsed_s = 0.0 if last is None else (point.local_ns - last.local_ns) * 1e-9
         change_ns = 0.0 if last is None else float(point.offset_ns - last.offset_ns)
         self._count += 1

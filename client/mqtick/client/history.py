@@ -1,4 +1,4 @@
-"""The samples in use: which kind, which of a burst, and the line through them."""
+"""The samples in use: chooses the kind, and the sample of each burst; fits a line through them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class History:
         self._last_used: dict[Kind, int] = {}
         self._burst = 0, math.inf  # when it began, and its least cost
         self._ignorance = Prior(0.0, limit / settings.frequency_sigmas)
-        self._remembered: tuple[Prior, int] | None = None  # and when it was true
+        self._remembered: tuple[Prior, int] | None = None  # the prior, and the instant it holds at
         self._forgetting = self._new_forgetting()
         self.fit: Fit | None = None
 
@@ -92,14 +92,14 @@ class History:
 
     @property
     def narrow_growth(self) -> Growth:
-        """The same while the broker is honest."""
+        """The same, if the broker is honest."""
         return self._growth(self.fit.narrow_reach if self.fit else 0.0)
 
     def _growth(self, points_reach: float) -> Growth:
         settings, worst = self._settings, self.worst_growth
         if self.fit is None:
             return worst
-        # Wander is in frequency_bound_ppm, and in `wander` for what is still to come.
+        # frequency_bound_ppm covers past wander, `wander` covers future wander.
         unsure = settings.frequency_sigmas * self.fit.frequency_sigma
         reach = points_reach + self._prior_reach(self.fit)
         rate = settings.frequency_bound_ppm * 1e-6 + max(unsure, reach)
@@ -113,11 +113,11 @@ class History:
         """Standard deviation of the frequency, in ns per ns; infinite if nothing tells it."""
         if self.fit is None:
             return math.inf
-        share = self.fit.prior_share  # the prior's part already contains all its doubt
+        share = self.fit.prior_share  # the sigma of the prior already includes wander
         return self.fit.frequency_sigma * math.sqrt(_WANDER_SHARE**2 * (1 - share) + share)
 
     def _prior_reach(self, line: Fit) -> float:
-        """How far what is remembered of the frequency can have turned the line, ns per ns."""
+        """How far an error of the remembered frequency can have turned the line, ns per ns."""
         prior = self._prior(line.local_ns)
         return line.prior_share * self._settings.frequency_sigmas * prior.sigma if prior else 0.0
 
@@ -130,10 +130,10 @@ class History:
         )
 
     def add(self, kind: Kind, point: Point, cost: float) -> bool:
-        """Use a point, unless its burst had one of less cost (lucky selection).
+        """Use a point, unless its burst has one of less cost (lucky selection).
 
-        Returns whether it was used. A burst is of one kind and makes one point: the least delayed,
-        or for echoes, whose errors lie on both sides, the mean weighted by their deviations.
+        Returns whether it was used. A burst is of one kind and makes one point: the least delayed
+        sample; for echoes, whose errors lie on both sides, the mean weighted by their deviations.
         """
         self._drop_lesser(kind)
         began_ns, least = self._burst
@@ -185,7 +185,7 @@ class History:
         return settings.use_lucky and 0 <= point.local_ns - began_ns <= length_s * 1e9
 
     def _drop_lesser(self, kind: Kind) -> None:
-        """A better kind is here: the errors of lesser ones must not bend its points."""
+        """Drop points of lesser kinds: their larger errors would spoil the line of this kind."""
         if not any(old.rank < kind.rank for old in self._kinds):
             return
         self._remember()
@@ -213,7 +213,7 @@ class History:
             self._remembered = Prior(self.fit.frequency, sigma), self.fit.local_ns
 
     def _prior(self, local_ns: int) -> Prior | None:
-        """What is known of the frequency at an instant, without the points."""
+        """The prior of the frequency at an instant: what is known without the points."""
         if not self._settings.use_frequency:
             return None
         if self._remembered is None:

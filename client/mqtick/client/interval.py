@@ -1,7 +1,7 @@
 """The time as an interval, for any program on this host: earliest, latest, state.
 
-The running client leaves its estimate, and how it will age, in a small file; reading it needs no
-server, no broker and no answer from the client, and stays right when the client has died: the
+The running client writes its estimate, and a forecast of it, to a small file. To read it needs no
+server, no broker and no answer from the client. It stays right after the client has died: the
 interval just grows.
 """
 
@@ -29,10 +29,10 @@ _DRAWN, _WHERE_KNOWN = ("offset_ns", "lower_ns", "upper_ns"), ("narrow_lower_ns"
 
 @functools.cache
 def boot_id() -> str:
-    """Return what tells one boot from another: raw readings mean nothing across them.
+    """Return the boot ID: readings of the raw timeline are comparable only within one boot.
 
-    In a container the file may be the container's, which a service with a /proc of its own does not
-    see: systemd tells it, by the unit.
+    In a container /proc may state the container's own ID, which a service with its own /proc does
+    not see: there the unit passes systemd's boot ID.
     """
     file = Path("/proc/sys/kernel/random/boot_id")
     told = os.environ.get("MQTICK_BOOT_ID") or file.read_text(encoding="ascii").strip()
@@ -40,12 +40,12 @@ def boot_id() -> str:
 
 
 class NowError(RuntimeError):
-    """The time cannot be told; the text says why and what to do."""
+    """The time is not known; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What is known of the present: UTC lies between earliest and latest (Unix time, ns).
+    """The present as an interval: UTC lies between earliest and latest (Unix time, ns).
 
     Attributes:
         estimate_ns: The likeliest instant; never outside the interval.
@@ -53,11 +53,11 @@ class Now:
         clock_ns: What this host's clock read at that moment.
         bound_is_assumed: Nothing was measured: the interval holds the truth if no broadcast takes
             longer than `assumed_path_delay_us`.
-        disagreement_ns: How far the intervals of two servers are apart, root distances included:
-            one of them is wrong, and it may be this one; 0: none are.
-        narrow_earliest_ns: The interval if the broker is honest and links are symmetric;
-            None: no narrower.
-        narrow_latest_ns: The end of that.
+        disagreement_ns: The gap between the intervals of two servers, root distances included:
+            one of them is wrong, and it may be the server in use; 0: all intervals meet.
+        narrow_earliest_ns: Begin of the interval if the broker is honest and links are symmetric;
+            None: it is not narrower.
+        narrow_latest_ns: The end of that interval.
     """
 
     earliest_ns: int
@@ -72,12 +72,12 @@ class Now:
 
     @property
     def bound_ns(self) -> int:
-        """The most by which the estimate is wrong: the way to the far end of the interval."""
+        """The largest possible error of the estimate: the distance to the interval's far end."""
         return max(self.latest_ns - self.estimate_ns, self.estimate_ns - self.earliest_ns)
 
     @property
     def narrow_bound_ns(self) -> int | None:
-        """The same if the broker is honest and links are symmetric; None: no better."""
+        """The same, if the broker is honest and links are symmetric; None: it is not narrower."""
         if self.narrow_earliest_ns is None or self.narrow_latest_ns is None:
             return None
         return max(
@@ -86,7 +86,7 @@ class Now:
 
     @property
     def clock_error_ns(self) -> int:
-        """The most by which this host's clock can be wrong."""
+        """The largest possible error of this host's clock."""
         return max(self.latest_ns - self.clock_ns, self.clock_ns - self.earliest_ns)
 
 
@@ -128,13 +128,13 @@ def now_from(found: Status) -> Now:
 def _read_clocks(virtual: str) -> tuple[int, int]:
     """Read the client's raw timeline and its judged clock, ns."""
     if virtual:
-        # Imported only here: the room of the transports is large, and this is for tests.
+        # Imported only here, because the package is large and virtual clocks are for tests.
         from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings  # noqa: PLC0415
 
         raw_ns = VirtualClock(VirtualClockSettings.from_text(virtual)).raw_ns()
         return raw_ns, raw_ns
     best = (1 << 62, 0, 0)
-    for _ in range(_READS):  # a delay between two reads makes the clock look far off
+    for _ in range(_READS):  # a delay between the reads would look like a clock error
         before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         clock_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
         after_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
@@ -149,7 +149,8 @@ def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int, age_ns: int) -> dict[str
     if len(rows) == 0:
         raise NowError("the client is not synchronised: mqtick-client status says why")
     elapsed_ns = raw_ns - rows[0]["local_ns"]
-    # The age counts sleep, the raw timeline does not; chronyd slews the former by 1/12 at most.
+    # The age includes sleep, the raw timeline does not. chronyd slews the clock of the age, by
+    # default by 1/12 at most.
     if abs(age_ns - elapsed_ns) > _SLEPT_NS + elapsed_ns // 8:
         raise NowError("the host has slept since the client's last estimate: wait for the next one")
     for before, after in itertools.pairwise(rows):

@@ -20,7 +20,7 @@ class Candidates:
 
     def __init__(self) -> None:
         self.in_a_row = 0
-        """How many exchanges contradicted since the last that agreed, whatever each said."""
+        """Contradicting exchanges since the last that agreed, whether they agree or not."""
         self._last: tuple[int, int, int] | None = None
         self._samples: deque[Sample] = deque(maxlen=_MOST)
         self._intervals: deque[Interval] = deque(maxlen=_MOST)
@@ -29,7 +29,7 @@ class Candidates:
         return len(self._samples)
 
     def clear(self) -> None:
-        """Forget them: a sample agreed with the present time."""
+        """Forget the candidates: a sample has agreed with the present time."""
         self.in_a_row, self._last = 0, None
         self._forget()
 
@@ -38,7 +38,7 @@ class Candidates:
         self._intervals.clear()
 
     def add(self, sample: Sample, interval: Interval, growth: Growth) -> None:
-        """Remember one more; if it does not agree with those before, it becomes the first."""
+        """Add a candidate; if it does not agree with the earlier ones, forget those."""
         limits = [growth.carry(one, interval.local_ns) for one in (*self._intervals, interval)]
         if agree(limits).agreeing < len(limits):
             self._forget()
@@ -56,7 +56,7 @@ class Candidates:
 
 
 def _exchange(sample: Sample) -> tuple[int, int, int]:
-    """Tell exchanges apart; those without sequence numbers by when they began."""
+    """Return an identity of the exchange; without a sequence number, the time at its begin."""
     has_none = sample.readings and sample.sequence == 0
     began_ns = sample.readings[0][1].instant_ns if has_none else 0
     return sample.generation, sample.sequence, began_ns

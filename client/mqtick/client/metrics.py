@@ -22,7 +22,7 @@ def _clock_error_s(values: Mapping[str, Any]) -> float | None:
 
 
 def _gap_ns(values: Mapping[str, Any], server: str) -> int:
-    """Return how far the server's interval is from another's at most; 0: they all meet."""
+    """Return the largest gap between the server's interval and another's; 0: all of them meet."""
     gaps = (row["gap_ns"] for row in values["disagreements"] if server in row["servers"])
     return max(gaps, default=0)
 

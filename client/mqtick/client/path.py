@@ -1,4 +1,4 @@
-"""Delays that are learned: what stays the same between a lesser measurement and a better one."""
+"""Learned delays: the constant difference between a lesser kind of measurement and a better one."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ __all__ = ["PathDelay"]
 _NORMAL_MAD = 1.4826
 """Standard deviation over median absolute deviation, for normal errors."""
 _ENOUGH = 4
-"""So many delays tell what is usual."""
+"""From this many delays on, their median is used."""
 
 
 class PathDelay:
-    """A delay that exchanges reveal, kept for the time when there are none.
+    """A delay that is learned while there are exchanges, and used while there are none.
 
-    While exchanges tell the offset, each broadcast's own delay follows: arrival + offset - T. Their
-    median turns later broadcasts into offsets, and their spread is the standard deviation of those.
-    In the same way the difference between two-way samples and echoes is learned (half the asymmetry
-    of the path). Median and median absolute deviation, because delays have heavy tails.
+    While exchanges tell the offset, the delay of each broadcast is known: arrival + offset - T. The
+    median of these delays turns later broadcasts into offsets, and their spread is the standard
+    deviation of those offsets. In the same way the difference between two-way samples and echoes is
+    learned (half the asymmetry of the path). Median and median absolute deviation are used, because
+    delays have heavy tails.
 
-    Where only the least delayed of a group will be used, only those may be learned from: with
-    `group_ns`, the least of each stretch of that length counts, once the stretch is over.
+    If only the least delayed broadcast of a group will be used, only such broadcasts may be learned
+    from: with `group_ns`, the least delay of each period of that length counts, once the period is
+    over.
     """
 
     __slots__ = ("_delays", "_group", "_summary", "group_ns")
@@ -30,7 +32,7 @@ class PathDelay:
     def __init__(self, samples: int, group_ns: int = 0) -> None:
         self._delays: deque[int] = deque(maxlen=samples)
         self.group_ns = group_ns
-        self._group: tuple[int, int] | None = None  # when it began, its least delay
+        self._group: tuple[int, int] | None = None  # the group's begin, and its least delay
         self._summary: tuple[int, float] | None = None
 
     def __len__(self) -> int:
@@ -69,7 +71,7 @@ class PathDelay:
 
     @property
     def least_ns(self) -> int:
-        """The least of them; 0 if there is none."""
+        """The least of the delays; 0 if there is none."""
         return min(self._delays, default=0)
 
     def _summarise(self) -> tuple[int, float]:

@@ -1,4 +1,4 @@
-"""What a track remembers: arrivals, requests on their way, and its place behind the first echo."""
+"""State of a track: arrivals, pending requests, and its place behind the server's first echo."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ __all__ = ["ArrivalReading", "Pending", "Placement", "PrecisePending", "WallSamp
 
 @dataclass(frozen=True, slots=True)
 class ArrivalReading:
-    """When a message arrived, on every timeline that will be asked for."""
+    """When a message arrived, on all timelines."""
 
     reading: Reading
     time_minus_raw_ns: int
     realtime_ns: int
     waited_ns: int
-    """How long ago that was when its stamp was converted."""
+    """Time from the arrival to the conversion of its stamp."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """A request on its way.
+    """A request that waits for its answers.
 
     Attributes:
-        transmit: When it went, as far as is known by now.
-        asked_raw_ns: When it was handed over, on the local timeline.
-        time_minus_raw_ns: What turned the local timeline into the judged clock just before.
+        transmit: When it was transmitted; the kernel's stamp may come later.
+        asked_raw_ns: When it was handed to the kernel, on the local timeline.
+        time_minus_raw_ns: Judged clock minus local timeline, just before the request was sent.
     """
 
     transmit: Transmit
@@ -40,10 +40,10 @@ class Pending:
 
     @property
     def sent(self) -> Reading:
-        """When the request went, on the local timeline, as far as is known by now.
+        """When the request was transmitted, on the local timeline, by the stamps that have come.
 
-        Of the clock that chronyd slews only the microseconds between its two stamps are taken, not
-        the time until the exchange is complete.
+        CLOCK_REALTIME, which chronyd slews, is used only for the microseconds between the two
+        stamps of the request, not for the time until the exchange is complete.
         """
         stamp = self.transmit.stamp
         went_ns = self.asked_raw_ns + stamp.realtime_ns - self.transmit.user_ns
@@ -52,17 +52,17 @@ class Pending:
 
 @dataclass(slots=True)
 class PrecisePending(Pending):
-    """A request of the precise format, and what has come of its answers.
+    """A request of the precise format, and the answers that have come so far.
 
     Attributes:
-        request: What was asked.
-        place: (generation, placement) behind which we were placed when we asked; None if we were
-            not.
-        reply: The answer, once it has come.
-        reply_tag: Binds follow-up or echo to this very reply.
+        request: The request.
+        place: The first echo's (generation, placement) behind which we were subscribed when we
+            asked; None if we were not behind it.
+        reply: The reply, once it has come.
+        reply_tag: Tag of the reply; it binds follow-up or echo to this reply.
         arrival: When the reply arrived.
         maybe_held: Whether the broker may have held the reply back (see `Arrival.maybe_held`).
-        residence: How long the reply was in the broker, if that is to be used.
+        residence: How long the reply was in the broker; None if that is not to be used.
     """
 
     request: Request
@@ -76,11 +76,11 @@ class PrecisePending(Pending):
 
 @dataclass(frozen=True, slots=True)
 class WallSample:
-    """A sample, and what turned its local timeline into the judged clock when it was taken.
+    """A sample, and the relation of the local timeline to the judged clock when it was taken.
 
     Attributes:
-        realtime_ns: CLOCK_REALTIME at the arrival (the judged clock too, unless that is a virtual
-            one).
+        time_minus_raw_ns: Judged clock minus local timeline.
+        realtime_ns: CLOCK_REALTIME at the arrival. It is the judged clock, unless that is virtual.
     """
 
     sample: Sample
@@ -94,10 +94,10 @@ class WallSample:
 
 
 class Placement:
-    """Makes sure that we are subscribed to our reply topic behind the server's first echo.
+    """Makes sure that we are subscribed to our reply topic later than the server's first echo.
 
-    A place is (generation, placement) of an echo message; a new one means that the first echo
-    subscribed again: we must do the same, and the broker must agree.
+    A place is (generation, placement) of an echo message. A new place means that the first echo has
+    subscribed again. Then we must subscribe again, too, and the broker must grant it.
     """
 
     def __init__(self, connection: Connection, topic: str) -> None:
@@ -106,11 +106,11 @@ class Placement:
         self._wanted: tuple[int, int] | None = None
 
     def lose(self) -> None:
-        """The connection or the server is another one: our place means nothing any more."""
+        """Forget the place: there is a new connection, or another server."""
         self.current = self._wanted = None
 
     def see_to(self, place: tuple[int, int]) -> None:
-        """Go there, unless we are there or on our way."""
+        """Subscribe again, unless we have this place or are waiting for it."""
         if place in (self._wanted, self.current):
             return
         self._wanted = place
@@ -120,6 +120,6 @@ class Placement:
                 self.current = place
             self._wanted = None
 
-        # Only UNSUBSCRIBE moves us behind those who subscribed meanwhile.
+        # UNSUBSCRIBE is needed: otherwise some brokers keep our old place in the order.
         self._connection.unsubscribe([self._topic])
         self._connection.subscribe([self._topic], placed)

@@ -1,6 +1,6 @@
-"""What a sample must fulfil before it is compared with others, and what it then guarantees.
+"""Checks a sample before it is compared with others; computes the interval that it guarantees.
 
-Hostile numbers end here.
+Values that a hostile server invents are refused here.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def _impossible(sample: Sample, settings: EstimatorSettings) -> Reason | None:
 
 
 def guaranteed(sample: Sample, upper_ns: int, settings: EstimatorSettings) -> Interval:
-    """Return the interval of a sample without fault, widened by what its formulas leave out.
+    """Return the interval of a sample without fault, widened by the errors that it leaves out.
 
-    That is what converting timestamps adds, and how far the two clocks can have drifted apart while
-    the exchange lasted. `upper_ns` is the sample's own upper limit, or what replaces it.
+    These are the error of converting timestamps, and how far the two clocks can have drifted apart
+    during the exchange. `upper_ns` is the sample's own upper limit, or a substitute.
     """
     assert sample.lower_ns is not None
     drift = settings.frequency_limit_ppm * 1e-6 * sample.duration_ns

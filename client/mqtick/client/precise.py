@@ -30,9 +30,9 @@ __all__ = ["PreciseTrack"]
 
 _REPEATED = 2
 _UNECHOED = 4
-"""So many replies in a row without the echo that was asked for: follow-ups are asked for."""
+"""After so many replies in a row without the echo that was asked for, ask for follow-ups."""
 _TRY_ECHO_EVERY = 64
-"""But once in so many requests: the echo may come again."""
+"""Then one in so many requests still asks for an echo, because echoes may come again."""
 
 
 class PreciseTrack(Track):
@@ -48,18 +48,18 @@ class PreciseTrack(Track):
         self.use_keys(keyring)
         self.generation: int | None = None
         self.met_raw_ns = self._clock.raw_ns()
-        """When something first named this server, which may have been anybody."""
+        """When a message first named this server; anyone may have sent that message."""
         self.rhythm = Rhythm()
         """When broadcasts come, which exchanges should avoid."""
         self._replay = Replay(self._time_tolerance_ns)
         self._repeated = 0
-        """Broadcasts refused as repeated since the last one that was not."""
+        """Broadcasts refused as repeated since the last accepted one."""
         self._sequence = secrets.randbelow(2**31)
         self._unechoed = 0
-        """Replies since the last echo behind which nothing came, though one was asked for."""
+        """Exchanges since the last echo that asked for an echo and got no answer but the reply."""
         self._previous: tuple[Time, ArrivalReading, Residence | None] | None = None
         self._server_fills = False
-        """Whether the server said last that its broker fills trailers."""
+        """Whether the server's last message says that its broker fills trailers."""
         reply_topic = context.tree.reply(number, context.name)
         self._placement = Placement(context.connection, reply_topic)
 
@@ -71,7 +71,7 @@ class PreciseTrack(Track):
     # -- what is known of the server -------------------------------------------------------
 
     def connection_lost(self) -> None:
-        """Nothing on its way will arrive, and our place is gone."""
+        """Forget exchanges that have begun, and our place behind the first echo."""
         super().connection_lost()
         self._placement.lose()
         self._unechoed = 0
@@ -87,7 +87,7 @@ class PreciseTrack(Track):
         self.generation = generation
 
     def _check_generation(self, generation: int) -> None:
-        """Let only an exchange change the generation: a broadcast of another may be a replay."""
+        """Refuse a broadcast of another generation, which may be a replay; an exchange decides."""
         if self.generation is None or not self._settings.use_two_way:
             self._note_generation(generation)
         elif generation != self.generation:
@@ -95,7 +95,7 @@ class PreciseTrack(Track):
             raise DecodeError("generation", "Another generation of the server; asking it first.")
 
     def _known_time_ns(self) -> int | None:
-        """The time as far as it is known: by the estimate, never by a clock nobody checked."""
+        """The estimated time; None while it is not known. The unchecked host clock is not used."""
         now_ns = self._clock.raw_ns()
         estimate = self.estimator.at(now_ns)
         return estimate.reference_ns() if estimate.state.is_known else None
@@ -103,7 +103,7 @@ class PreciseTrack(Track):
     # -- broadcasts ------------------------------------------------------------------------
 
     def on_time(self, arrival: Arrival) -> Time | None:
-        """Take a time message; the sample of the one before it becomes complete.
+        """Take a time message, which completes the sample of the message before it.
 
         Returns the message, or None if it was refused.
         """
@@ -115,10 +115,10 @@ class PreciseTrack(Track):
                 raise DecodeError("server", "The message names another server than its topic.")
             self._broadcast_keys.verify(arrival.payload, arrival.topic)
             self._server_fills = message.fills
-            # Also for one that is refused below: the server is there, and asking it helps.
+            # Also if it is refused below: the server is present, and a request to it helps.
             self.heard_raw_ns = self._clock.raw_ns()
             if self.secured and not (self.authenticated and self.estimator.is_bounded):
-                # A replay of yesterday, or what another client has forged: the tag is right.
+                # It may be an old message, or another client's forgery: both have a valid tag.
                 raise DecodeError("before-exchange", "No exchange bounds the time yet; ignored.")
             self._check_generation(message.generation)
             self._guard(message)
@@ -138,11 +138,11 @@ class PreciseTrack(Track):
                 *previous, message.previous_correction_ns, StampSource(message.correction_source)
             )
         elif previous is not None:
-            self._context.refuse("no-follow-up")  # the message that told its correction was lost
+            self._context.refuse("no-follow-up")  # the message with its correction was lost
         return message
 
     def _guard(self, message: Time) -> None:
-        """Refuse what was heard before; count how often nothing else was heard."""
+        """Refuse a repeated broadcast; count those refused since the last accepted one."""
         try:
             self._replay.accept(message, self._known_time_ns())
         except DecodeError as error:
@@ -151,10 +151,10 @@ class PreciseTrack(Track):
         self._repeated = 0
 
     def _forget_guard(self, pending: PrecisePending) -> None:
-        """Restart the guard: an exchange succeeds while all broadcasts seem to be repeated.
+        """Restart the guard: an exchange succeeds, but all broadcasts seem to be repeated.
 
-        Either the server restarted with the same generation number as before (one in 256), and then
-        its first echo is behind us; or one stray message had a sequence far ahead.
+        Either the server has restarted with the same generation number (one case in 256), and its
+        first echo has subscribed later than we did; or one stray message had a sequence far ahead.
         """
         self._replay = Replay(self._time_tolerance_ns)
         self._repeated = 0
@@ -162,11 +162,11 @@ class PreciseTrack(Track):
         pending.place = None
 
     def _may_use_residence(self) -> bool:
-        """Whether the broker that we are connected to says how long messages were in it."""
+        """Whether our broker states how long each message was in it, and we may use that."""
         return self._settings.use_residence and self._context.loopback.filled
 
     def _residence(self, message: Time | Reply) -> Residence | None:
-        """What the trailer of this message says, if both brokers fill trailers; None if not."""
+        """The residence in the trailer of the newest message, if both brokers fill trailers."""
         use = message.fills and self._may_use_residence()
         return self._context.copies.current if use else None
 
@@ -197,7 +197,7 @@ class PreciseTrack(Track):
     def _origin(self, message: Time | Reply, sequence: int) -> Origin:
         leap = message.leap
         if self.secured and isinstance(message, Time) and leap != Leap.UNSYNCHRONISED:
-            leap = Leap(self.leap)  # what any client can sign must not insert a leap second
+            leap = Leap(self.leap)  # any client can sign a broadcast: it must not insert a second
         return Origin(
             server=self.number,
             sequence=sequence,
@@ -211,16 +211,18 @@ class PreciseTrack(Track):
     # -- exchanges -------------------------------------------------------------------------
 
     def _wants_echo(self, version: int) -> bool:
-        """Whether to ask for one: of a server at another site none comes (`mqtick-join`).
+        """Whether the next request asks for an echo.
 
-        Nor where residence is stated: that says more, and a node may state it that was held up and
-        has handed the reply on before the first echo, or after the last one.
+        No echo comes from a server at another site (`mqtick-join`), so after some replies without
+        one, most requests ask for none. None is needed either where the broker states residence,
+        which gives a better sample; and a node that was held up may deliver the reply before the
+        first echo or after the last one.
         """
         is_due = self._unechoed < _UNECHOED or self._sequence % _TRY_ECHO_EVERY == 0
         return self._settings.use_echo and is_due and version == 1
 
     def ask(self) -> bool:
-        """Send one request; False when it could not go."""
+        """Send one request; False if it could not be sent."""
         self._sequence = (self._sequence + 1) % 2**32
         version = 2 if self._server_fills and self._may_use_residence() else 1
         wants_echo = self._wants_echo(version)
@@ -254,7 +256,7 @@ class PreciseTrack(Track):
         pending.arrival = self._arrival(arrival.stamp)
         pending.maybe_held = arrival.maybe_held
         pending.residence = self._residence(reply)
-        # To a request of version 1 every server answers in version 1.
+        # Every server answers a request of version 1 in version 1, which cannot say this.
         self._server_fills = reply.fills or (self._server_fills and pending.request.version == 1)
 
     def on_follow_up(self, arrival: Arrival) -> None:
@@ -317,15 +319,16 @@ class PreciseTrack(Track):
         elif isinstance(message, Echo) and self._settings.use_echo:
             bracketed = self._echo_sample(origin, message, pending, arrival.reading, exchange)
             if bracketed is not None:
-                # If the exchange is the limit, it is already as wide as it has to be.
+                # The exchange is already widened: its interval limits that of the echo.
                 self._take(bracketed.widened(slewed_ns).within(exchange), arrival)
 
     def _without_broker(
         self, pending: PrecisePending, message: FollowUp | Echo | None, exchange: Sample
     ) -> Sample | None:
-        """Return the exchange without the broker's share, or None if that is not known.
+        """Return the exchange without its time in the broker, or None if that is not known.
 
-        Corrected as far as the trailer of the next copy, here and at the server, has come.
+        Each residence is corrected, if the trailer of the next copy has come, here or at the
+        server.
         """
         reply, in_broker = pending.reply, _in_broker(pending.residence)
         assert reply is not None
@@ -348,11 +351,10 @@ class PreciseTrack(Track):
         arrival: Reading,
         exchange: Sample,
     ) -> Sample | None:
-        """Return the echo sample, or None while we are not yet behind the first echo.
+        """Return the echo sample, or None if the broker may not have delivered in echo order.
 
-        Or where the reply may have waited for our acknowledgement of another message: then it
-        came later than the broker sent it to the echoes. Or with another message in a node: then
-        it came sooner.
+        That is: while we are not subscribed behind the first echo; or if the broker may have held
+        the reply back until we acknowledged another message (see `Arrival.maybe_held`).
         """
         place = (message.generation, message.placement)
         if pending.place != place:

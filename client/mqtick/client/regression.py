@@ -1,8 +1,8 @@
 """Robust weighted linear regression of the offset over local time.
 
-Weights are 1 / sigma**2 times exp(-age / time constant). Huber's function takes weight from large
-residuals (iteratively reweighted least squares, P. J. Huber, "Robust statistics", 1981), a last cut
-leaves out what is far off, and the result comes with its covariance.
+Weights are 1 / sigma**2 times exp(-age / time constant). Huber's function reduces the weight of
+large residuals (iteratively reweighted least squares, P. J. Huber, "Robust statistics", 1981). At
+the end outliers are left out. The result comes with its covariance.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Point(NamedTuple):
     reach_ns: float = 0.0
     """The error is certainly no greater than this; 0 if nothing bounds it."""
     narrow_ns: float | None = None
-    """The same while the broker is honest; None where it makes no difference."""
+    """The same, if the broker is honest; None if that makes no difference."""
 
 
 class Prior(NamedTuple):
-    """What is known of the frequency before any point: mean and standard deviation (ns per ns)."""
+    """The frequency as known before any point: mean and standard deviation (ns per ns)."""
 
     frequency: float
     sigma: float
@@ -61,10 +61,10 @@ class Fit:
     Attributes:
         frequency: Change of the offset in ns per ns; positive: the local clock is slow.
         frequency_sigma: Infinite where neither points nor a prior tell the frequency.
-        frequency_reach: How far the points' errors can have turned the line, however they follow
-            one another.
-        narrow_reach: The same while the broker is honest.
-        prior_share: How much of the frequency is the prior's: 0 nothing, 1 all of it.
+        frequency_reach: How far the points' errors can have turned the line at most, even if the
+            errors are correlated.
+        narrow_reach: The same, if the broker is honest.
+        prior_share: Weight of the prior in the frequency: 0 none, 1 all of it.
     """
 
     local_ns: int
@@ -149,7 +149,7 @@ class _Line(NamedTuple):
 
 
 def _forget(times: list[float], time_constant_s: float) -> list[float]:
-    """Weights by age, of the newest points, up to those that are as good as forgotten."""
+    """Weights by age, for the newest points; older ones would weigh next to nothing."""
     if math.isinf(time_constant_s):
         return [1.0] * len(times)
     weights = []
@@ -174,7 +174,8 @@ def _solve(
         s_y += w * y
         s_xy += w_x * y
     mean_x, mean_y = s_x / s_w, s_y / s_w
-    # Sums about the mean: of times 100 s apart from the origin, little else would be left.
+    # Use sums about the mean: if all times are 100 s from the origin, cancellation would leave
+    # little precision.
     spread = max(s_xx - s_x * mean_x, 0.0)
     moment = s_xy - s_x * mean_y
     if prior is not None:
@@ -188,10 +189,10 @@ def _solve(
 
 
 def _resistant(times: list[float], values: list[float]) -> _Line:
-    """Return a line that up to a third of wild points does not move: where to start from.
+    """Return the line to start from; outliers hardly move it, even if a third of the points are.
 
-    J. W. Tukey's resistant line: through the medians of the first and the last third. Started from
-    plain least squares, the iteration would take the pull of many outliers for the scale.
+    J. W. Tukey's resistant line: through the medians of the first and the last third. If the
+    iteration started from plain least squares, many outliers would inflate the scale.
     """
     third = len(times) // 3
     first_x, first_y = statistics.median(times[:third]), statistics.median(values[:third])
@@ -204,10 +205,10 @@ def _resistant(times: list[float], values: list[float]) -> _Line:
 def _reach(
     times: list[float], weights: list[float], reaches: list[float], slope_variance: float
 ) -> float:
-    """How far the slope (ns per s) can be off, if each point is off by its reach (ns) at most.
+    """The largest error of the slope (ns per s), if each point is off by its reach (ns) at most.
 
-    Standard deviations suppose errors that know nothing of each other. Those of a burst do; here
-    each is given the sign that turns the line most.
+    Standard deviations assume independent errors, but those of a burst are correlated. Here each
+    error has the sign that turns the line most.
     """
     total = sum(weights)
     if total == 0.0 or math.isinf(slope_variance):
@@ -220,7 +221,7 @@ def _reach(
 
 
 def _excess(times: list[float], values: list[float], weights: list[float], line: _Line) -> float:
-    """How many times greater than stated the variance turns out to be; at least 1."""
+    """Observed variance of the residuals over the stated one; at least 1."""
     count = sum(weight > 0 for weight in weights)
     if count < 3:
         return 1.0

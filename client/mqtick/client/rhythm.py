@@ -1,6 +1,6 @@
-"""When a server's time messages come: to be awake for the next one, and out of its way.
+"""Predicts a server's time messages, to prepare for the next one, and to ask at another time.
 
-A program that slept since the last message is slow at first: the processor has to wake up, and
+A program that has slept since the last message is slow at first: the processor has to wake up, and
 code and data have left its caches. A rehearsal shortly before the next message halves the time from
 arrival to pin (bench/results/arrival.md).
 
@@ -22,7 +22,7 @@ _BEFORE_NS, _AFTER_NS = 50_000_000, 150_000_000
 
 
 class Rhythm:
-    """Foretells one server's messages from those that came; instants are CLOCK_MONOTONIC, ns."""
+    """Predicts one server's messages from earlier ones; instants are CLOCK_MONOTONIC, ns."""
 
     __slots__ = ("_interval_ns", "_messages", "due_ns")
 
@@ -30,13 +30,14 @@ class Rhythm:
         self.due_ns: int | None = None
         """When to be ready for the next message; None if that is not known."""
         self._interval_ns = 0.0
-        """0 while it is not known."""
+        """The interval between messages; 0 while it is not known."""
         self._messages: deque[tuple[int, int, int]] = deque(maxlen=_REMEMBERED)
 
     def note(self, sequence: int, stated_ns: int, came_ns: int) -> None:
-        """Note a message, and foretell the next one.
+        """Note a message, and predict the next one.
 
-        `stated_ns`: the transmit time it states, which tells the interval better than arrivals do.
+        `stated_ns`: its stated transmit time, from which the interval is more exact than from
+        arrivals.
         """
         messages, self.due_ns, self._interval_ns = self._messages, None, 0.0
         if messages and not 0 < sequence - messages[-1][0] < _REMEMBERED:
@@ -50,15 +51,15 @@ class Rhythm:
             messages.clear()
             return
         self._interval_ns = interval_ns
-        # The least delayed of the last ones: anything earlier still finds us asleep.
+        # Predict from the least delayed message, so that we are ready before most messages.
         earliest_ns = min(came - round(number * interval_ns) for number, _, came in messages)
         self.due_ns = earliest_ns + round((sequence + 1) * interval_ns) - _LEAD_NS
 
     def wait_ns(self, now_ns: int, length_ns: int) -> int:
-        """Return how long to wait before something that takes `length_ns` meets no message.
+        """Return how long to wait (ns) so that a burst of `length_ns` does not meet a message.
 
-        Those who have to wait spread over the whole free time, so that they do not meet each
-        other instead. 0 where the interval is not known, or leaves no room.
+        Clients that have to wait choose random instants in the whole free time, so that their
+        bursts do not meet each other. 0 if the interval is not known, or leaves no room.
         """
         interval_ns = round(self._interval_ns)
         free_ns = interval_ns - _BEFORE_NS - _AFTER_NS - length_ns

@@ -45,7 +45,7 @@ def _output(keys: PinKeys) -> Output | None:
 
 
 class _Program:
-    """What `follow` assembles, so that its parts can call each other."""
+    """All parts of the running client, which can call each other through it."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self.loop = Loop()
@@ -92,7 +92,7 @@ class _Program:
         )
 
     def _about(self, settings: Settings) -> Callable[[], dict[str, Any]]:
-        """Return what tells an experiment's record who we are and how good our time is."""
+        """Return a function that describes this client and its time for an experiment's record."""
         fixed = {
             **about_host(),
             **about_outputs({"arrival": self.pin, "pps": self.pps_pin}),
@@ -111,7 +111,7 @@ class _Program:
             self.log.write(track, wall)
 
     def _rehearse(self) -> None:
-        """Do what an arrival will do in a moment, so that it finds everything warm."""
+        """Run the code of an arrival shortly before it comes, so that caches are warm."""
         assert self.pin is not None
         self.pin.rehearse()
         self.agent.connection.rehearse()
@@ -125,7 +125,7 @@ class _Program:
         offset_ns = best[0].estimator.at(raw_ns).offset_ns
         if offset_ns is None:
             return None
-        for _ in range(2):  # the offset moves by ppm: twice is exact to the nanosecond
+        for _ in range(2):  # the offset changes by some ppm: two steps are exact to 1 ns
             raw_ns = time_ns - offset_ns
             offset_ns = best[0].estimator.at(raw_ns).offset_ns or offset_ns
         return self.clock.monotonic_raw_ns(time_ns - offset_ns)
@@ -154,7 +154,7 @@ class _Program:
     def tick(self) -> None:
         """Do what is due about once a second."""
         if self.discipline is not None:
-            self.discipline.tick()  # first: it may want the agent to ask
+            self.discipline.tick()  # first, because it may make the agent send a request
         self.agent.tick()
         self.house.tick()
         self.loop.call_lazily(*TICK_NS, self.tick)

@@ -42,7 +42,7 @@ class Kind(enum.StrEnum):
 
     @property
     def is_exchange(self) -> bool:
-        """Whether the client asked: only exchanges bound the offset on both sides."""
+        """Whether it comes from a request: only exchanges bound the offset on both sides."""
         return self is not Kind.ONE_WAY
 
 
@@ -50,7 +50,7 @@ _RANKS = {"one-way": 0, "two-way": 1, "echo": 2, "residence": 3}
 
 
 class SampleVerdict(enum.StrEnum):
-    """What became of a sample."""
+    """The verdict on a sample."""
 
     PENDING = "pending"
     USED = "used"
@@ -59,7 +59,7 @@ class SampleVerdict(enum.StrEnum):
 
 
 class Reason(enum.StrEnum):
-    """Why; a closed set, so that counters and metrics stay bounded."""
+    """Why a sample met its verdict; a closed set, so that counters and metrics stay bounded."""
 
     NONE = "none"
     # used
@@ -74,7 +74,8 @@ class Reason(enum.StrEnum):
     INVERTED = "inverted"
     ECHO_ORDER = "echo-order"
     USER_STAMP = "user-stamp"
-    # refused by that, or by the estimator: what the broker says cannot be
+    # refused by that arithmetic, or by the estimator: the residence that the broker states is
+    # impossible
     RESIDENCE = "residence"
     # refused before the estimator: the first time that a server states
     TIMEZONE = "timezone"
@@ -92,7 +93,7 @@ class Reason(enum.StrEnum):
 
 
 class Reading(NamedTuple):
-    """One timestamp: an instant in ns on its own timeline, and who read it."""
+    """One timestamp: an instant in ns on its own timeline, and which source made it."""
 
     instant_ns: int
     source: StampSource = StampSource.NONE
@@ -103,7 +104,7 @@ class Origin:
     """What a message says about the server that sent it, and whether its tag was verified.
 
     Attributes:
-        root_distance_ns: The most by which the server's own clock is wrong, as it says.
+        root_distance_ns: The largest error of the server's own clock, as the server states it.
         leap: As in NTP; 3: the server is not synchronised.
     """
 
@@ -118,23 +119,24 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Sample(Origin):
-    """One offset, when it held, what it guarantees, and all it was computed from.
+    """One offset, its instant, the interval it guarantees, and all that it was computed from.
 
     Attributes:
         local_ns: The instant on the local timeline to which the offset belongs.
-        offset_ns: Reference minus local: the best guess of this sample alone. Of a broadcast it is
-            the lower limit, and what the broker says of its time in there.
+        offset_ns: Reference minus local: the best guess from this sample alone. Broadcast: the
+            lower limit, plus the time in the broker, if the broker states it.
         lower_ns: The offset is at least this; None: nothing guarantees a least value.
         upper_ns: The offset is at most this; None: nothing guarantees a greatest value.
-        delay_ns: Two-way: round trip without the server's share. Residence: that without the
-            broker's, too. Echo: distance of the two echoes. One-way: the path delay that was added.
-            Less is better.
-        duration_ns: How long the exchange took on the local timeline, the server's share included.
+        delay_ns: Two-way: round trip without the time in the server. Residence: also without the
+            time in the broker. Echo: distance of the two echoes. One-way: the path delay that was
+            added. Less is better.
+        duration_ns: How long the exchange took on the local timeline, the time in the server
+            included.
         readings: Every timestamp by name: `transmit`, `arrival`; `t1` to `t4`; `first_echo`,
             `last_echo`. `in_broker`, `request_in_broker`, `reply_in_broker` are durations.
-        took_residence: Of a broadcast: whether its time in the broker is in `offset_ns`.
-        stamp_error_ns: Of a broadcast: how wrong its arrival may be, for the clock may have been
-            slewed between the arrival and the conversion of its stamp.
+        took_residence: Broadcast: whether `offset_ns` includes the time in the broker.
+        stamp_error_ns: Broadcast: the possible error of its arrival, because the clock may have
+            been slewed between the arrival and the conversion of its stamp.
     """
 
     kind: Kind
@@ -152,20 +154,20 @@ class Sample(Origin):
 
     @property
     def arrived_ns(self) -> int:
-        """Local instant at which the last message of it arrived: what a clock is compared at."""
+        """Local instant at which its last message arrived; clocks are compared at this instant."""
         is_amid = self.kind in (Kind.TWO_WAY, Kind.RESIDENCE)
         return self.local_ns + (self.duration_ns // 2 if is_amid else 0)
 
     @property
     def order_in_burst(self) -> tuple[int, int]:
-        """What puts the samples of a burst in order: the first deserves most trust.
+        """The sort key of the samples of a burst: the first deserves most trust.
 
         The best kind wins, then the least delay (the narrowest bracket, for echoes).
         """
         return -self.kind.rank, self.delay_ns
 
     def widened(self, by_ns: int) -> Sample:
-        """Return the same record with an interval that reaches further on both sides."""
+        """Return the same record with an interval extended by `by_ns` on both sides."""
         return replace(
             self,
             lower_ns=None if self.lower_ns is None else self.lower_ns - by_ns,
@@ -173,7 +175,7 @@ class Sample(Origin):
         )
 
     def within(self, limits: Sample) -> Sample:
-        """Return the same record with an interval that reaches nowhere beyond another one's."""
+        """Return the same record with its interval cut to that of `limits`."""
         lower = [each for each in (self.lower_ns, limits.lower_ns) if each is not None]
         upper = [each for each in (self.upper_ns, limits.upper_ns) if each is not None]
         return replace(self, lower_ns=max(lower, default=None), upper_ns=min(upper, default=None))
@@ -207,7 +209,7 @@ class Counters:
         verdict: SampleVerdict | None = None,
         reason: Reason | None = None,
     ) -> int:
-        """How many samples match all that is given."""
+        """How many samples match all the given values."""
         return sum(
             number
             for (its_kind, its_verdict, its_reason), number in self._counts.items()

@@ -1,4 +1,4 @@
-"""Every sample as a line of JSON, to be analysed later; a full disk loses lines, nothing else."""
+"""Logs each sample as a line of JSON for later analysis; a full disk loses lines, nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def record(track: Track, wall: WallSample) -> dict[str, Any]:
-    """Return a sample as JSON can hold it; offsets are reference minus the judged clock, ns."""
+    """Return a sample as a JSON object; offsets are reference minus the judged clock, ns."""
     sample = wall.sample
 
     def against_wall(value_ns: int | None) -> int | None:
@@ -43,7 +43,7 @@ def record(track: Track, wall: WallSample) -> dict[str, Any]:
 
 
 class SampleLog:
-    """Appends records to a file; what cannot be written is counted and reported once."""
+    """Appends records to a file; lost records are counted, and the first is reported."""
 
     def __init__(self, path: str) -> None:
         self.lost = 0

@@ -1,4 +1,4 @@
-"""The precise servers of a broker: which are met and forgotten, and how much each may send."""
+"""The precise servers of a broker: adds and removes them, and limits how much each may send."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Servers:
 
     @property
     def tracks(self) -> list[PreciseTrack]:
-        """All of them, the lowest number first."""
+        """The tracks of all servers, the lowest number first."""
         return [self._tracks[number] for number in sorted(self._tracks)]
 
     @property
     def is_any_heard(self) -> bool:
-        """Whether a time message of any server was ever accepted as its own."""
+        """Whether a genuine message of any server has ever come."""
         return any(track.heard_raw_ns is not None for track in self._tracks.values())
 
     def use_keys(self, keyring: Keyring) -> None:
@@ -67,7 +67,7 @@ class Servers:
     # -- messages --------------------------------------------------------------------------
 
     def count_time(self, number: int | None) -> None:
-        """Refuse the time messages of a server beyond its share of this second."""
+        """Refuse time messages of a server beyond its limit for this second."""
         now_ns = time.monotonic_ns()
         if now_ns - self._second_began_ns > NS_PER_S:
             self._second_began_ns = now_ns
@@ -77,7 +77,7 @@ class Servers:
             raise DecodeError("rate", "More time messages than a server sends; ignored.")
 
     def on_time(self, arrival: Arrival) -> None:
-        """Take a time message, of a server that may be new."""
+        """Take a time message, which may be the first of a new server."""
         number = self._tree.parse_time(arrival.topic)
         self.count_time(number)
         track = self._tracks.get(number)
@@ -94,7 +94,7 @@ class Servers:
                 self._connection.loop.call_at(due_ns, self._before_arrival, precise=True)
 
     def _check_stranger(self, arrival: Arrival, number: int) -> None:
-        """Only a message that could count makes a server known: no other may fill the list."""
+        """Refuse a message that must not add a server to the list, which has limited room."""
         if arrival.retain:
             raise DecodeError("retained", "A retained time message is old by nature; ignored.")
         if Time.decode(arrival.payload).server != number:
@@ -102,9 +102,9 @@ class Servers:
         self.broadcast_keys.verify(arrival.payload, arrival.topic)
 
     def on_status(self, arrival: Arrival) -> None:
-        """Meet a server that says that it is there; it has to prove everything else.
+        """Add a server that announces itself; it has to prove everything else.
 
-        Anybody can say so, and often: nobody is left for it.
+        Anyone can send such a message, and often: so no other server is dropped to make room.
         """
         number = self._tree.parse_status(arrival.topic)
         has_room = len(self._tracks) < MAXIMUM_SERVERS
@@ -120,7 +120,7 @@ class Servers:
         self._of(self._tree.parse_follow_up(arrival.topic)).on_follow_up(arrival)
 
     def _of(self, address: tuple[int, str]) -> PreciseTrack:
-        """Return the track that a message with our name in its topic belongs to."""
+        """Return the track to which a message with this server number and client name belongs."""
         number, name = address
         track = self._tracks.get(number)
         if track is None or name != self._name:
@@ -130,7 +130,7 @@ class Servers:
     # -- asking ------------------------------------------------------------------------------
 
     def see_to_asking(self, *, begin: bool) -> None:
-        """Have every server asked that was not, or not enough; `begin`: what was known is gone."""
+        """Plan requests to servers that have none planned or want one; `begin`: start all anew."""
         for track in self.tracks:
             if not self._may_ask(track):
                 continue
@@ -141,11 +141,11 @@ class Servers:
             track.wants_exchange = False
 
     def stop_asking(self) -> None:
-        """Ask nobody: the connection is down."""
+        """Send no more requests: the connection is down."""
         self._asking.stop()
 
     def _may_ask(self, track: PreciseTrack) -> bool:
-        """Whether a request makes sense: a server that fell silent could not answer."""
+        """Whether a request makes sense: a server that has fallen silent would not answer."""
         if not self._connection.connected or not self._settings.estimator.use_two_way:
             return False
         since_ns = track.met_raw_ns if track.heard_raw_ns is None else track.heard_raw_ns
@@ -169,7 +169,7 @@ class Servers:
         return track
 
     def _forget_one(self) -> None:
-        """Make room by leaving a server whose time was never heard, if there is one."""
+        """Make room: drop a server whose time was never heard; DecodeError if there is none."""
         for number, track in self._tracks.items():
             if track.heard_raw_ns is None:
                 self._asking.forget(track)

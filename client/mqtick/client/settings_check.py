@@ -1,4 +1,4 @@
-"""What is wrong with the client's settings, found before anything is done with them."""
+"""Checks the client's settings before they are used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNSIGNED = ("1451.1.6", "draft-2021")
 
 
 def check_settings(settings: Settings, keyring: Keyring, name: str) -> TopicTree:
-    """Return the topic tree; ValueError for what would fail later, when a server is met."""
+    """Return the topic tree; ValueError for settings that would fail later."""
     tree = TopicTree(settings.prefix)
     tree.request(255, name)
     keyring.broadcast()
@@ -43,7 +43,7 @@ def check_settings(settings: Settings, keyring: Keyring, name: str) -> TopicTree
 
 
 def _check_udp(settings: Settings) -> None:
-    """Find what MQTT over UDP does not carry; ValueError."""
+    """Raise ValueError if MQTT over UDP cannot carry the messages of the format."""
     broker = parse_broker_url(settings.broker)
     if broker.scheme == "mqtt+udp" and settings.format == "draft-2021":
         raise ValueError(
@@ -59,5 +59,5 @@ def _check_udp(settings: Settings) -> None:
 
 
 def may_follow_unsigned(settings: Settings, keyring: Keyring) -> bool:
-    """With keys, formats without tags are followed only if the settings say so."""
+    """Whether formats without tags may be followed: with keys, only if the settings allow it."""
     return settings.follow_unsigned or not keyring.broadcast().keys

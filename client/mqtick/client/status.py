@@ -1,4 +1,4 @@
-"""What the client says about itself: the status file."""
+"""The content of the client's status file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mqtick.protocol.time_types import NS_PER_S
 
 __all__ = ["disagreements_at", "forecast", "frequency_ppb", "status"]
 
-# Between these ages a reader draws straight lines; the interval widens ever faster, so that a
-# straight line lies outside of it: wider than the truth, never narrower.
+# A reader interpolates linearly between these ages. The interval widens ever faster, so a straight
+# line lies outside it: the reader's interval is wider than the true one, never narrower.
 _HORIZONS_S = (0, 1, 4, 16, 64, 256, 1024, 4096, 16384)
 
 
 def forecast(track: Track, raw_ns: int) -> list[dict[str, Any]]:
-    """Return the estimate now and at later ages, so that others can know the time from it."""
+    """Return the estimate now and at later ages, from which other programs compute the time."""
     rows = []
     for horizon_s in _HORIZONS_S:
         estimate = track.estimator.at(raw_ns + horizon_s * NS_PER_S)
@@ -77,7 +77,7 @@ def _server(track: Track, raw_ns: int, time_minus_raw_ns: int) -> dict[str, Any]
 
 
 def frequency_ppb(estimate: Estimate, settings: EstimatorSettings) -> float | None:
-    """Return the frequency; None while all that is known of it is the limit of any clock's."""
+    """Return the frequency; None if it is not known better than the limit for any clock."""
     limit_ppb = settings.frequency_limit_ppm * 1e3
     unsure_ppb = settings.frequency_sigmas * estimate.frequency_uncertainty_ppb
     known = unsure_ppb < limit_ppb and abs(estimate.frequency_ppb) < limit_ppb

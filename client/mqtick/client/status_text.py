@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 ASSUMPTION = "if the broker is honest and links are symmetric"
-"""What `narrow_bound_ns` rests on."""
+"""The assumption behind `narrow_bound_ns`."""
 
 ONLY_HEARD = "(assumed: only broadcasts are heard)"
 """What `bound_is_assumed` means."""
@@ -26,7 +26,7 @@ ONLY_HEARD = "(assumed: only broadcasts are heard)"
 MARKS = "* in use, + good too, x contradicts another one, ? its time is not known"
 
 STALE_NS = 5_000_000_000
-"""A client writes its status every second: an older one is from a client that is not running."""
+"""A client writes its status every second: if it is older than this, the client is not running."""
 
 
 def summary(values: Mapping[str, Any]) -> str:
@@ -59,7 +59,7 @@ def apart(row: Mapping[str, Any]) -> str:
 
 
 def _heading(values: Mapping[str, Any], age_ns: int) -> Iterator[str]:
-    """Say first whether what follows is current."""
+    """Say first whether the status is current."""
     if age_ns <= STALE_NS:
         yield f"client            {values['name']}, {values['state']}"
         return
@@ -131,7 +131,7 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
 
 
 def _verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Count samples by verdict; of those refused, by reason."""
+    """Count samples by verdict, and the refused ones also by reason."""
     counts = Counter[str]()
     reasons = Counter[str]()
     for row in rows:

@@ -1,6 +1,6 @@
-"""One time server as a client follows it, whichever format it speaks.
+"""A client's view of one time server, whichever format it speaks.
 
-No I/O: messages come in as arrivals, requests go out through the connection that is given.
+No I/O: messages come in as arrivals, requests go out through the given connection.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ class ClientContext:
     """What a client's parts share.
 
     Attributes:
-        settings: Those of the client.
+        settings: The settings of the client.
         name: The client's name in topics.
         clock: The clock that is judged.
         tree: The topics of the precise format.
         connection: The connection to the broker.
-        loopback: The client's own way through the broker.
-        copies: What the broker says of the messages that come by `connection`.
+        loopback: Measures the client's own path through the broker and back.
+        copies: The residences that the broker states in messages that come by `connection`.
         refuse: Counts a message that was ignored, by the reason.
         on_sample: Called with the track and every sample, judged.
         on_arrival: Called at once when a time message was read, before it is decoded: pins.
-        vouch: Asked before an exchange is believed: with the time that it gives (Unix ns),
-            everything else about the connection may be checked; if it says no, the exchange counts
-            for nothing.
-        clock_changed: Whether the host's clock was set, or the host slept, since this was asked.
+        vouch: Called before an exchange is believed, with the time that it gives (Unix ns), by
+            which the broker's certificate can be checked. If it returns False, the exchange is
+            discarded.
+        clock_changed: Returns whether the host's clock was set, or the host slept, since the last
+            call.
     """
 
     settings: Settings
@@ -75,12 +76,12 @@ class ClientContext:
             )
 
     def hook(self, topic: str) -> None:
-        """Have `on_arrival` called for the time messages on a topic."""
+        """Call `on_arrival` for the time messages on a topic from now on."""
         if self.on_arrival is not None:
             self.connection.hooks[topic.encode()] = self.on_arrival
 
     def unhook(self, topic: str) -> None:
-        """End that."""
+        """Do not call `on_arrival` for this topic any more."""
         self.connection.hooks.pop(topic.encode(), None)
 
 
@@ -93,7 +94,7 @@ class Track(ABC):
     secured = False
     """Whether messages carry tags that are verified."""
     server_loop_ns: int | None = None
-    """The server's own way through the broker, as it says."""
+    """The delay of the server's own messages through the broker and back, as it states."""
 
     def __init__(self, context: ClientContext, utc_offset_s: int | None = None) -> None:
         settings = context.settings
@@ -110,11 +111,11 @@ class Track(ABC):
         self.wants_exchange = False
         """Whether something happened that only an exchange can settle."""
         self._pending: OrderedDict[Any, Any] = OrderedDict()
-        """By what tells answers apart, the requests (`Pending`) that wait for one."""
+        """The requests (`Pending`) that wait for an answer, by the key that answers repeat."""
 
     @property
     def label(self) -> str:
-        """What people call the server: its number, or the format if that has none."""
+        """The server's name for people: its number, or the format if that has no numbers."""
         return self.format if self.number is None else str(self.number)
 
     def _arrival(self, stamp: Stamp) -> ArrivalReading:
@@ -126,7 +127,7 @@ class Track(ABC):
         )
 
     def _take(self, sample: Sample, arrival: ArrivalReading) -> None:
-        """Have a sample judged; DecodeError if its stamps may have been made by two clocks."""
+        """Have a sample judged; DecodeError if the clock was set between its stamps."""
         if self._context.clock_changed():
             raise DecodeError("clock-changed", "The clock was set, or the host slept, meanwhile.")
         judged = self.first.add(sample, arrival.time_minus_raw_ns)
@@ -135,17 +136,18 @@ class Track(ABC):
 
     @abstractmethod
     def ask(self) -> bool:
-        """Send one request; False when it could not go."""
+        """Send one request; False if it could not be sent."""
 
     def _send(
         self, topic: str, payload: bytes, properties: bytes = b""
     ) -> tuple[Transmit, int, int] | None:
-        """Send a request; returns what a `Pending` begins with, None if it could not go."""
+        """Send a request; returns the first fields of its `Pending`, None if it was not sent."""
         time_minus_raw_ns = self._clock.time_minus_raw_ns()
         transmit = self._context.connection.publish(topic, payload, properties)
         if transmit is None:
             return None
-        self._context.connection.collect_stamps()  # mostly there; left there, it would wake us up
+        # The stamp is mostly there already; if it is not collected, it wakes the program up.
+        self._context.connection.collect_stamps()
         if len(self._pending) >= _PENDING_LIMIT:
             self._pending.popitem(last=False)
             self._context.refuse("no-reply")
@@ -153,7 +155,7 @@ class Track(ABC):
         return transmit, asked_raw_ns, time_minus_raw_ns
 
     def expire(self) -> None:
-        """Give up waiting for what is missing of old exchanges."""
+        """Give up waiting for the missing answers of old exchanges."""
         now_ns = self._clock.raw_ns()
         while self._pending:
             key, pending = next(iter(self._pending.items()))
@@ -166,14 +168,14 @@ class Track(ABC):
         self._context.refuse("no-reply")
 
     def reset(self) -> None:
-        """Forget what was measured: the clocks are not the ones it was measured with."""
+        """Forget all measurements, because a clock is no longer the one that was measured."""
         self.estimator.reset()
         self.first.reset()
         self.authenticated = False
         self._forget_unfinished()
 
     def connection_lost(self) -> None:
-        """Nothing on its way will arrive."""
+        """Forget exchanges that have begun: their answers will not arrive."""
         self._forget_unfinished()
 
     def _forget_unfinished(self) -> None:

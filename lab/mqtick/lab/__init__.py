@@ -1,1 +1,1 @@
-"""mqtick: the lab room, oscilloscopes, a simulated bench, and experiments."""
+"""mqtick: the lab: oscilloscopes, a simulated bench, and experiments."""

@@ -22,7 +22,7 @@ EXAMPLES = """\
   mqtick-lab simulate --demo
   mqtick-lab --version"""
 
-# Each adds its sub-command, whose `call` takes the arguments and returns the exit code.
+# Each function adds its sub-command, whose `call` takes the arguments and returns the exit code.
 _COMMANDS: tuple[Callable[[Any], None], ...] = (
     crowd.add,
     doctor.add,

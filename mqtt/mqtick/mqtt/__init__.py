@@ -1,7 +1,7 @@
-"""mqtick: the mqtt room: how it is carried. Connections whose messages have kernel timestamps.
+"""mqtick: MQTT connections whose messages have kernel timestamps.
 
 A `Connection` on a `Loop`, to a `Broker`, gives each `Arrival` a `Stamp` and each message that it
-sends a `Transmit`. What the messages say is no matter of this room.
+sends a `Transmit`. This package knows nothing of the content of the messages.
 """
 
 from mqtick.mqtt.broker import Broker, BrokerError, broker_from, parse_broker_url

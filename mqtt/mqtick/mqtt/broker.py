@@ -1,4 +1,4 @@
-"""Where the broker is: an address that people write, and what is needed to connect."""
+"""The broker's address, as people write it, and the other settings of a connection."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Broker", "BrokerError", "broker_from", "parse_broker_url", "refuse_d
 
 _SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "mqtt+udp": 1883, "unix": 0}
 _WITH_TLS = ("mqtts", "wss")
-# Below the ports that Linux gives to programs which ask for none (32768 to 60999).
+# Below the ports that Linux assigns automatically (32768 to 60999).
 _PUBLISHED_PORT = 18830
-# A password that the check missed (it contains a '/') must not be shown by another sentence.
+# A password that the check misses, because it contains a '/', must not appear in other messages.
 _PASSWORD = re.compile(r"^((?>(?:[\w+]+://)?)[^:/@]*:).*@", re.DOTALL)
 
 
@@ -44,9 +44,9 @@ class Broker:
     kernel_stamps: str = "auto"
     """`auto` or `user`."""
     dialect: str = ""
-    """Of `mqtt+udp`: `published` for the board that its authors published, empty for ours."""
+    """For `mqtt+udp`: `published` for the published hardware broker, empty for our own broker."""
     local_port: int = 0
-    """The first of our own ports that is tried with the published dialect."""
+    """With the published dialect, the first local port to try."""
 
     @property
     def address(self) -> str:
@@ -60,7 +60,7 @@ class Broker:
 
     @property
     def refusal_remedy(self) -> str:
-        """What to do where it refuses a subscription, for messages."""
+        """What to do if the broker refuses a subscription, for messages."""
         if self.scheme == "mqtt+udp":
             return (
                 "over UDP there is no access list, but room for so many filters only: the "
@@ -153,7 +153,7 @@ def _parse_udp(parts: SplitResult, shown: str, host: str, port: int | None) -> B
 
 
 def refuse_dialect(broker: Broker, who: str) -> None:
-    """Raise BrokerError for the published dialect, which does not do what `who` needs."""
+    """Raise BrokerError for the published dialect, which lacks features that `who` needs."""
     if broker.dialect:
         raise BrokerError(
             f"{who} does not work with the published dialect, whose board carries 32 octets a "
@@ -180,7 +180,7 @@ def read_password_file(path: str) -> str:
 
 
 class _Keys(Protocol):
-    """The configuration keys that say how to reach a broker; text is empty where none is given."""
+    """The configuration keys for a broker; text is empty if none is given."""
 
     @property
     def broker(self) -> str: ...
@@ -214,7 +214,7 @@ class _Keys(Protocol):
 
 
 def broker_from(keys: _Keys) -> Broker:
-    """Return the broker that a configuration names; BrokerError when it cannot be."""
+    """Return the broker of a configuration; BrokerError if the settings are invalid."""
     broker = parse_broker_url(keys.broker)
     if broker.scheme not in _WITH_TLS and (keys.ca_file or keys.certificate_file):
         raise BrokerError(

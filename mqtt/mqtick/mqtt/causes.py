@@ -1,4 +1,4 @@
-"""Why there is no connection: a handful of causes that programs tell apart, and what helps."""
+"""Why there is no connection: the causes that programs distinguish, and the remedies."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Cause", "cause_of", "cause_of_refusal", "why_not_connected"]
 _DATE_ERRORS = (9, 10)
 # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH
 _NAME_ERRORS = (62, 64)
-# What only X509_V_FLAG_X509_STRICT asks for: X509_V_ERR_PATHLEN_INVALID_FOR_NON_CA to
+# Errors that only X509_V_FLAG_X509_STRICT raises: X509_V_ERR_PATHLEN_INVALID_FOR_NON_CA to
 # X509_V_ERR_EXTENSIONS_REQUIRE_VERSION_3. ssl.create_default_context sets it from Python 3.13 on.
 _STRICT_ERRORS = range(80, 94)
-# OpenSSL, sslerr.h: the alerts by which a broker says that it misses or refuses our certificate.
+# OpenSSL, sslerr.h: the alerts with which a broker requests or refuses our certificate.
 _ALERTS_ABOUT_OURS = (
     "SSLV3_ALERT_BAD_CERTIFICATE",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED",
@@ -31,10 +31,10 @@ _ALERTS_ABOUT_OURS = (
 
 @enum.unique
 class Cause(enum.Enum):
-    """Why there is no connection; the value is what helps.
+    """Why there is no connection; the value is the remedy.
 
-    TIMED_OUT: nobody accepted. SILENT: somebody accepted and did not answer. UNKNOWN: nothing else
-    fits, as where a connection broke that was up.
+    TIMED_OUT: the connection was not accepted. SILENT: it was accepted, but no answer came.
+    UNKNOWN: no other cause fits, for instance if an established connection broke.
     """
 
     CREDENTIALS = "--username and --password-file, or the keys: does the broker know them?"
@@ -74,12 +74,12 @@ _REFUSALS: Final[Mapping[int, Cause]] = {
 
 
 def cause_of_refusal(reason: int) -> Cause:
-    """Tell the cause behind the reason code of a CONNACK."""
+    """Return the cause behind the reason code of a CONNACK."""
     return _REFUSALS.get(reason, Cause.UNKNOWN)
 
 
 def cause_of(error: Exception) -> Cause:
-    """Tell the cause behind what connecting raised."""
+    """Return the cause behind an exception that connecting raised."""
     match error:
         case ssl.SSLCertVerificationError():
             return _cause_of_code(error.verify_code)
@@ -95,7 +95,7 @@ def cause_of(error: Exception) -> Cause:
             return Cause.UNREACHABLE
         case OSError() if not isinstance(error, ConnectionError):
             return Cause.UNKNOWN
-    return Cause.NOT_MQTT  # paho-mqtt raises many kinds where an answer is not WebSocket
+    return Cause.NOT_MQTT  # paho-mqtt raises many types if the answer is not WebSocket
 
 
 def _cause_of_code(code: int) -> Cause:
@@ -107,7 +107,7 @@ def _cause_of_code(code: int) -> Cause:
 
 
 def why_not_connected(error: Exception) -> str:
-    """Say why a connection could not be made; if dates are the reason, give the clock's too."""
+    """Say why a connection could not be made; if dates are the reason, also give the clock's."""
     said = str(error) or type(error).__name__
     cause = cause_of(error)
     if cause is Cause.DATES:

@@ -1,4 +1,4 @@
-"""What every doctor says of a broker and of the way to it, each thing recognised in one place.
+"""The checks of a broker and its connection that all doctors share.
 
 A doctor gives a finding its name, and prints it: `Check(name, *finding)`.
 """
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
     Attributes:
         result: OK; WARN: worse than it could be; FAIL: not good enough.
         value: What was found.
-        expectation: What should have been.
+        expectation: What was expected.
         remedy: What to do.
     """
 
@@ -50,20 +50,20 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What became of a doctor's connection.
+    """The state of a doctor's connection.
 
     Attributes:
-        address: The broker's.
-        connected: Whether the broker took it, and kept it.
-        error: Why not.
+        address: The broker's address.
+        connected: Whether the broker has accepted the connection, and kept it.
+        error: Why it has not.
         cause: The cause of `error`, for programs.
-        version: The version of MQTT that is spoken.
-        error_5: Why 3.1.1 is spoken although the settings say 5.
+        version: The version of MQTT in use.
+        error_5: Why 3.1.1 is in use although the settings say 5.
         kernel_stamps: Whether messages have timestamps of the kernel.
         connect_ns: From the first attempt to the broker's answer.
-        lease_s: Over UDP, how long the broker keeps subscriptions after it heard from us last.
-        answers: Whether the broker says anything at all: the published dialect of UDP does not.
-        refusal_remedy: What to do where it refuses a subscription.
+        lease_s: Over UDP, how long the broker keeps subscriptions after it last heard from us.
+        answers: Whether the broker sends answers: in the published dialect of UDP it does not.
+        refusal_remedy: What to do if the broker refuses a subscription.
     """
 
     address: str
@@ -80,7 +80,7 @@ class Link:
 
     @classmethod
     def of(cls, connection: Connection, connect_ns: int = 0) -> Link:
-        """Look at a connection as it is now."""
+        """Return the present state of a connection."""
         is_silent = not connection.connected and not connection.last_error
         return cls(
             connection.address,
@@ -98,12 +98,12 @@ class Link:
 
 
 def reach(loop: Loop, connections: Sequence[Connection]) -> int:
-    """Start connections to one broker, wait until each is up or failed; return how long, in ns."""
+    """Start connections to one broker, wait until each is up or has failed; return the time, ns."""
     began_ns = time.monotonic_ns()
     for connection in connections:
         connection.start()
     broker = connections[0].broker
-    attempts = 2 if broker.version == "5" else 1  # the second by MQTT 3.1.1
+    attempts = 2 if broker.version == "5" else 1  # the second attempt uses MQTT 3.1.1
     loop.turn_until(
         lambda: all(one.connected or one.last_error for one in connections),
         attempts * broker.connect_timeout_s + 2,
@@ -112,9 +112,9 @@ def reach(loop: Loop, connections: Sequence[Connection]) -> int:
 
 
 def check_link(found: Link, *, needs_stamps: bool = True) -> Finding:
-    """Check that the broker took the connection and kept it, and that the kernel stamps.
+    """Check that the broker has accepted and kept the connection, and that the kernel stamps.
 
-    `needs_stamps`: whether stamps by the program are worth a remark.
+    `needs_stamps`: whether the lack of kernel stamps is worth a warning.
     """
     if not found.connected:
         return Finding("FAIL", found.error, "a connection", found.cause.value)
@@ -133,7 +133,7 @@ def check_link(found: Link, *, needs_stamps: bool = True) -> Finding:
 
 
 def check_version(found: Link) -> Finding | None:
-    """Check that the broker speaks MQTT 5 where that was asked for; None if so."""
+    """Check that the broker speaks MQTT 5 if the settings ask for it; None if so."""
     if not found.connected or not found.error_5:
         return None
     return Finding(
@@ -151,7 +151,7 @@ def check_subscriptions(
     unneeded: Collection[str] = (),
     remedy: str = _ACCESS_LIST,
 ) -> Finding:
-    """Check that the broker granted each subscription, by topic filter, that is needed."""
+    """Check that the broker granted each needed subscription; `granted` is by topic filter."""
     refused = sorted(topic for topic, was_granted in granted.items() if not was_granted)
     if needed := [topic for topic in refused if topic not in unneeded]:
         return Finding("FAIL", f"refused: {', '.join(needed)}", "granted", remedy)
@@ -166,7 +166,7 @@ def check_subscriptions(
 def check_hold(delays_ns: Sequence[tuple[int, int]], result: Literal["WARN", "FAIL"]) -> Finding:
     """Check that the broker does not hold the second of two messages back (see `Pairs`).
 
-    `result` says how bad it is if it does.
+    `result` is the result if it does.
     """
     hold = find_hold(delays_ns)
     if not hold.is_known:

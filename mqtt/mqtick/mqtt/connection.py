@@ -1,8 +1,8 @@
-"""A connection to the broker that keeps itself alive: a session, made again whenever it is lost.
+"""A connection to the broker that keeps itself alive: a lost session is made again.
 
-Everything runs in one loop's thread, except that connecting (name look-up, TCP, TLS, WebSocket
-handshake) blocks in a short-lived thread of its own, so that a broker that accepts and then stalls
-holds up nothing.
+Everything runs in the loop's thread, except connecting (name look-up, TCP, TLS, WebSocket
+handshake). That blocks in a short-lived thread of its own, so that a broker that accepts and then
+stalls does not block the loop.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["Connection", "Will"]
 
 _log = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
-# How long a broker may take to hear our goodbye.
+# How long a broker may take to read our DISCONNECT.
 _GOODBYE_S = 0.3
-# What brokers without MQTT 5 do about it: some say so, some hang up, amqtt falls silent.
+# How brokers without MQTT 5 react to it: some refuse, some close the connection, amqtt is silent.
 _SEEMS_OLD = (Cause.VERSION, Cause.HUNG_UP, Cause.SILENT)
 
 
@@ -39,8 +39,8 @@ class Connection:
 
     `on_publish(arrival)` gets every QoS 0 PUBLISH, `on_up()` is called after each connect (the
     place to subscribe), `on_down(reason)` after each loss. `hooks` maps topics to functions called
-    at once on arrival (see `FrameSocket`). `quiet`: a second connection to the same broker,
-    where the first one already says what is wrong.
+    at once on arrival (see `FrameSocket`). `quiet`: log less; for a second connection to the same
+    broker, because the first one already logs the faults.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Connection:
         """Messages not sent because the connection was down or the broker took no data."""
         self.last_error = ""
         self.last_cause = Cause.UNKNOWN
-        """What is behind `last_error`, for programs."""
+        """The cause of `last_error`, for programs."""
         self.check_dates = check_dates
         self.on_publish = on_publish
         self._on_up, self._on_down = on_up, on_down
@@ -122,7 +122,7 @@ class Connection:
         error: Exception | None = None
         try:
             self._session.connect()
-        except Exception as caught:  # an answer that is not WebSocket gives IndexError, for one
+        except Exception as caught:  # for instance IndexError, if the answer is not WebSocket
             error = caught
         self.loop.call_soon_threadsafe(lambda: self._connect_done(error))
 
@@ -154,7 +154,7 @@ class Connection:
         self._on_up()
 
     def drop(self, reason: str) -> None:
-        """Give this connection up, whose certificate's dates do not fit, and make a new one."""
+        """Give this connection up, because of its certificate's dates, and make a new one."""
         self._lost(reason, Cause.DATES)
 
     def _lost(self, reason: str, cause: Cause = Cause.UNKNOWN) -> None:
@@ -167,7 +167,7 @@ class Connection:
             self._speak(version_5=False, because=reason)
             self._connect()
             return
-        if self.error_5:  # the next broker at this address may know more
+        if self.error_5:  # the next broker at this address may speak MQTT 5
             self._speak(version_5=True)
         is_news = was_connected or reason != self.last_error
         self.last_error, self.last_cause = reason, cause
@@ -182,14 +182,14 @@ class Connection:
             self._on_down(reason)
 
     def _speak(self, *, version_5: bool, because: str = "") -> None:
-        """Speak another version from the next connection on."""
+        """Use another version of MQTT from the next connection on."""
         self.version_5, self.error_5 = version_5, because
         self._session = self._make_session()
 
     # -- running ---------------------------------------------------------------------------
 
     def rehearse(self) -> None:
-        """Read as if something had come: code that was idle for a while is slow the first time."""
+        """Run the code that reads, so that caches are warm when the next message comes."""
         self._session.read()
 
     def _tick(self) -> None:
@@ -205,9 +205,9 @@ class Connection:
         self.loop.call_lazily(_SECOND, slack_ns, self._tick)
 
     def publish(self, topic: str, payload: bytes, properties: bytes = b"") -> Transmit | None:
-        """Send a QoS 0 message now; None (and counted in `dropped`) when it cannot go now.
+        """Send a QoS 0 message now; None (and counted in `dropped`) if it cannot be sent now.
 
-        The result's `stamp` is the user's until the kernel's has arrived.
+        The result's `stamp` is that of the program until the kernel's stamp has come.
         """
         return self._publish(topic, payload, properties, stamped=True)
 
@@ -222,11 +222,11 @@ class Connection:
         return transmit
 
     def publish_unstamped(self, topic: str, payload: bytes) -> Transmit | None:
-        """Send as `publish` does, without asking the kernel when it left: that costs a wake-up."""
+        """Send like `publish`, but without a transmit stamp, which would cost a wake-up."""
         return self._publish(topic, payload, b"", stamped=False)
 
     def publish_retained(self, topic: str, payload: bytes) -> None:
-        """Send a message that the broker keeps (status, never time): QoS 1, but over UDP."""
+        """Send a retained message (status, never time): at QoS 1, over UDP at QoS 0."""
         if self.connected:
             self._session.publish_retained(topic, payload)
 
@@ -236,9 +236,9 @@ class Connection:
             kernel.drain_error_queue()
 
     def acknowledge_late(self) -> None:
-        """Acknowledge what comes next as late as the kernel may (40 ms), to show who waits for it.
+        """Delay the next TCP acknowledgement (by 40 ms), to find brokers that wait for it.
 
-        It lasts until an acknowledgement was put off that long: ask again before each message.
+        It holds for one delayed acknowledgement: call it again before each message.
         """
         if (kernel := self._session.kernel) is not None:
             kernel.quick = False
@@ -279,7 +279,7 @@ class Connection:
         return error
 
     def close(self) -> None:
-        """Say goodbye and stop."""
+        """Disconnect and stop."""
         self._closing = True
         self._session.close(_GOODBYE_S)
         if self._retry is not None:

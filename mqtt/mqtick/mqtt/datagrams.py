@@ -1,6 +1,6 @@
-"""What stands in one datagram of MQTT over UDP (broker/spec/mqtt-udp.md), and how it is read.
+"""Decodes the datagrams of MQTT over UDP (broker/spec/mqtt-udp.md).
 
-One packet of MQTT 3.1.1 a datagram, which ends where the packet ends.
+Each datagram is exactly one packet of MQTT 3.1.1, without further octets.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class Message(NamedTuple):
 
     @property
     def is_challenge(self) -> bool:
-        """Whether it wants to be sent back, which proves that we receive what is sent to us."""
+        """Whether it must be sent back, which proves that we receive at our address."""
         return self.topic == _PROOF and len(self.payload) == _TOKEN_OCTETS
 
 
 class Answer(NamedTuple):
-    """What the broker says to a request of ours.
+    """The broker's answer to a request.
 
     Attributes:
         kind: CONNACK, SUBACK, UNSUBACK or PINGRESP.
-        identifier: That of the packet which is answered; 0 where there is none.
-        codes: Return codes: one of a CONNACK, one for each filter of a SUBACK.
+        identifier: The packet identifier of the request; 0 if it has none.
+        codes: Return codes: a CONNACK has one, a SUBACK one for each filter.
     """
 
     kind: int
@@ -70,7 +70,7 @@ class Answer(NamedTuple):
 
 
 def decode(datagram: bytes) -> Message | Answer | None:
-    """Read what a broker sent; None if it is no packet that one sends."""
+    """Read a datagram from a broker; None if it is not a packet that brokers send."""
     try:
         length, body = read_variable_length(datagram, 1, len(datagram))
     except ValueError:
@@ -97,7 +97,7 @@ def _message(datagram: bytes, body: int, retain: bool) -> Message | None:
 
 
 def share_out(topics: Sequence[str]) -> list[list[str]]:
-    """Share topic filters, none longer than `LONGEST_TOPIC`, among as few packets as may be."""
+    """Distribute filters, none longer than `LONGEST_TOPIC`, over as few packets as possible."""
     shares: list[list[str]] = []
     room = 0
     for topic in topics:

@@ -1,8 +1,8 @@
-"""MQTT frames on a timestamped stream: QoS 0 PUBLISH goes past the MQTT library, the rest into it.
+"""MQTT frames on a timestamped stream: QoS 0 PUBLISH bypasses the MQTT library.
 
 Only QoS 0 PUBLISH frames carry time. They are cut out here, right after the kernel's receive
-stamp, and are written here, so that each has its own transmit stamp; connecting, subscribing,
-keeping alive and every other packet stay with paho-mqtt (MQTT 3.1.1 and 5.0, section 3.3).
+stamp, and are written here, so that each has its own transmit stamp (MQTT 3.1.1 and 5.0, section
+3.3). paho-mqtt handles all other packets: connecting, subscribing, keeping alive.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _PUBLISH_MASK = TYPE_MASK | QOS_MASK  # QoS 0 only
 _READS_PER_TURN = 16
 # paho-mqtt keeps a partial WebSocket frame until it is complete, whatever length its head states.
 _MAXIMUM_WEBSOCKET = 1 << 20
-# From our acknowledgement to the arrival of what waited for it, at most.
+# The longest time from our acknowledgement to the arrival of a message that waited for it.
 _ROUND_TRIP_NS = 2_000_000
 
 
 class Arrival(NamedTuple):
     """A received QoS 0 PUBLISH.
 
-    `stamp` is the kernel's receive time if that is known for this very frame: it belongs to
-    the last segment of a read, so it is `StampSource.KERNEL` only for the frame that ends the read.
-    For frames before that one it is no earlier than the true arrival, and `StampSource.USER`.
+    `stamp` is the kernel's receive time if that is known for this frame. The kernel's stamp belongs
+    to the last segment of a read, so it is `StampSource.KERNEL` only for the last frame of a read.
+    For earlier frames it is no earlier than the true arrival, and `StampSource.USER`.
     """
 
     topic: str
@@ -49,12 +49,12 @@ class Arrival(NamedTuple):
     properties: bytes
     """The MQTT 5 properties, still encoded, without their length; empty for MQTT 3.1.1."""
     maybe_held: bool = False
-    """Whether it came before, or right after, the frame before it was acknowledged: a broker with
-    Nagle's algorithm on holds a message back until then, so it may be late."""
+    """Whether it may be late: it came before, or right after, the previous frame was acknowledged,
+    and a broker with Nagle's algorithm on holds a message back until then."""
 
 
 class Stream(Protocol):
-    """What carries the frames: a transport, or WebSocket on one."""
+    """The stream below the frames: a transport, or WebSocket on a transport."""
 
     def recv(self, size: int) -> bytes:
         """Read at most `size` octets; b"" at the end, BlockingIOError if there are none now."""
@@ -67,9 +67,9 @@ class Stream(Protocol):
 
 
 class Transport(Stream, Protocol):
-    """What carries octets and knows when they left and came: plain or TLS.
+    """A stream of octets with transmit and receive stamps: plain or TLS.
 
-    Frames and session know no more of it than this.
+    Frames and session use only these methods.
     """
 
     @property
@@ -78,25 +78,24 @@ class Transport(Stream, Protocol):
 
     @property
     def buffered(self) -> int:
-        """Octets read from the kernel and not yet handed on, which no poll will report."""
+        """Octets read from the kernel and not yet handed on; epoll does not report them."""
 
     @property
     def unsent(self) -> int:
-        """Octets taken and not yet given to the kernel."""
+        """Octets accepted, but not yet given to the kernel."""
 
     def flush(self) -> None:
-        """Send what is unsent; BlockingIOError when the socket does not take it."""
+        """Send the unsent octets; BlockingIOError if the socket does not take them."""
 
     def peer_certificate(self) -> Certificate | None:
-        """Return the broker's certificate, None where it has none."""
+        """Return the broker's certificate; None without TLS."""
 
 
 class FrameSocket:
     """Sits between paho-mqtt and the stream.
 
-    `on_publish` gets every QoS 0 PUBLISH. `hooks` maps a topic to a function that is called the
-    moment a frame of that topic was read, before it is decoded, logged or even cut out:
-    that is where a pin is toggled on arrival.
+    `on_publish` gets every QoS 0 PUBLISH. `hooks` maps a topic to a function that is called once a
+    frame of that topic was read, before it is decoded or logged: it toggles a pin on arrival.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class FrameSocket:
         self._unsent = b""
         self._ended = False
         self.is_silent = True
-        """Whether nothing was ever read: not even an answer to our first packet."""
+        """Whether nothing was read yet, not even an answer to our first packet."""
         self._unacknowledged = False
         self._acknowledged_ns = 0
         self.oversized = 0
@@ -131,12 +130,13 @@ class FrameSocket:
     # -- reading ---------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Read what the kernel has, within one turn's share, and hand it on.
+        """Read and hand on what the kernel has, up to the limit for one turn.
 
-        Afterwards `below.buffered` octets may wait that no poll will report: come back for them.
+        Afterwards `below.buffered` octets may be left, which epoll does not report: then the caller
+        must call again.
         """
         self._read()
-        self.kernel.acknowledge()  # only after the frames were handed on: it takes microseconds
+        self.kernel.acknowledge()  # after the frames were handed on, because it takes microseconds
         if self._unacknowledged:
             self._unacknowledged = False
             self._acknowledged_ns = time.time_ns()
@@ -149,7 +149,7 @@ class FrameSocket:
                 data = self._stream.recv(65536)
             except BlockingIOError:
                 if self.below.buffered:
-                    continue  # a WebSocket control frame, with more after it
+                    continue  # it was a WebSocket control frame, and more follows
                 return
             except OSError:
                 self._ended = True
@@ -160,7 +160,7 @@ class FrameSocket:
             self.is_silent = False
             self._feed(data)
             self._ended |= len(getattr(self._stream, "_readbuffer", b"")) > _MAXIMUM_WEBSOCKET
-            self._unacknowledged = True  # part of a frame too
+            self._unacknowledged = True  # also after a part of a frame
 
     def _feed(self, data: bytes) -> None:
         if self._skip:
@@ -174,7 +174,7 @@ class FrameSocket:
             try:
                 length, body = read_variable_length(data, at + 1, size)
             except ValueError:
-                self._ended = True  # nothing after this can be trusted
+                self._ended = True  # the frame boundaries are lost
                 return
             if length < 0:
                 break
@@ -223,14 +223,15 @@ class FrameSocket:
         except UnicodeDecodeError:
             self.malformed += 1
             return
-        # Also one that came before: the kernel may have acknowledged by itself, 40 ms late; what
-        # waits on this same machine is here before the call that acknowledges returns.
+        # The difference may be negative, which also counts: the kernel may have acknowledged
+        # earlier by itself, after 40 ms; and on the same host, a message that has waited for the
+        # acknowledgement arrives before `acknowledge` returns.
         held = self._unacknowledged or stamp.realtime_ns - self._acknowledged_ns < _ROUND_TRIP_NS
         self._on_publish(Arrival(text, data[payload:end], stamp, retain, properties, held))
 
     @property
     def has_ended(self) -> bool:
-        """Whether the stream has ended, or what it says can no longer be trusted."""
+        """Whether the stream has ended, or its frame boundaries are lost."""
         return self._ended
 
     @property
@@ -251,7 +252,7 @@ class FrameSocket:
     # -- writing ---------------------------------------------------------------------------
 
     def send(self, data: bytes | bytearray) -> int:
-        """Take a packet of paho-mqtt's; whole packets only, so that frames never interleave."""
+        """Take a packet from paho-mqtt; whole packets only, so that frames never interleave."""
         self.flush()
         if self.wants_write:
             raise BlockingIOError
@@ -267,7 +268,7 @@ class FrameSocket:
         *,
         stamped: bool = True,
     ) -> Transmit | None:
-        """Send a QoS 0 PUBLISH; None when the broker does not take data (it is then dropped).
+        """Send a QoS 0 PUBLISH; None, and it is dropped, if the socket does not take data.
 
         `stamped`: ask the kernel for its transmit time.
         """
@@ -291,7 +292,7 @@ class FrameSocket:
         self._unsent = data[count:]
 
     def flush(self) -> None:
-        """Send what is left of the last packet."""
+        """Send the rest of the last packet."""
         with contextlib.suppress(BlockingIOError):
             self.below.flush()
         if self._unsent:
@@ -302,7 +303,7 @@ class FrameSocket:
         """Whether octets are waiting for the socket."""
         return bool(self._unsent) or self.below.unsent > 0
 
-    # -- what paho-mqtt asks of a socket -----------------------------------------------------
+    # -- socket methods that paho-mqtt needs -------------------------------------------------
 
     def fileno(self) -> int:
         """Return the descriptor."""

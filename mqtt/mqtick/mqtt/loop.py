@@ -1,8 +1,8 @@
-"""One thread, one epoll, timers: small enough to know what happens between arrival and pin.
+"""An event loop: one thread, one epoll, timers. It is small, to be fast between arrival and pin.
 
-asyncio costs 20 to 30 us an event and spins on a socket with an undrained error queue; paho's own
-loop uses select(). Timers run on CLOCK_MONOTONIC; `precise` ones are slept to the last microsecond
-because epoll counts in milliseconds.
+asyncio costs 20 to 30 us per event and spins on a socket with an undrained error queue; paho's own
+loop uses select(). Timers run on CLOCK_MONOTONIC. For `precise` ones the last part of the wait is a
+sleep, because epoll counts in milliseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from types import FrameType
 __all__ = ["Loop", "Timer"]
 
 _PRECISE_LEAD_NS = 1_500_000
-# This long before a precise timer, nothing that can wait is started.
+# This long before a precise timer, no lazy call is made.
 _QUIET_NS = 3_000_000
 
 
@@ -37,7 +37,7 @@ class Timer:
         self.precise = precise
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Revoke the call."""
         self.callback = None
 
 
@@ -66,7 +66,7 @@ class Loop:
         self._epoll.register(fd, events)
 
     def modify(self, fd: int, events: int) -> None:
-        """Change what to wait for."""
+        """Change the events to wait for."""
         self._epoll.modify(fd, events)
 
     def remove(self, fd: int) -> None:
@@ -89,8 +89,8 @@ class Loop:
     def call_lazily(self, delay_ns: int, slack_ns: int, callback: Callable[[], None]) -> Timer:
         """Call after `delay_ns` when something else has woken the loop, `slack_ns` later at most.
 
-        Waking up costs more than most of what is done then: what can wait should not cause it. The
-        call comes after everything else, and not around precise timers.
+        A wake-up costs more than most of the work that it is for, so work that can wait should not
+        cause one. The call comes after everything else, and not close to precise timers.
         """
         due_ns = time.monotonic_ns() + delay_ns
         timer = self.call_at(due_ns + slack_ns, callback)
@@ -100,7 +100,7 @@ class Loop:
     def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
         """Call in the loop's thread; the one method that other threads may use.
 
-        After `close` it does nothing: a thread may come back after its loop has ended.
+        After `close` it does nothing: a thread may outlive its loop.
         """
         with self._lock:
             if not self._closed:
@@ -120,7 +120,7 @@ class Loop:
         """Call in a turn of the loop after each of these signals."""
 
         def remember(_number: int, _frame: FrameType | None) -> None:
-            self._ready.append(callback)  # no lock: what the signal interrupted may hold it
+            self._ready.append(callback)  # no lock: the interrupted code may hold it
             os.eventfd_write(self._wake, 1)
 
         signal.signal(number, remember)
@@ -159,7 +159,7 @@ class Loop:
             self._run_lazy()
 
     def turn_until(self, condition: Callable[[], object], limit_s: float) -> bool:
-        """Turn until something is true or the time is over; return whether it is true."""
+        """Run turns until the condition is true or the time is over; return whether it is true."""
         end_s = time.monotonic() + limit_s
         while not condition():
             if time.monotonic() > end_s:
@@ -168,13 +168,13 @@ class Loop:
         return True
 
     def turn_for(self, duration_s: float) -> None:
-        """Turn for this long."""
+        """Run turns for this long."""
         end_s = time.monotonic() + duration_s
         while (left_s := end_s - time.monotonic()) > 0:
             self.turn(left_s)
 
     def _run_timers(self) -> bool:
-        """Call what is due; return whether a precise timer was among it."""
+        """Call the timers that are due; return whether a precise one was among them."""
         was_precise = False
         while self._timers and self._timers[0][0] <= time.monotonic_ns():
             timer = heapq.heappop(self._timers)[2]

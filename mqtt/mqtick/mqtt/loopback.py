@@ -1,7 +1,7 @@
-"""A node's own path through the broker and back: transmit to arrival, on one clock.
+"""Measures a node's own path through the broker and back: transmit to arrival, on one clock.
 
-The messages go at random times, when the broker sleeps, as a client's requests do: a broker that
-is awake already answers tens of microseconds sooner, and the two could not be compared.
+The messages are sent at random times, when the broker sleeps, as it does before a client's request.
+A broker that is awake answers tens of microseconds sooner, which could not be compared.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def _nonce() -> bytes:
 class Loopback:
     """Sends itself messages on `topic`, to which the connection must be subscribed.
 
-    `make` makes each message, not to be guessed by others; the last `room` octets are the broker's
-    to write into.
+    `make` makes each message, which others must not be able to guess. The broker may write into its
+    last `room` octets.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Loopback:
         self._burst, self._interval_ns = burst, interval_ns
         self._make, self._room = make, room
         self.filled = False
-        """Whether the broker wrote into the last message of this connection that came back."""
+        """Whether the broker wrote into the last message that came back on this connection."""
         self._delays = LowRecent()
         self._pending: tuple[bytes, Transmit] | None = None
         self._left = 0
@@ -68,20 +68,20 @@ class Loopback:
             transmit = self._connection.publish(self._topic, payload)
             self._pending = (payload, transmit) if transmit is not None else None
             if transmit is not None:
-                self._connection.collect_stamps()  # left there, a stamp would wake the program up
+                self._connection.collect_stamps()  # else the stamp would wake the program up
         self._left -= 1
         spacing_ns = _BURST_SPACING_NS if self._left > 0 else self._interval_ns
         self._loop.call_later(int(spacing_ns * random.uniform(0.7, 1.3)), self._send)
 
     def poke(self) -> None:
-        """Have the broker send us something, for what it says of the message before that."""
+        """Have the broker send us a message, because it states the correction of the last one."""
         self._connection.publish_unstamped(self._topic, self._make())
 
     def warm_up(self) -> None:
-        """Send a message that nobody waits for, right before one whose stamps count.
+        """Send an unneeded message, right before one whose stamps count, to warm the caches.
 
-        What hands a packet over after it was stamped takes microseconds more where the processor's
-        caches have forgotten it: here and in the broker, on the way there and not on the way back.
+        With cold caches, a packet takes microseconds longer from its stamp to the network card:
+        here and in the broker, on the way there, but not on the way back.
         """
         if self._connection.publish(self._topic, self._make()) is not None:
             self._connection.collect_stamps()
@@ -102,11 +102,11 @@ class Loopback:
             self._delays.add(arrived.realtime_ns - left.realtime_ns, time.monotonic_ns())
 
     def forget_pending(self) -> None:
-        """The clock was stepped: the stamps of a message on its way would be of two clocks."""
+        """Forget the pending message: the clock was stepped, so its stamps do not fit together."""
         self._pending = None
 
     def spread_ns(self) -> int:
-        """Return how much of the delay is left to chance (see `LowRecent.spread`)."""
+        """Return how much the delay varies (see `LowRecent.spread`)."""
         return self._delays.spread(time.monotonic_ns())
 
     def delay_ns(self) -> int | None:

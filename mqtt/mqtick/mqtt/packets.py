@@ -1,4 +1,4 @@
-"""MQTT control packets, as far as we write and read them ourselves (MQTT 3.1.1 and 5.0)."""
+"""The MQTT control packets that we write and read ourselves (MQTT 3.1.1 and 5.0)."""
 
 from __future__ import annotations
 

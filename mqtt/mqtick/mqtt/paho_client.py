@@ -1,4 +1,4 @@
-"""paho-mqtt on our own sockets: it keeps the session, we keep the octets and their timestamps."""
+"""paho-mqtt on our own sockets: it handles the session, we handle octets and timestamps."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["PahoClient"]
 
 
 class PahoClient(paho.Client):
-    """A paho client with the three places where it makes a socket replaced.
+    """A paho client whose methods that make a socket are replaced.
 
-    `make_frames(stream, below)` puts the frames on top. The callbacks (`on_connect` and so on) are
-    the owner's to set; `reconnect` connects, and blocks while it does. BrokerError when the files
-    for TLS cannot be used.
+    `make_frames(stream, below)` makes the frame layer. The owner sets the callbacks (`on_connect`
+    and so on). `reconnect` connects, and blocks meanwhile. BrokerError if the files for TLS cannot
+    be used.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PahoClient(paho.Client):
             client_id=client_id,
             protocol=MQTTProtocolVersion.MQTTv5 if is_5 else MQTTProtocolVersion.MQTTv311,
             transport=transport or "tcp",  # type: ignore[arg-type]
-            reconnect_on_failure=False,  # it would connect within the callback, and block there
+            reconnect_on_failure=False,  # paho would connect within the callback, and block there
             clean_session=None if is_5 else True,
         )
         self.broker = broker
@@ -57,7 +57,7 @@ class PahoClient(paho.Client):
         if broker.scheme in ("ws", "wss"):
             self.ws_set_options(path=broker.path)
         if broker.scheme in ("mqtts", "wss"):
-            self.tls_set_context(ssl.create_default_context())  # only says that there is TLS
+            self.tls_set_context(ssl.create_default_context())  # only tells paho to use TLS
             self.use_tls(check_dates=check_dates)
         if will is not None:
             self.will_set(will.topic, will.payload, qos=1, retain=True)
@@ -70,7 +70,7 @@ class PahoClient(paho.Client):
         )
 
     def use_tls(self, *, check_dates: bool) -> None:
-        """Verify the broker this way from the next connection on."""
+        """Set how the broker is verified from the next connection on."""
         broker = self.broker
         try:
             self.tls_context = client_context(
@@ -110,7 +110,7 @@ class PahoClient(paho.Client):
             stream = super()._create_socket()
         except BaseException:
             if self.below is not None:
-                self.below.close()  # a handshake that failed leaves the socket open
+                self.below.close()  # paho leaves the socket open after a failed handshake
             raise
         assert self.below is not None
         self.frames = self._make_frames(stream, self.below)

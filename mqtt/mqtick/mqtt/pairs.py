@@ -1,7 +1,7 @@
 """Pairs of messages that show whether a broker waits for acknowledgements.
 
 With Nagle's algorithm on (no TCP_NODELAY), a broker holds the second of two messages back until the
-subscriber has acknowledged the first one, which the kernel puts off unless it is told not to.
+subscriber has acknowledged the first one. Kernels delay acknowledgements unless told not to.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from mqtick.mqtt.stamps import Transmit
 __all__ = ["DELAYED_ACK_NS", "Hold", "Pairs", "find_hold"]
 
 DELAYED_ACK_NS: Final = 40_000_000
-"""How long Linux puts an acknowledgement off: TCP_DELACK_MIN (net/tcp.h), HZ/25, so 30 to 40 ms on
-a kernel that counts in 10 ms. Others take up to 200 ms (RFC 1122, 4.2.3.2: below 500 ms)."""
+"""How long Linux delays an acknowledgement: TCP_DELACK_MIN (net/tcp.h), HZ/25, so 30 to 40 ms on a
+kernel with 10 ms ticks. Other systems take up to 200 ms (RFC 1122, 4.2.3.2: below 500 ms)."""
 _HELD_NS: Final = DELAYED_ACK_NS // 2
-"""As far from the shortest hold as from what a busy host adds."""
+"""The threshold between the shortest hold and the delay that a busy host adds."""
 _LEAST: Final = 4
-"""Fewer pairs say nothing: a busy host makes one or two messages late."""
+"""Fewer pairs are no evidence: a busy host delays one or two messages."""
 
 _SPACING_S: Final = 0.001
-_GAP_S: Final = (0.090, 0.140)  # longer than the acknowledgement is put off; no beat of ours
-_OCTETS: Final = 32  # as a time message has
+_GAP_S: Final = (0.090, 0.140)  # longer than a delayed acknowledgement; random, not periodic
+_OCTETS: Final = 32  # like a time message
 _MARK_OCTETS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What became of the second of two messages, 1 ms apart, to a slow acknowledger.
+    """How much later the second of two messages, sent 1 ms apart, comes to a slow acknowledger.
 
     Attributes:
-        pairs: How many came back whole.
-        held: Pairs whose second message took longer than the first one, by 20 ms and more.
-        median_ns: Delay of the second minus delay of the first.
+        pairs: How many complete pairs came back.
+        held: Pairs whose second message took at least 20 ms longer than the first one.
+        median_ns: Median of: delay of the second minus delay of the first.
     """
 
     pairs: int
@@ -49,27 +49,27 @@ class Hold:
 
     @property
     def is_known(self) -> bool:
-        """Whether there are enough pairs to say anything."""
+        """Whether there are enough pairs for a result."""
         return self.pairs >= _LEAST
 
     @property
     def found(self) -> bool:
-        """Whether the second is held back as a rule."""
+        """Whether the second message is held back in most pairs."""
         return self.is_known and self.median_ns >= _HELD_NS
 
 
 def find_hold(delays_ns: Sequence[tuple[int, int]]) -> Hold:
-    """Look at (delay of the first, delay of the second), ns, of pairs of messages."""
+    """Evaluate pairs of messages: (delay of the first, delay of the second), ns."""
     later = [second - first for first, second in delays_ns]
     held = sum(value >= _HELD_NS for value in later)
     return Hold(len(later), held, int(statistics.median(later)) if later else 0)
 
 
 class Pairs:
-    """Sends pairs from one connection to another, which acknowledges as late as it may.
+    """Sends pairs from one connection to another, which acknowledges as late as possible.
 
-    Two connections: what goes out on the receiver's own would carry the acknowledgement along. The
-    receiver is subscribed to `topic`, and what comes there is given to `takes`.
+    There are two connections, because data sent by the receiver would carry the acknowledgement
+    along. The receiver is subscribed to `topic`, and its messages are given to `takes`.
     """
 
     def __init__(self, sender: Connection, receiver: Connection, topic: str) -> None:
@@ -85,7 +85,7 @@ class Pairs:
         return len(self._sent) // 2
 
     def send(self) -> None:
-        """Send a pair, and turn the loop until a held message has come too."""
+        """Send a pair, and run the loop until even a held message has come."""
         self._receiver.acknowledge_late()
         for pause_s in (_SPACING_S, random.uniform(*_GAP_S)):
             payload = self._mark + len(self._sent).to_bytes(4, "big")
@@ -94,7 +94,7 @@ class Pairs:
             self._sender.loop.turn_for(pause_s)
 
     def takes(self, arrival: Arrival) -> bool:
-        """Note one of these messages; False if it is something else."""
+        """Note one of these messages; False for any other message."""
         if not arrival.payload.startswith(self._mark):
             return False
         number = int.from_bytes(arrival.payload[_MARK_OCTETS : _MARK_OCTETS + 4], "big")
@@ -102,7 +102,7 @@ class Pairs:
         return True
 
     def delays_ns(self) -> list[tuple[int, int]]:
-        """Return the delays of both messages of each pair that came whole."""
+        """Return the delays of both messages of each complete pair."""
         self._sender.collect_stamps()
         delays = [
             self._came_ns[number] - sent.stamp.realtime_ns

@@ -16,7 +16,7 @@ def decode_properties(encoded: bytes) -> Properties:
     if encoded:
         try:
             properties.unpack(VariableByteIntegers.encode(len(encoded)) + encoded)
-        except Exception as error:  # paho raises many kinds on hostile octets
+        except Exception as error:  # paho raises many types on malformed octets
             raise ValueError(f"malformed MQTT 5 properties: {error}") from error
     return properties
 

@@ -1,7 +1,7 @@
-"""A session with the board that its authors published (broker/spec/mqtt-udp.md, section 11).
+"""A session with the published hardware broker, a board (broker/spec/mqtt-udp.md, section 11).
 
-It answers nothing and forgets nothing: each filter is sent once, from a port that stays the same.
-It delivers messages of topics that nobody asked for, so topics are compared here.
+The board answers nothing and forgets nothing: so each filter is sent once, from a port that stays
+the same. It also delivers messages on topics without a subscription, so topics are compared here.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _log = logging.getLogger(__name__)
 _MOST_OCTETS = 32  # of a topic, and of a message
 _SUBSCRIBE = 0x80
 _PORTS = 1000
-_BETWEEN_WARNINGS_NS = 60_000_000_000  # whoever makes the board come and go makes no long log
+_BETWEEN_WARNINGS_NS = 60_000_000_000  # a board that comes and goes must not fill the log
 
 
 class PublishedSession(UdpSocket):
-    """See `Session`. It is up as soon as there is a socket: nothing tells more."""
+    """See `Session`. It counts as up once the socket exists, because the board never answers."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class PublishedSession(UdpSocket):
     ) -> None:
         super().__init__(loop, broker, client_id, will, events, hooks)
         self.foreign = 0
-        """Messages of topics that nobody here asked for."""
+        """Messages on topics without a subscription of ours."""
         self._filters: set[str] = set()
         self._sent: set[str] = set()
         self._is_warned, self._next_warning_ns = False, 0
 
     def _bind(self, sock: socket.socket) -> None:
-        """Take the first free port, so that a program that starts again finds its old one."""
+        """Take the first free port, so that a restarted program gets its old port again."""
         first = self._broker.local_port
         for port in range(first, min(first + _PORTS, 65_536)):
             try:
@@ -75,19 +75,19 @@ class PublishedSession(UdpSocket):
         self._events.up()
 
     def close(self, linger_s: float = 0.0) -> None:
-        """See `Session`; the board hears no goodbye."""
+        """See `Session`; the board knows no DISCONNECT."""
         self._filters.clear()
         super().close()
 
     def _broken(self, error: OSError) -> None:
-        """Say it once: a new socket would know no more than this one."""
+        """Log an error, but not too often; keep the socket, because a new one would not help."""
         now_ns = time.monotonic_ns()
         if not self._is_warned and now_ns >= self._next_warning_ns:
             self._is_warned, self._next_warning_ns = True, now_ns + _BETWEEN_WARNINGS_NS
             _log.warning("%s: %s", self._name, self._why_broken(error))
 
     def _take(self, datagram: bytes) -> None:
-        """Take a message; a SUBSCRIBE of ours that comes back tells nothing that is needed."""
+        """Take a message; our own SUBSCRIBE, which may come back, is ignored."""
         self._is_warned = False
         if datagram[:1] == bytes((_SUBSCRIBE,)):
             return
@@ -106,7 +106,7 @@ class PublishedSession(UdpSocket):
     def publish(
         self, topic: str, payload: bytes, properties: bytes, *, stamped: bool
     ) -> Transmit | None:
-        """See `Session`; what the board would cut is not sent."""
+        """See `Session`; a message that the board would cut is not sent."""
         octets = topic.encode()
         if max(len(octets), len(payload)) > _MOST_OCTETS:
             return None
@@ -118,12 +118,12 @@ class PublishedSession(UdpSocket):
     def subscribe(
         self, topics: Sequence[str], done: Callable[[bool], None], *, retained: bool = False
     ) -> None:
-        """See `Session`; granted is what could be sent."""
+        """See `Session`; a filter counts as granted if it could be sent."""
         granted = [self._subscribe(topic) for topic in topics]
         self._loop.call_later(0, lambda: done(all(granted)))
 
     def _subscribe(self, topic: str) -> bool:
-        """Ask for everything below the first `+`, which the board does not know."""
+        """Subscribe; the board knows no `+`, so such a filter is cut there and ends with `#`."""
         head, plus, _ = topic.partition("+")
         sent = f"{head}#" if plus else topic
         if sent == "#" or len(sent.encode()) > _MOST_OCTETS:
@@ -136,7 +136,7 @@ class PublishedSession(UdpSocket):
         return True
 
     def unsubscribe(self, topics: Sequence[str]) -> None:
-        """See `Session`; what comes from now on is dropped here."""
+        """See `Session`; later messages are dropped here."""
         self._filters.difference_update(topics)
 
 
@@ -145,9 +145,9 @@ def _packet(head: int, topic: bytes, rest: bytes) -> bytes:
 
 
 def _decode(datagram: bytes) -> Message | None:
-    """Read a PUBLISH: after the topic stands an octet that is lost on the way.
+    """Read a PUBLISH; the octet after the topic is not part of the payload.
 
-    What stands after the packet is ignored: how the board fills its frames was never tried.
+    Octets after the packet are ignored: how the board fills its frames was never tested.
     """
     if len(datagram) < 4 or datagram[0] != PUBLISH:
         return None

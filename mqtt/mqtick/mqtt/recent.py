@@ -10,10 +10,10 @@ _NEEDED = 8
 
 
 class LowRecent:
-    """Keeps the last `count` values not older than `age_ns`, and tells their lower quartile.
+    """Keeps the last `count` values not older than `age_ns`; computes their lower quartile.
 
-    The minimum would say more about the single luckiest moment than about the path: two nodes
-    with similar paths must find similar values, although each has its own luck.
+    Not the minimum, which depends on a single lucky moment: two nodes with similar paths must find
+    similar values.
     """
 
     __slots__ = ("_values", "age_ns", "count")
@@ -37,6 +37,6 @@ class LowRecent:
         return recent[len(recent) // 4] if len(recent) >= _NEEDED else None
 
     def spread(self, now_ns: int) -> int:
-        """Return how far the median is above the tenth percentile: what is left to chance."""
+        """Return how far the median is above the tenth percentile, as a measure of variation."""
         recent = self._recent(now_ns)
         return recent[len(recent) // 2] - recent[len(recent) // 10] if recent else 0

@@ -1,7 +1,7 @@
-"""What a connection asks of a session, whatever carries it: a stream or datagrams.
+"""The interface between a connection and its session, which uses a stream or datagrams.
 
-A session is made for one scheme and lives through many attempts; `Connection` decides when to
-begin one and when to give it up. Everything but `connect` runs in the loop's thread.
+A session is made for one scheme and serves many attempts; `Connection` decides when to begin an
+attempt and when to give it up. Everything but `connect` runs in the loop's thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Events", "Session", "Will"]
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """What the broker publishes, retained, when this connection breaks."""
+    """The message that the broker publishes, retained, when this connection breaks."""
 
     topic: str
     payload: bytes
@@ -27,12 +27,13 @@ class Will:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """What a session tells its connection.
+    """The callbacks from a session to its connection.
 
     Attributes:
-        arrived: A QoS 0 PUBLISH, or a retained one.
-        up: The broker accepted.
-        lost: It did not, or it was lost: the reason and its cause. The connection closes it then.
+        arrived: A QoS 0 PUBLISH, or a retained one, has come.
+        up: The broker has accepted us.
+        lost: The broker has refused us, or the session was lost: the reason and its cause. Then the
+            connection closes the session.
     """
 
     arrived: Callable[[Arrival], None]
@@ -45,42 +46,42 @@ class Session(Protocol):
 
     @property
     def kernel(self) -> KernelSocket | None:
-        """The socket at the bottom, which has the stamps; None while there is none."""
+        """The kernel's socket, which has the stamps; None while there is none."""
 
     @property
     def unanswered(self) -> str:
-        """What a broker did that has not accepted in time, as `accepted but did not answer`."""
+        """What happened if the broker has not accepted in time: `accepted but did not answer`."""
 
     def connect(self) -> None:
-        """Make the socket. Blocks, in a thread of its own; what fails is raised."""
+        """Make the socket. Blocks, and is called in its own thread; raises on failure."""
 
     def begin(self) -> None:
-        """Speak: the socket is there."""
+        """Begin to use the socket, after `connect` has made it."""
 
     def close(self, linger_s: float = 0.0) -> None:
-        """Say goodbye, if the broker accepted, and close the socket.
+        """Send DISCONNECT, if the broker has accepted us, and close the socket.
 
-        `linger_s`: how long the broker may take to hear it.
+        `linger_s`: how long the broker may take to read the DISCONNECT.
         """
 
     def tick(self) -> None:
         """Do what is due about once a second."""
 
     def read(self) -> None:
-        """Take what has come."""
+        """Read and process what has come."""
 
     def publish(
         self, topic: str, payload: bytes, properties: bytes, *, stamped: bool
     ) -> Transmit | None:
-        """Send a QoS 0 message now; None when it cannot go now."""
+        """Send a QoS 0 message now; None if it cannot be sent now."""
 
     def publish_retained(self, topic: str, payload: bytes) -> None:
-        """Send a message that the broker keeps."""
+        """Send a retained message."""
 
     def subscribe(
         self, topics: Sequence[str], done: Callable[[bool], None], *, retained: bool = False
     ) -> None:
-        """Subscribe at QoS 0; `retained`: also to what the broker keeps, where that is a choice."""
+        """Subscribe at QoS 0; `retained`: have retained messages sent, if there is a choice."""
 
     def unsubscribe(self, topics: Sequence[str]) -> None:
         """Unsubscribe."""
@@ -89,4 +90,4 @@ class Session(Protocol):
         """Return a sentence if the broker's certificate is not valid at `now_s` (Unix time, s)."""
 
     def check_dates(self) -> None:
-        """Check the dates of the certificate too, from the next connection on."""
+        """Also check the dates of the certificate, from the next connection on."""

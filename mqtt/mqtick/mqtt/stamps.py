@@ -1,10 +1,11 @@
-"""A socket that tells when the kernel received and transmitted what went through it.
+"""A socket with kernel timestamps for received and transmitted data.
 
 Linux, Documentation/networking/timestamping.rst: SO_TIMESTAMPING. A receive stamp comes with the
 data: on a stream it belongs to the last segment in it. A transmit stamp comes later, on the error
-queue, with a number (SOF_TIMESTAMPING_OPT_ID): on a stream that of the last octet of its send(),
-with datagrams that of the datagram, among those that were to be stamped. It is matched by that
-number, never by order. An error queue that is not drained makes every poll return at once.
+queue, with a number (SOF_TIMESTAMPING_OPT_ID): on a stream the number of the last octet of its
+send(); on a datagram socket the number of the datagram among those with a requested stamp. Stamps
+are matched by this number, never by order. If the error queue is not drained, every poll returns at
+once.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _EXTENDED_ERROR = struct.Struct("=IBBBBII")  # linux/errqueue.h, struct sock_ext
 _TIMESPEC_64 = struct.Struct("=qq")
 _TIMESPEC_32 = struct.Struct("=ii")
 _TRANSMIT_FLAG = struct.pack("=I", _TX_SOFTWARE)
-# A request for one message's stamp always names the old option: Linux 5.1 to 6.7 know the new one
-# in setsockopt() but refuse it in sendmsg() with EINVAL ("net: Implement missing
+# A request for one message's stamp always uses the old option: Linux 5.1 to 6.7 know the new one
+# in setsockopt(), but refuse it in sendmsg() with EINVAL ("net: Implement missing
 # SO_TIMESTAMPING_NEW cmsg support", January 2024). It holds flags only, no time.
 _TRANSMIT_REQUEST = (socket.SOL_SOCKET, _SO_TIMESTAMPING_OLD, _TRANSMIT_FLAG)
 _ANCILLARY = 256
@@ -43,7 +44,7 @@ _ERROR_QUEUE = int(socket.MSG_ERRQUEUE) | int(socket.MSG_DONTWAIT)
 
 
 class StampSource(enum.IntEnum):
-    """Who made a timestamp; the numbers are those of the precise wire format."""
+    """The source of a timestamp; the numbers are those of the precise wire format."""
 
     NONE = 0
     USER = 1
@@ -52,14 +53,14 @@ class StampSource(enum.IntEnum):
 
 
 class Stamp(NamedTuple):
-    """An instant on CLOCK_REALTIME (ns) and who read it."""
+    """An instant on CLOCK_REALTIME (ns) and its source."""
 
     realtime_ns: int
     source: StampSource
 
 
 class Transmit:
-    """A message on its way: when it was handed over, and when the kernel sent it."""
+    """The stamps of a sent message: when we gave it to the kernel, and when the kernel sent it."""
 
     __slots__ = ("kernel_ns", "user_ns")
 
@@ -76,9 +77,9 @@ class Transmit:
 
 
 class Buffered(abc.ABC):
-    """Reads in chunks and hands on in pieces: one system call for many small reads.
+    """Reads large chunks and returns small pieces: one system call for many small reads.
 
-    What paho-mqtt asks of a socket besides is that of the one at the bottom.
+    The other socket methods that paho-mqtt needs are those of the kernel's socket.
     """
 
     def __init__(self) -> None:
@@ -130,27 +131,27 @@ class Buffered(abc.ABC):
 
 
 class KernelSocket(Buffered):
-    """Wraps a connected socket; offers what paho-mqtt asks of one, plus stamps.
+    """Wraps a connected socket; has the methods that paho-mqtt needs, and stamps.
 
-    `mode` is `auto` (kernel stamps where the socket gives them) or `user` (never ask for them).
-    AF_UNIX sockets have no kernel stamps. Of a datagram socket, each read gives one datagram.
+    `mode` is `auto` (kernel stamps if the socket has them) or `user` (never ask for them). AF_UNIX
+    sockets have no kernel stamps. Each read of a datagram socket returns one datagram.
     """
 
     def __init__(self, sock: socket.socket, mode: str = "auto") -> None:
         super().__init__()
         self.sock = sock
         self.received = Stamp(0, StampSource.NONE)
-        """When the last bytes that were read arrived."""
+        """When the last octets that were read arrived."""
         self.transmit: Transmit | None = None
-        """Set around a send whose transmit stamp is wanted: of its last octet, or its datagram."""
+        """Set during a send to get its transmit stamp: of the last octet, or of the datagram."""
         self.linger_s = 0.0
-        """How long `close` lets the other side read what was sent, and close first."""
+        """How long `close` waits until the other side has read all data and has closed."""
         self.quick = True
-        """Whether `acknowledge` acknowledges at once; otherwise it puts it off, as most do."""
+        """Whether `acknowledge` acknowledges at once; else it delays, as most programs do."""
         self.sent = 0
-        """Octets sent on a stream, or datagrams that were to be stamped, as the kernel counts."""
+        """Octets sent on a stream, or datagrams with a requested stamp: what the kernel counts."""
         self._pending: dict[int, tuple[Transmit, int]] = {}
-        """By their number, and how much was retransmitted before."""
+        """By number: the message, and how many segments had been retransmitted before it."""
         self._cmsg_type = 0
         is_network = sock.family in (socket.AF_INET, socket.AF_INET6)
         self._is_stream = sock.type == socket.SOCK_STREAM
@@ -160,11 +161,11 @@ class KernelSocket(Buffered):
 
     @property
     def kernel(self) -> KernelSocket:
-        """This socket: there is none below it."""
+        """This socket itself."""
         return self
 
     def _enable(self) -> None:
-        # The old option has 32-bit seconds on 32-bit hosts: only for kernels without the new one.
+        # The old option, only for kernels without the new one, has 32-bit seconds on 32-bit hosts.
         for option in (_SO_TIMESTAMPING_NEW, _SO_TIMESTAMPING_OLD):
             try:
                 self.sock.setsockopt(socket.SOL_SOCKET, option, _FLAGS)
@@ -188,7 +189,7 @@ class KernelSocket(Buffered):
         return int(seconds) * 1_000_000_000 + int(nanoseconds)
 
     def _read(self, size: int) -> bytes:
-        """Read what is there and note when it arrived in `received`; b"" at the end of stream."""
+        """Read, and set `received` to the time of arrival; b"" at the end of stream."""
         if not self._cmsg_type:
             data = self.sock.recv(size)
             self.received = Stamp(time.time_ns(), StampSource.USER)
@@ -204,17 +205,17 @@ class KernelSocket(Buffered):
         return data
 
     def acknowledge(self) -> None:
-        """Acknowledge what was read at once, not 40 ms later (tcp(7), TCP_QUICKACK; not permanent).
+        """Acknowledge at once, not 40 ms later (tcp(7), TCP_QUICKACK, which is not permanent).
 
-        A broker with Nagle's algorithm on, as Mosquitto is by default, holds the next message
-        back until then.
+        A broker with Nagle's algorithm on, as Mosquitto by default, holds the next message back
+        until then.
         """
         if self._is_tcp:
-            with contextlib.suppress(OSError):  # closed meanwhile: shows on the next read
+            with contextlib.suppress(OSError):  # closed meanwhile: the next read will fail
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, int(self.quick))
 
     def send(self, data: bytes | bytearray) -> int:
-        """Send; while `transmit` is set, ask for the stamp of what went."""
+        """Send; if `transmit` is set, ask the kernel for the transmit stamp."""
         transmit = self.transmit if self._cmsg_type else None
         if transmit is None:
             count = self.sock.send(data)
@@ -236,16 +237,16 @@ class KernelSocket(Buffered):
     def _count_anew(self) -> None:
         """Start the numbers at 0 again, here and in the kernel, after a datagram was not sent.
 
-        Kernels before 2024 count those as well ("net-timestamp: make sk_tskey more predictable in
-        error path", February 2024): every later stamp would be taken for its predecessor's.
+        Kernels before 2024 count such datagrams, too ("net-timestamp: make sk_tskey more
+        predictable in error path", February 2024): every later stamp would be matched wrongly.
         """
         if self._is_stream:
             return
         self.drain_error_queue()
         self._pending.clear()
         self.sent = 0
-        with contextlib.suppress(OSError):  # shows on the next read
-            for flags in (_FLAGS & ~_OPT_ID, _FLAGS):  # only setting it afresh sets it to 0
+        with contextlib.suppress(OSError):  # the next read will fail
+            for flags in (_FLAGS & ~_OPT_ID, _FLAGS):  # the kernel's count is reset to 0
                 self.sock.setsockopt(socket.SOL_SOCKET, self._cmsg_type, flags)
 
     def _retransmitted(self) -> int:
@@ -254,32 +255,33 @@ class KernelSocket(Buffered):
             return 0
         size = _RETRANSMITTED.size
         found = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
-        # Emulated kernels may answer less; nobody attacks their clocks.
+        # Emulated kernels may return less; an attack on their clocks is not to be expected.
         return int(_RETRANSMITTED.unpack(found)[0]) if len(found) == size else 0
 
     @property
     def unsent(self) -> int:
-        """Octets taken and not yet given to the kernel: a plain socket keeps none."""
+        """Octets accepted, but not yet given to the kernel: always 0 for a plain socket."""
         return 0
 
     def flush(self) -> None:
-        """Send what is unsent."""
+        """Do nothing: a plain socket has no unsent octets."""
 
     def peer_certificate(self) -> None:
         """Return None: there is no certificate without TLS."""
 
     def drain_error_queue(self) -> int:
-        """Take all transmit stamps that are there; return how many were matched to a message.
+        """Take all transmit stamps from the error queue; return how many matched a message.
 
-        Each transmission of a segment is stamped, and a stamp is dropped while the receive buffer
-        is full, which is up to the other side: then only that of a retransmission comes, of octets
-        that arrived long before. So after a retransmission no stamp of an earlier message counts.
+        Each transmission of a segment is stamped, but the kernel drops a stamp while the receive
+        buffer is full, which a hostile peer can cause. Then only the stamp of a retransmission
+        comes, although the octets arrived long before. So after a retransmission the stamps of
+        earlier messages are ignored.
         """
         matched = 0
         while self._cmsg_type:
             try:
                 _, ancillary, _, _ = self.sock.recvmsg(0, _ANCILLARY, _ERROR_QUEUE)
-            except OSError:  # BlockingIOError: empty; anything else shows on the next read
+            except OSError:  # BlockingIOError: empty; after others the next read will fail
                 break
             if not ancillary:
                 break
@@ -298,16 +300,16 @@ class KernelSocket(Buffered):
         return matched
 
     def close(self) -> None:
-        """Close the socket; transmit stamps still on their way are lost."""
+        """Close the socket; transmit stamps that have not come yet are lost."""
         if self.linger_s and self._is_stream:
             self._let_read()
         self.sock.close()
 
     def _let_read(self) -> None:
-        """Say that nothing more comes, and wait for the end of stream.
+        """Shut down our side, and wait until the other side closes.
 
-        A broker that writes to a socket that was closed already does not read what came before:
-        neither the goodbye nor that it was one.
+        If a broker writes to a socket that is closed already, it gets a reset, and does not read
+        the DISCONNECT that came before.
         """
         end_s = time.monotonic() + self.linger_s
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A session over a stream (TCP, TLS, WebSocket, Unix socket): paho-mqtt's, on our own frames."""
+"""A session over a stream (TCP, TLS, WebSocket, Unix socket): paho-mqtt on our own frames."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["StreamSession"]
 _log = logging.getLogger(__name__)
 # Do not send retained messages at subscription: MQTT 5.0, 3.8.3.1 Retain Handling.
 _SEND_RETAINED_NEVER = 2
-# Reason codes above this one say what is wrong: MQTT 5.0, 2.4.
+# Reason codes above this one name a specific error: MQTT 5.0, 2.4.
 _UNSPECIFIED = 0x80
 
 
@@ -85,7 +85,7 @@ class StreamSession:
         self._fd = self.frames.fileno()
         self._writing = self._accepted = False
         self._loop.add(self._fd, Loop.READ, self._ready)
-        self.read()  # what came together with the last handshake was read already
+        self.read()  # handle octets that were read together with the last handshake
 
     def close(self, linger_s: float = 0.0) -> None:
         """See `Session`."""
@@ -101,13 +101,13 @@ class StreamSession:
             frames.close()
         self._subscribed.clear()
 
-    # -- what the broker says --------------------------------------------------------------
+    # -- packets from the broker -----------------------------------------------------------
 
     def _retained_arrived(self, _client: Any, _userdata: Any, message: paho.MQTTMessage) -> None:
-        """Take a retained message (a status) that comes with the quality it was published with.
+        """Take a retained message (a status) that comes with the QoS of its publication.
 
-        MQTT 3.1.1, 3.8.4 has it lowered to that of the subscription; aedes 1.2 does so only where
-        the subscription has no wildcard.
+        By MQTT 3.1.1, 3.8.4, brokers lower it to the QoS of the subscription; aedes 1.2 does so
+        only if the subscription has no wildcard.
         """
         if message.retain:
             stamp = Stamp(time.time_ns(), StampSource.USER)
@@ -128,7 +128,7 @@ class StreamSession:
         self, client: Any, _userdata: Any, flags: Any, reason: ReasonCode, _properties: Any
     ) -> None:
         if client is not self._client or self.frames is None:
-            return  # given up already, for a more telling reason than this consequence
+            return  # given up already, and the reason was reported
         address = self._broker.address
         if self.frames.is_silent:
             ended = f"{address} ended the connection without giving a reason"
@@ -157,7 +157,7 @@ class StreamSession:
             frames.pump()
             if not self._read_packets(frames):
                 return
-            if frames.below.buffered:  # poll sees the socket only, not what was read from it
+            if frames.below.buffered:  # epoll does not report octets that were read already
                 self._loop.call_later(0, self.read)
             if events & Loop.WRITE:
                 frames.flush()
@@ -175,7 +175,7 @@ class StreamSession:
         while frames.has_packets and self.frames is frames:
             try:
                 good = self._client.loop_read() == paho.MQTT_ERR_SUCCESS
-            except Exception as error:  # paho raises many kinds on malformed packets
+            except Exception as error:  # paho raises many types on malformed packets
                 _log.debug("%s: packet refused", self._name, exc_info=True)
                 good, cause = False, Cause.NOT_MQTT
                 lost = f"{self._broker.address} sent what is not MQTT ({error!r})"
@@ -200,7 +200,7 @@ class StreamSession:
             self._client.loop_misc()
             self._watch_writing()
 
-    # -- what is said to it ----------------------------------------------------------------
+    # -- packets to the broker -------------------------------------------------------------
 
     def publish(
         self, topic: str, payload: bytes, properties: bytes, *, stamped: bool
@@ -222,7 +222,7 @@ class StreamSession:
     def subscribe(
         self, topics: Sequence[str], done: Callable[[bool], None], *, retained: bool = False
     ) -> None:
-        """See `Session`; what the broker keeps is a choice with MQTT 5."""
+        """See `Session`; only with MQTT 5 there is a choice about retained messages."""
         if self._version_5 and not retained:
             options = SubscribeOptions(qos=0, retainHandling=_SEND_RETAINED_NEVER)
             _, mid = self._client.subscribe([(topic, options) for topic in topics])

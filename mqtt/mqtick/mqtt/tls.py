@@ -20,7 +20,7 @@ Certificate = Mapping[str, Any]
 """A certificate as `ssl` gives it."""
 
 NO_CHECK_TIME = 0x200000
-"""OpenSSL X509_V_FLAG_NO_CHECK_TIME: for a host whose clock is not right yet."""
+"""OpenSSL X509_V_FLAG_NO_CHECK_TIME: for a host whose clock is not set yet."""
 
 
 def client_context(
@@ -41,7 +41,7 @@ def client_context(
 
 
 class TlsSocket(Buffered):
-    """The client's side of TLS on a KernelSocket; offers what paho-mqtt asks of a socket."""
+    """The client's side of TLS on a KernelSocket; has the methods that paho-mqtt needs."""
 
     def __init__(self, kernel: KernelSocket, context: ssl.SSLContext, host: str) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class TlsSocket(Buffered):
 
     @property
     def kernel(self) -> KernelSocket:
-        """The socket below."""
+        """The socket below the TLS layer."""
         return self._kernel
 
     def do_handshake(self) -> None:
@@ -64,7 +64,7 @@ class TlsSocket(Buffered):
                 self.flush()
                 self._feed()
             except ssl.SSLError:
-                self.flush()  # the alert tells the broker's log why
+                self.flush()  # send the alert, so that the broker's log has the reason
                 raise
             else:
                 self.flush()
@@ -82,7 +82,7 @@ class TlsSocket(Buffered):
             self._incoming.write_eof()
 
     def flush(self) -> None:
-        """Send what is enciphered; BlockingIOError when the socket does not take it."""
+        """Send the encrypted octets; BlockingIOError if the socket does not take them."""
         self._unsent += self._outgoing.read()
         while self._unsent:
             count = self._kernel.send(self._unsent)
@@ -90,16 +90,16 @@ class TlsSocket(Buffered):
 
     @property
     def unsent(self) -> int:
-        """Octets enciphered and not yet given to the kernel."""
+        """Encrypted octets that are not yet given to the kernel."""
         return len(self._unsent) + self._outgoing.pending
 
     @property
     def buffered(self) -> int:
-        """Octets that arrived and were not handed on: deciphered or not."""
+        """Octets that arrived and were not handed on, decrypted or not."""
         return super().buffered + self._incoming.pending + self._object.pending()
 
     def _read(self, size: int) -> bytes:
-        """Read and decipher what is there; b"" at the end, BlockingIOError if nothing yet."""
+        """Read and decrypt; b"" at the end, BlockingIOError if there is nothing yet."""
         fed = False
         while True:
             try:
@@ -117,10 +117,10 @@ class TlsSocket(Buffered):
             return data
 
     def send(self, data: bytes | bytearray) -> int:
-        """Encipher and send; what the socket does not take now waits for `flush`."""
+        """Encrypt and send; octets that the socket does not take now wait for `flush`."""
         self._object.write(data)
         with contextlib.suppress(BlockingIOError):
-            self.flush()  # enciphered already: it cannot be taken back, it goes first next time
+            self.flush()  # the record is encrypted: the unsent rest must go first next time
         return len(data)
 
     def pending(self) -> int:
@@ -128,7 +128,7 @@ class TlsSocket(Buffered):
         return self.buffered
 
     def close(self) -> None:
-        """Say goodbye if the socket takes it, then close."""
+        """Send a close notification, if the socket takes it, then close."""
         with contextlib.suppress(OSError, ValueError):
             self._object.unwrap()
         with contextlib.suppress(OSError):
@@ -141,8 +141,8 @@ def certificate_dates_error(
 ) -> str | None:
     """Return a sentence when `now_s` lies outside the dates of the broker's certificate, else None.
 
-    The authority that issued it must be valid too if it is among `authorities`; if it is not
-    (an intermediate signed), one of them must be.
+    The authority that issued it must be valid, too, if it is among `authorities`. If it is not
+    (an intermediate authority issued it), at least one of them must be valid.
     """
     error = _date_error(certificate, now_s, "the broker's certificate")
     if error is not None or not authorities:

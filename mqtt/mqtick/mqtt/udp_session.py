@@ -1,7 +1,7 @@
-"""A session by MQTT over UDP (broker/spec/mqtt-udp.md, section 10), with a broker of ours.
+"""A session by MQTT over UDP with our own broker (broker/spec/mqtt-udp.md, section 10).
 
-Whatever wants an answer is repeated until it comes. SUBSCRIBE and UNSUBSCRIBE go one after another:
-if two were on their way, a repetition of the first could undo the second.
+Every request is repeated until its answer comes. SUBSCRIBE and UNSUBSCRIBE are sent one after
+another: if two were pending, a repetition of the first could undo the second.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = ["Repetition", "UdpSession", "lease_s", "why_refused"]
 
 _SECOND = 1_000_000_000
 _FIRST_NS, _LONGEST_NS = 50_000_000, 2 * _SECOND
-# How long a broker that seems to have forgotten us may take to show that it has not.
+# If the broker seems to have forgotten us, it has this long to answer a ping.
 _DOUBT_NS = 2 * _SECOND
-# Longer than leases last by `keepalive_s`, so that there may be room then.
+# After this time other leases may have ended, so that the broker may have room again.
 _AGAIN_NS = 30 * _SECOND
 _RECENT = 64  # identifiers
 _GRANTED_AT_MOST = 2  # MQTT 3.1.1, 3.9.3
@@ -65,7 +65,7 @@ def why_refused(code: int) -> tuple[str, Cause]:
 
 
 def lease_s(broker: Broker) -> float:
-    """Return how long this broker keeps a subscriber that says nothing; 0 where it is no matter."""
+    """Return how long (s) this broker keeps a silent subscriber; 0 for brokers without leases."""
     return 1.5 * broker.keepalive_s if broker.scheme == "mqtt+udp" and not broker.dialect else 0.0
 
 
@@ -84,13 +84,13 @@ class Repetition:
         self._send()
 
     def stop(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 class _Request(NamedTuple):
-    """A SUBSCRIBE or UNSUBSCRIBE, by the kind of its answer; `done(granted)` takes that."""
+    """A SUBSCRIBE or UNSUBSCRIBE; `kind` is that of its answer, `done(granted)` gets the result."""
 
     kind: int
     identifier: int
@@ -99,7 +99,7 @@ class _Request(NamedTuple):
     done: Callable[[bool], None]
 
     def is_answered_by(self, answer: Answer) -> bool:
-        """Whether this answers it, and all of it."""
+        """Whether this is the answer to the request, with a code for each of its topics."""
         codes = len(self.topics) if self.kind == SUBACK else 0
         return (self.kind, self.identifier, codes) == (*answer[:2], len(answer.codes))
 
@@ -119,7 +119,7 @@ class UdpSession(UdpSocket):
         super().__init__(loop, broker, client_id, will, events, hooks)
         self._connect_datagram = connect_packet(client_id, keepalive_s=broker.keepalive_s)
         self._keepalive_ns = broker.keepalive_s * _SECOND
-        self._identifier = random.randrange(0xFFFF)  # so that nobody else knows which comes next
+        self._identifier = random.randrange(0xFFFF)  # random, so that others cannot guess the next
         self._forget()
 
     def _forget(self) -> None:
@@ -140,7 +140,7 @@ class UdpSession(UdpSocket):
         self._connecting = Repetition(self._loop, self._introduce)
 
     def close(self, linger_s: float = 0.0) -> None:
-        """See `Session`; the goodbye frees our entries at a broker that only seemed lost, too."""
+        """See `Session`; DISCONNECT also frees our entries if the broker only seemed to be lost."""
         if self._accepted:
             self._send(DISCONNECT)
         for running in (self._connecting, self._pinging, self._requesting):
@@ -152,7 +152,7 @@ class UdpSession(UdpSocket):
         self._forget()
         super().close()
 
-    # -- what the broker says --------------------------------------------------------------
+    # -- packets from the broker -----------------------------------------------------------
 
     def _take(self, datagram: bytes) -> None:
         packet = decode(datagram)
@@ -170,7 +170,7 @@ class UdpSession(UdpSocket):
             self._take_connack(answer.codes[0])
             return
         if not self._accepted:
-            return  # of a connection that was given up
+            return  # it belongs to a connection that was given up
         if answer.kind == PINGRESP:
             if self._pinging is not None:
                 self._pinging.stop()
@@ -188,12 +188,12 @@ class UdpSession(UdpSocket):
             self._events.lost(lost, Cause.UNKNOWN)
 
     def _is_recent(self, identifier: int) -> bool:
-        """Whether this may be one of ours, answered again because it was sent again."""
+        """Whether a recent request of ours may have this identifier: repetitions are answered."""
         return (self._identifier - identifier) % 0xFFFF < _RECENT
 
     def _take_connack(self, code: int) -> None:
         if self._connecting is None:
-            return  # a second one
+            return  # a second CONNACK
         self._connecting.stop()
         self._connecting = None
         self._may_prove = 0
@@ -208,10 +208,10 @@ class UdpSession(UdpSocket):
         self._events.up()
 
     def _take_challenge(self, challenge: Message) -> None:
-        """Send the token back; once accepted, find out whether the broker has forgotten us.
+        """Send the token back; once accepted, ping to find out whether the broker has forgotten us.
 
-        A proof then would begin a lease with no subscription in it, and nothing would tell that
-        those we had are gone.
+        If we sent the token back then, a new lease without subscriptions would begin, and we would
+        not notice that our subscriptions are gone.
         """
         if self._accepted:
             self._answered_ns = min(
@@ -226,12 +226,12 @@ class UdpSession(UdpSocket):
     # -- keeping alive ---------------------------------------------------------------------
 
     def _introduce(self) -> None:
-        """Send CONNECT, for which one challenge is answered: not two datagrams for one forged."""
+        """Send CONNECT, and allow one answer to a challenge; forged challenges get no more."""
         self._may_prove += 1
         self._send(self._connect_datagram)
 
     def _keep_alive(self) -> None:
-        """Ping where no answer came for a third of the keep-alive; after all of it, give up."""
+        """Ping if no answer came for a third of the keep-alive; give up after all of it."""
         if self._watch is not None:
             self._watch.cancel()
         silent_ns = time.monotonic_ns() - self._answered_ns
@@ -245,12 +245,12 @@ class UdpSession(UdpSocket):
         next_ns = self._keepalive_ns if self._pinging is not None else self._keepalive_ns // 3
         self._watch = self._loop.call_later(next_ns - silent_ns, self._keep_alive)
 
-    # -- what is said to it ----------------------------------------------------------------
+    # -- packets to the broker -------------------------------------------------------------
 
     def publish(
         self, topic: str, payload: bytes, properties: bytes, *, stamped: bool
     ) -> Transmit | None:
-        """See `Session`; what is longer than a frame is not sent."""
+        """See `Session`; a message longer than an Ethernet frame is not sent."""
         datagram = encode_publish(topic.encode(), payload, None)
         if len(datagram) > LONGEST:
             return None
@@ -302,13 +302,13 @@ class UdpSession(UdpSocket):
         self._overdue = self._loop.call_later(self._keepalive_ns, self._give_up)
 
     def _give_up(self) -> None:
-        """Nothing answers it, whatever answers pings: those behind it would wait for ever."""
+        """Give the connection up: the request gets no answer, and blocks all later requests."""
         address, limit = self._broker.address, self._broker.keepalive_s
         lost = f"the connection to {address} was lost: no answer to a subscription for {limit:g} s"
         self._events.lost(lost, Cause.SILENT)
 
     def _finish(self, codes: bytes) -> None:
-        """The first request is answered: on to the next one."""
+        """Take the answer to the first request, and send the next one."""
         assert self._requesting is not None
         assert self._overdue is not None
         self._requesting.stop()
@@ -327,6 +327,6 @@ class UdpSession(UdpSocket):
         request.done(not refused)
 
     def _ask_again(self) -> None:
-        """There may be room now for what was refused, since leases have ended."""
+        """Subscribe again to refused filters: leases have ended, so there may be room now."""
         self._again = None
         self.subscribe(sorted(self._refused), lambda _granted: None)

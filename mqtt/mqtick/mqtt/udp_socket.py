@@ -1,7 +1,7 @@
-"""A UDP socket that is connected to the broker: what both dialects of MQTT over UDP have in common.
+"""A UDP socket connected to the broker: the common part of both dialects of MQTT over UDP.
 
-The kernel drops what comes from another address, and reports it if the broker's host says that
-nobody listens there (ICMP). A read gives one datagram, with its own receive stamp.
+The kernel drops datagrams from other addresses, and reports an error if the broker's host answers
+that the port is closed (ICMP). A read returns one datagram, with its own receive stamp.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _log = logging.getLogger(__name__)
 _READS_PER_TURN = 16
 _LARGEST = 65_536
 _RECEIVE_BUFFER = 1 << 20
-# The socket's buffer, or the card's queue, is full: as on a stream, the message is dropped.
+# The socket's buffer, or the network card's queue, is full: as on a stream, the message is dropped.
 _FULL = (errno.EAGAIN, errno.ENOBUFS)
 
 
 def _forget_strangers(sock: socket.socket) -> None:
-    """Drop what came while the socket was bound and not connected: anybody could send it."""
+    """Drop datagrams that came while the socket was bound, but not connected: from any sender."""
     with contextlib.suppress(BlockingIOError):
         for _ in range(_LARGEST):
             sock.recv(1)
@@ -43,7 +43,7 @@ class UdpSocket:
     """The half of a `Session` that sends and receives; `hooks` as in `FrameSocket`."""
 
     _take: Callable[[bytes], None]
-    """Processes one datagram, which may be empty: each dialect has its own."""
+    """Processes one datagram, which may be empty; each dialect has its own method."""
     unanswered = "did not answer"
 
     def __init__(
@@ -57,7 +57,7 @@ class UdpSocket:
     ) -> None:
         self.kernel: KernelSocket | None = None
         self.malformed = 0
-        """Datagrams that are no packet, or hold a topic that is not UTF-8."""
+        """Datagrams that are not a packet, or have a topic that is not UTF-8."""
         self._loop, self._broker, self._name = loop, broker, client_id
         self._will, self._events, self._hooks = will, events, hooks
         self._accepted = False
@@ -72,7 +72,7 @@ class UdpSocket:
             raise socket.gaierror(error.errno, said) from error
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            # What a crowd sends at once has to wait somewhere; the kernel gives what it may.
+            # A large buffer, for the messages of a crowd; the kernel grants as much as it may.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
             self._bind(sock)
             sock.connect(found[0][4])
@@ -84,7 +84,7 @@ class UdpSocket:
         self.kernel = KernelSocket(sock, broker.kernel_stamps)
 
     def _bind(self, sock: socket.socket) -> None:
-        """Choose our own port; left alone, the kernel does."""
+        """Choose our own port; without this, the kernel chooses one."""
 
     def begin(self) -> None:
         """See `Session`."""
@@ -92,7 +92,7 @@ class UdpSocket:
         self._loop.add(self.kernel.fileno(), Loop.READ, self._ready)
 
     def close(self, linger_s: float = 0.0) -> None:
-        """See `Session`; nothing is left to linger for once a datagram was sent."""
+        """See `Session`; a datagram that was sent needs no lingering."""
         self._accepted = False
         if self.kernel is not None:
             kernel, self.kernel = self.kernel, None
@@ -100,18 +100,18 @@ class UdpSocket:
             kernel.close()
 
     def tick(self) -> None:
-        """See `Session`; timers do it."""
+        """See `Session`; nothing to do, because timers do the work."""
 
     def certificate_dates_error(self, now_s: float) -> None:
-        """See `Session`; there is none without TLS."""
+        """See `Session`; there is no certificate without TLS."""
 
     def check_dates(self) -> None:
-        """See `Session`; there are none without TLS."""
+        """See `Session`; there is no certificate without TLS."""
 
     # -- receiving -------------------------------------------------------------------------
 
     def _ready(self, events: int) -> None:
-        self.read()  # always: an error that ICMP reported is found by reading only
+        self.read()  # for all events: only a read reports an ICMP error
         if events & Loop.ERROR and self.kernel is not None:
             self.kernel.drain_error_queue()
 
@@ -148,7 +148,7 @@ class UdpSocket:
     # -- sending ---------------------------------------------------------------------------
 
     def _send(self, datagram: bytes, transmit: Transmit | None = None) -> bool:
-        """Send; False when it cannot go now."""
+        """Send; False if the datagram cannot be sent now."""
         kernel = self.kernel
         if kernel is None:
             return False
@@ -156,7 +156,7 @@ class UdpSocket:
         try:
             kernel.send(datagram)
         except OSError as error:
-            if error.errno not in _FULL:  # who called is in the middle of something
+            if error.errno not in _FULL:  # report it later: the caller has not finished yet
                 self._loop.call_later(0, partial(self._broken_still, kernel, error))
             return False
         finally:
@@ -167,7 +167,7 @@ class UdpSocket:
         transmit = Transmit(time.time_ns())
         return transmit if self._send(datagram, transmit if stamped else None) else None
 
-    # -- what goes wrong -------------------------------------------------------------------
+    # -- errors ----------------------------------------------------------------------------
 
     def _broken_still(self, kernel: KernelSocket, error: OSError) -> None:
         if self.kernel is kernel:
@@ -186,7 +186,7 @@ class UdpSocket:
         return f"cannot connect to {address}: {why}"
 
     def _say_what_is_missing(self) -> None:
-        """Say once that there is no will."""
+        """Log once that there is no will."""
         if self._will is not None:
             _log.info(
                 "%s: there are no wills over UDP, so if this program is killed or cut off, %s stays"

@@ -1,7 +1,7 @@
-"""mqtick: the protocol room: what is said. Messages, topics, tags, clocks.
+"""mqtick: the protocol: messages, topics, tags, clocks.
 
 Messages: `precise`, `text1451`, `draft2021` (modules; each decodes and encodes its own), `topics`,
-`auth`. Clocks: `SystemClock`, `VirtualClock`. How it is carried: the room mqtt.
+`auth`. Clocks: `SystemClock`, `VirtualClock`. The package `mqtick.mqtt` carries the messages.
 """
 
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file

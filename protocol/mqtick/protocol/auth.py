@@ -73,7 +73,7 @@ class Keys:
 
     @property
     def names(self) -> list[str]:
-        """What tells keys apart without giving anything away: 8 hexadecimal digits of each."""
+        """8 hexadecimal digits for each key: they tell keys apart, but reveal nothing of them."""
         return [hmac.digest(key, b"mqtick key name", "sha256")[:4].hex() for key in self.keys]
 
     def sign(self, body: bytes, topic: str, context: bytes = b"") -> bytes:
@@ -110,7 +110,7 @@ class Keys:
         )
 
     def __repr__(self) -> str:
-        return f"Keys({len(self.keys)})"  # never what they are
+        return f"Keys({len(self.keys)})"  # never the keys themselves
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -189,7 +189,7 @@ class Keyring:
 def load_key_file(path: str | os.PathLike[str]) -> Keyring:
     """Read a key file; refuse one that anyone but owner and group may read or write."""
     with open(path, "rb") as file:
-        mode = os.fstat(file.fileno()).st_mode  # of what was opened, not of what the path names now
+        mode = os.fstat(file.fileno()).st_mode  # of the open file: the path may change meanwhile
         octets = file.read(_MAX_FILE + 1)
     if not stat.S_ISREG(mode) or len(octets) > _MAX_FILE:
         raise KeyFileError(
@@ -264,7 +264,7 @@ class Replay:
 
 
 def _tag(key: bytes, body: bytes, topic: str, context: bytes) -> bytes:
-    # surrogatepass: a topic with a lone surrogate must fail as a tag does, not as a codec
+    # surrogatepass: a topic with a lone surrogate must give a wrong tag, not a UnicodeEncodeError
     text = b"".join((topic.encode("utf-8", "surrogatepass"), b"\0", context, body))
     return hmac.digest(key, text, "sha256")[:TAG_OCTETS]
 

@@ -62,7 +62,7 @@ def read_kernel_time(attempts: int = 3) -> KernelTime:
 
 
 class Clock(Protocol):
-    """What the programs ask of a clock. All values are nanoseconds."""
+    """The clock interface of the programs. All values are nanoseconds."""
 
     def raw_ns(self) -> int:
         """Read the free-running timeline."""
@@ -110,7 +110,7 @@ class SystemClock:
         return realtime_ns
 
     def monotonic_raw_ns(self, raw_ns: int) -> int:
-        """Return the value: the timelines are one."""
+        """Return the value: both are the same timeline."""
         return raw_ns
 
 
@@ -169,7 +169,7 @@ class VirtualClockSettings:
 
     def to_text(self) -> str:
         """Return what `from_text` reads, epoch included: the same clock for another process."""
-        # Decimals, because a binary fraction of a second or a ppm would come back a little changed.
+        # Decimals, because binary fractions of a second or of a ppm would not be read back exactly.
         offset_s = Decimal(self.offset_ns).scaleb(-9)
         frequency_ppm = Decimal(repr(self.frequency_ppb)).scaleb(-3)
         return (

@@ -1,9 +1,9 @@
 """Time synchronisation of draft P21451-1-6 (2021), in MQTT 5 user properties.
 
-SYN: the server states its time. SRQ, SRS: a client asks, the server answers with T1, t2, t3. What
-the draft has besides (FUP, Correction) changes no time and is passed over. Read from the code and
-the notes of github westlab/IES-TCSTD-Plugfest (2021-22). Properties are lists of (name, value), in
-the order of the wire.
+SYN: the server states its time. SRQ, SRS: a client asks, the server answers with T1, t2, t3. The
+rest of the draft (FUP, Correction) changes no time and is ignored. Source: the code and the notes
+of github westlab/IES-TCSTD-Plugfest (2021-22). Properties are lists of (name, value), in the order
+of the wire.
 
 Instants travel as `datetime.isoformat()` of *naive local time*: microseconds at most, no fraction
 when it is zero, no zone. Both ends must know the server's offset from UTC, it changes with summer

@@ -1,4 +1,4 @@
-"""The one error of everything that reads from the network."""
+"""The one exception of all code that decodes messages from the network."""
 
 __all__ = ["DecodeError"]
 
@@ -8,8 +8,8 @@ _SHOWN = 48
 class DecodeError(ValueError):
     """A received message is refused; the receiver counts the reason and ignores the message.
 
-    `reason` is a short slug that never holds anything the sender chose, so it may label a counter
-    (docs/protocol.md lists them all). `str()` is a sentence: what, which value, which limit.
+    `reason` is a short slug without any text of the sender, so it may label a counter
+    (docs/protocol.md lists all). `str()` is a sentence: what, which value, which limit.
     """
 
     def __init__(self, reason: str, sentence: str) -> None:
@@ -22,6 +22,6 @@ class DecodeError(ValueError):
 
 
 def shown(value: object) -> str:
-    """Return `value` as a sentence may quote it: escaped, and cut so that a log stays readable."""
+    """Return `value` for quotation in a sentence: escaped, and cut so that logs stay readable."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -32,7 +32,7 @@ MAX_ANSWER_OCTETS: Final = 60_000
 _WHOLE_OCTETS: Final = 1200
 """A longer answer comes in parts, so that each fits a datagram of MQTT over UDP."""
 _PIECE: Final = 600
-"""Characters of a part: quoted once more, they may be twice as many."""
+"""Characters of a part; as a JSON string it may become twice as long."""
 _ID: Final = re.compile(r"[0-9a-f]{8}")
 _PER_SECOND: Final = 50.0
 _BURST: Final = 100.0
@@ -42,7 +42,7 @@ Answer = dict[str, Any]
 
 
 class CommandError(Exception):
-    """A command that cannot be obeyed; the sentence goes to whoever sent it."""
+    """A command that cannot be executed; the sentence goes to its sender."""
 
 
 def number_in(command: Command, name: str, low: int, high: int, default: int) -> int:
@@ -68,13 +68,13 @@ def split(identity: str, payload: bytes) -> list[bytes]:
 
 
 class Parts:
-    """Joins what `split` has made of one answer, in whatever order it comes."""
+    """Joins the parts that `split` has made of one answer; they may come in any order."""
 
     def __init__(self) -> None:
         self._pieces: dict[int, str] = {}
 
     def add(self, message: Answer) -> Answer | None:
-        """Take a message; return the answer once it is whole. What cannot be a part is ignored."""
+        """Take a message; return the answer once it is whole. Invalid parts are ignored."""
         if "part" not in message:
             return message
         part, count, text = (message.get(name) for name in ("part", "parts", "text"))
@@ -91,7 +91,7 @@ class Parts:
 
 
 def about_host() -> Answer:
-    """Return what a record of a measurement needs to know of this program and its host."""
+    """Return a description of this program and its host for the record of a measurement."""
     system = os.uname()
     return {
         "software": f"mqtick {importlib.metadata.version('mqtick')}",
@@ -119,9 +119,9 @@ def _model() -> str:
 class Commands:
     """Reads commands, and sends answers with `publish(topic, payload)`.
 
-    `handlers` maps what can be done to functions; each gets the command and returns the answer, or
-    None when it calls `answer(id, ...)` itself later. Whatever else arrives is counted with
-    `refuse(reason)` and ignored: it can do no harm beyond being read.
+    `handlers` maps names of commands to functions; each gets the command and returns the answer, or
+    None if it calls `answer(id, ...)` itself later. Anything else is counted with `refuse(reason)`
+    and ignored, so that the sender costs no more than the time to read it.
     """
 
     def __init__(
@@ -138,11 +138,11 @@ class Commands:
         self._handlers, self._now_s = handlers, now_s
         self._allowance, self._allowed_s = _BURST, now_s()
         self.heard_s = now_s()
-        """When the last good command came, in seconds of the monotonic clock."""
+        """When the last valid command came, in seconds of the monotonic clock."""
 
     def on_command(self, payload: bytes, *, retained: bool) -> None:
-        """Obey a command, or count why not; raises nothing."""
-        if retained:  # it would be obeyed again at every connect
+        """Execute a command, or count the reason for refusing it; raises nothing."""
+        if retained:  # it would be executed again at every connect
             self._refuse("command-retained")
             return
         if not self._may_have_another():
@@ -169,7 +169,7 @@ class Commands:
             self.answer(command["id"], answer)
 
     def answer(self, identity: str, answer: Answer) -> None:
-        """Answer that a command was obeyed."""
+        """Answer that a command was executed."""
         payload = json.dumps({"id": identity, "ok": True, **answer}, default=str).encode()
         if len(payload) > MAX_ANSWER_OCTETS:
             self.fail(identity, f"The answer has {len(payload)} octets, too many; ask for less.")
@@ -178,7 +178,7 @@ class Commands:
             self._publish(self._answer_topic, message)
 
     def fail(self, identity: str, sentence: str) -> None:
-        """Answer that a command was not obeyed, and why."""
+        """Answer that a command was not executed, and why."""
         payload = json.dumps({"id": identity, "ok": False, "error": sentence}).encode()
         self._publish(self._answer_topic, payload)
 
@@ -193,7 +193,7 @@ class Commands:
 
 
 def _read(payload: bytes) -> dict[str, Any] | None:
-    """Return a command that has an identity and says what to do, or None."""
+    """Return the command in a payload, which has an identity and a name; None: invalid."""
     if len(payload) > MAX_COMMAND_OCTETS:
         return None
     try:

@@ -1,7 +1,7 @@
 """The precise format: binary time messages (docs/protocol.md draws each).
 
 Version 1 has at most 32 octets. Version 2 has at most 64: it ends with a trailer, in which a broker
-says how long that copy was in it, and what can only be said where brokers do that.
+states how long that copy was in it, and has further fields that need such a broker.
 
 Every message has `body()`, the octets before the tag, and a class method `decode(payload)`, which
 takes the whole payload of either version and checks everything but tag and trailer; `auth.Keys`
@@ -59,14 +59,14 @@ _ECHO_WANTED: Final = 1
 _FILLS: Final = 1
 _FILLS_AND_SOURCE: Final = 7
 _PADDING: Final = bytes(17)
-"""Makes a request of version 2 as long as its reply: links take as long there as back."""
+"""Makes a request of version 2 as long as its reply, so that links take equally long for both."""
 _NO_CORRECTION: Final = (wire.UNKNOWN_CORRECTION, 0)
 _SERVER_AND_SEQUENCE: Final = struct.Struct(">xBI")
 
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """Kind 1, the broadcast: "it is `transmit_ns` now", and the correction of the one before."""
+    """Kind 1, the broadcast: "it is `transmit_ns` now", and the correction of the last one."""
 
     KIND: ClassVar[int] = 1
     LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBIHIIiHBB", "B", absent=(0,))
@@ -81,7 +81,7 @@ class Time:
     stratum: int
     leap: Leap
     correction_source: int
-    """Who stamped the transmission that `previous_correction_ns` speaks of."""
+    """Stamp source of the transmission that `previous_correction_ns` corrects."""
     generation: int
     fills: bool = False
     """Whether the server's broker fills trailers; version 2."""
@@ -152,14 +152,14 @@ class Reply:
     stratum: int
     leap: Leap
     receive_source: int
-    """Who stamped T2."""
+    """Stamp source of T2."""
     generation: int
     fills: bool = False
-    """Whether the server's broker fills trailers; version 2, as what follows."""
+    """Whether the server's broker fills trailers; this and the next fields are of version 2."""
     request_residence: int = 0
-    """What stood in the trailer of the request when it arrived, 2^-16 ns."""
+    """The residence in the request's trailer when it arrived at the server, 2^-16 ns."""
     request_source: int = 0
-    """Who made the stamps of that; 0: it is not known."""
+    """Stamp source of that residence; 0: the residence is not known."""
     version: int = 1
 
     @property
@@ -199,9 +199,9 @@ class FollowUp:
     correction_source: int
     generation: int
     request_correction_ns: int | None = None
-    """By how much the request's residence, as the reply repeats it, was off; version 2."""
+    """Correction of the request's residence, as the reply repeats it, ns; version 2."""
     request_source: int = 0
-    """Who made the stamps of both; 0: it is not known."""
+    """Stamp source of that residence and its correction; 0: not known."""
     version: int = 1
 
     def body(self) -> bytes:
@@ -252,9 +252,9 @@ class Echo:
     placement: int = 0
     """0 to 3: changes when the first echo subscribed again; the client must do so after it."""
     request_correction_ns: int | None = None
-    """By how much the request's residence, as the reply repeats it, was off; version 2."""
+    """Correction of the request's residence, as the reply repeats it, ns; version 2."""
     request_source: int = 0
-    """Who made the stamps of both; 0: it is not known."""
+    """Stamp source of that residence and its correction; 0: not known."""
     version: int = 1
 
     def body(self) -> bytes:
@@ -297,9 +297,9 @@ class Echo:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Kind 6, among servers: "this number is mine, since then"; a question, or the answer to one.
+    """Kind 6, among servers: "this number is mine, since then"; a question or an answer.
 
-    `server` is the number that is claimed. Of two claims the one with the lower `rank` counts.
+    `server` is the claimed number. Of two claims the one with the lower `rank` wins.
     """
 
     KIND: ClassVar[int] = 6
@@ -311,12 +311,12 @@ class Claim:
     since_ns: int | None
     """Since when this run could serve, by its own clock; None: it is not synchronised now."""
     nonce: bytes
-    """8 octets: fresh and unguessable in a question; an answer repeats its question's."""
+    """8 octets: fresh and unguessable in a question; an answer repeats them."""
     version: int = 1
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """What claims are sorted by: synchronised first, then age, then lot."""
+        """The sort key of claims: synchronised first, then age, then lot."""
         return self.since_ns is None, self.since_ns or 0, self.lot
 
     def body(self) -> bytes:
@@ -333,16 +333,16 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Kind 7, from a node to itself, of version 2 only: the way through the broker and back.
+    """Kind 7, from a node to itself, version 2 only: measures the path to the broker and back.
 
-    It has no tag: only who sent it reads it, and knows it by its nonce.
+    It has no tag: only its sender reads it, and recognises it by the nonce.
     """
 
     KIND: ClassVar[int] = 7
     LAYOUTS: ClassVar[dict[int, Layout]] = {2: Layout(struct.Struct(">BB8s"), 10 + TRAILER_OCTETS)}
 
     server: int
-    """0 in a client's."""
+    """0 if a client sends it."""
     nonce: bytes
     """8 octets, fresh and unguessable."""
     version: int = 2
@@ -385,7 +385,7 @@ def decode_follow_up(payload: bytes) -> FollowUp | Echo:
 
 
 def read_server_and_sequence(payload: bytes) -> tuple[int, int] | None:
-    """Return what every kind has after its head, of any payload; None if it is too short."""
+    """Return server and sequence, which every kind has; None if the payload is too short."""
     return _SERVER_AND_SEQUENCE.unpack_from(payload) if len(payload) >= 6 else None
 
 
@@ -395,7 +395,7 @@ def tag_of(payload: bytes) -> bytes:
 
 
 def _pack_stated(message: Time | Reply, fourth: int, source: int, *added: int) -> bytes:
-    """Put together what a time and a reply have in common, and the fields in which they differ."""
+    """Pack the fields that a time and a reply have in common, and those in which they differ."""
     return wire.pack(
         message,
         message.sequence,
@@ -409,7 +409,7 @@ def _pack_stated(message: Time | Reply, fourth: int, source: int, *added: int) -
 
 
 def _unpack_stated(kind: type[Time | Reply], payload: bytes) -> tuple[Any, ...]:
-    """Return (version, server, sequence), stated time, what differs, the rest, what was added."""
+    """Return (version, server, sequence), stated time, the differing field, the rest, the added."""
     fields = wire.unpack(kind, payload)
     *head, high, low, ns, fourth, distance, quality, generation = fields[:10]
     leap = Leap(quality >> 2 & 3)
@@ -418,7 +418,7 @@ def _unpack_stated(kind: type[Time | Reply], payload: bytes) -> tuple[Any, ...]:
 
 
 def _request(correction: int, source: int) -> tuple[int | None, int]:
-    """Return the correction of the request's residence, and who made the stamps."""
+    """Return the correction of the request's residence, and its stamp source."""
     if source > 3:
         raise wire.reserved_bits("source of a request's residence", source)
     return wire.if_known(correction, wire.UNKNOWN_CORRECTION), source

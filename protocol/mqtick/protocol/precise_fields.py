@@ -1,4 +1,4 @@
-"""What the fields of the precise format mean: versions, ranges, packed octets, root distance."""
+"""The fields of the precise format: versions, ranges, packed octets, root distance."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ __all__ = [
 ]
 
 VERSIONS: Final = (1, 2)
-"""Version 2 has room for what a broker adds to each copy (broker/spec/residence.md)."""
+"""Version 2 has room for the broker's trailer in each copy (broker/spec/residence.md)."""
 TAG_OCTETS: Final = 8
 TRAILER_OCTETS: Final = 16
-"""What version 2 ends with, outside the tag: zeros, until a broker fills them."""
+"""Octets at the end of version 2, not covered by the tag: zeros, until a broker fills them."""
 NONCE_OCTETS: Final = 8
 MAX_ROOT_DISTANCE_NS: Final = 2047 << 31
 """The largest root distance that can be stated (73 minutes); it means "this or more"."""
@@ -111,12 +111,12 @@ def layouts(body: str, added: str = "", absent: tuple[int | bytes, ...] = ()) ->
 
 
 def version_of(payload: bytes) -> int:
-    """Return what the first octet says, of any payload; 0 for an empty one."""
+    """Return the version that the first octet states, of any payload; 0 for an empty one."""
     return payload[0] >> 4 if payload else 0
 
 
 def without_trailer(payload: bytes) -> bytes:
-    """Return what its sender wrote, of a payload of any version: brokers may fill the rest."""
+    """Return a payload of any version without its trailer, into which brokers may write."""
     return payload[:-TRAILER_OCTETS] if version_of(payload) == 2 else payload
 
 
@@ -153,7 +153,7 @@ def join_instant(high: int, low: int, nanoseconds: int) -> int:
 
 
 def known_or(value: int | None, unknown: int) -> int:
-    """Return `value`, or if it is None what stands for "not known" on the wire."""
+    """Return `value`, or if it is None, `unknown`: the wire's value for "not known"."""
     if value == unknown:
         raise ValueError(
             f"{value} ns stands for 'not known' and cannot be stated. Nothing was encoded; "
@@ -180,24 +180,24 @@ def pack_sources(first: int, second: int = 0, third: int = 0) -> int:
 
 
 def _two_bits(source: int) -> int:
-    """Who made a stamp: 0 nobody, 1 a program, 2 the kernel, 3 the hardware."""
+    """Check a stamp source: 0 none, 1 a program, 2 the kernel, 3 the hardware."""
     if not 0 <= source <= 3:
         raise ValueError(f"The source of a stamp is {source}; 0 to 3 fit. Nothing was encoded.")
     return source
 
 
 def reserved_bits(what: str, value: int) -> DecodeError:
-    """Return the refusal of a message whose reserved bits are set."""
+    """Return the error for a message whose reserved bits are set."""
     return DecodeError("reserved", f"Reserved bits are set in the {what} ({value:#x}); ignored.")
 
 
 def pack_broker(fills: bool, source: int = 0) -> int:
-    """Return the octet of whether the server's broker fills trailers, and a residence's source."""
+    """Return the octet of a flag (the server's broker fills trailers) and a residence's source."""
     return _two_bits(source) << 1 | fills
 
 
 def unpack_broker(octet: int, most: int) -> tuple[bool, int]:
-    """Return both of them; what is above `most` is reserved."""
+    """Return the flag and the source of an octet; values above `most` are reserved."""
     if octet > most:
         raise reserved_bits("broker octet", octet)
     return bool(octet & 1), octet >> 1
@@ -237,7 +237,7 @@ def unpack(kind: type[_Laid], payload: bytes) -> tuple[Any, ...]:
 
 
 def check_nonce(nonce: bytes) -> None:
-    """Refuse a nonce of another length, which struct would cut or fill silently; ValueError."""
+    """Refuse a nonce of wrong length, which struct would cut or fill silently; ValueError."""
     if len(nonce) != NONCE_OCTETS:
         raise ValueError(f"A nonce has 8 octets, not {len(nonce)}; nothing was encoded.")
 

@@ -15,22 +15,22 @@ __all__ = ["Change", "StepDetector"]
 # sys/timerfd.h; before 3.13 Python has neither these nor the calls.
 _ABSTIME, _CANCEL_ON_SET = 1, 2
 _DOUBTFUL_NS = 1_000_000_000
-"""So long after a change was noticed, all that arrived before it has been read."""
+"""This long after a change was noticed, all messages that arrived before it have been read."""
 _UNARMED = bytes(32)  # struct itimerspec: all zero, whether its times have 32 or 64 bits
 
 
 class Change(enum.Enum):
-    """What became of CLOCK_REALTIME besides being slewed; the value is the name of a counter."""
+    """A change of CLOCK_REALTIME other than slewing; the value is the name of a counter."""
 
     SET = "clock-steps"
     SLEPT = "suspends"
 
 
 class _Timer:
-    """A timer of the kernel whose reading fails once after CLOCK_REALTIME was set.
+    """A timer of the kernel: reading it fails once after CLOCK_REALTIME was set.
 
-    So it does after a step of any size, after a leap second, after the host slept, and although the
-    clock was set back meanwhile (timerfd_create(2), TFD_TIMER_CANCEL_ON_SET).
+    This covers steps of any size, leap seconds, sleep of the host, and steps that were undone
+    meanwhile (timerfd_create(2), TFD_TIMER_CANCEL_ON_SET).
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class _Timer:
             raise OSError(number, f"no timer tells when the clock is set: {os.strerror(number)}")
 
     def was_cancelled(self) -> bool:
-        """Whether the clock was set since this was asked last."""
+        """Whether the clock was set since the last call."""
         try:
             os.read(self._fd, 8)
         except BlockingIOError:
@@ -58,7 +58,7 @@ class StepDetector:
     """Notices that CLOCK_REALTIME was set, however briefly, or that the host slept.
 
     CLOCK_BOOTTIME gains on CLOCK_MONOTONIC only while the host sleeps. `read(clock)` reads a clock,
-    in ns; `was_set` says whether the clock was set since it was asked last.
+    in ns; `was_set` returns whether the clock was set since its last call.
     """
 
     __slots__ = ("_doubtful_until_ns", "_most_slept_ns", "_read_ns", "_was_set")
@@ -74,7 +74,7 @@ class StepDetector:
         self._doubtful_until_ns = 0
 
     def _slept_ns(self) -> tuple[int, int]:
-        """How long the host has slept since it booted: at least, and at most."""
+        """How long the host has slept since boot, ns: at least, and at most."""
         before_ns = self._read_ns(time.CLOCK_MONOTONIC)
         boottime_ns = self._read_ns(time.CLOCK_BOOTTIME)
         return boottime_ns - self._read_ns(time.CLOCK_MONOTONIC), boottime_ns - before_ns

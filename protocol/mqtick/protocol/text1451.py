@@ -37,7 +37,7 @@ __all__ = [
 SYN_TOPIC: Final = "_1451.1.6/BRSU/SYN"
 REQUEST_TOPIC: Final = "_1451.1.6/RRS/REQ"
 DEFAULT_CLIENT: Final = "client"
-"""Who is answered if a request names nobody."""
+"""The client that is answered if a request names none."""
 MAX_LNS_OCTETS: Final = 64
 _MAX_PAYLOAD: Final = 256
 _SPACE: Final = " \t\r\n"

@@ -8,11 +8,11 @@ Below a prefix P (`mqtick` unless configured), for server number n and a client'
 * `P/f/n/NAME` follow-up and echo: from the server to that client;
 * `P/l/n` loop: from the server to itself;
 * `P/o/n/orderK`, K 0 to 9: from the server to itself;
-* `P/o/n/claim`: from the server to another one that was given its number;
+* `P/o/n/claim`: from the server to another one that is configured with the same number;
 * `P/x/KIND/NAME` command of an experiment's runner to a node, `P/y/KIND/NAME` the node's answer.
 
-No topic has more than 32 octets, so that the published hardware broker carries it. What a person
-configured raises `ValueError`; a topic that came from the network raises `DecodeError` only.
+No topic has more than 32 octets, so that the published hardware broker carries it. Bad values from
+a configuration raise `ValueError`; topics from the network raise `DecodeError` only.
 """
 
 import enum
@@ -41,7 +41,7 @@ _MAX_PREFIX: Final = MAX_TOPIC_OCTETS - len("/r/255/x")
 
 
 class TopicKind(enum.StrEnum):
-    """What is said on a topic; the value is the level that says so."""
+    """The kind of messages on a topic; the value is its level in the topic."""
 
     TIME = "t"
     STATUS = "s"
@@ -59,7 +59,7 @@ _KINDS: Final = {f"/{kind}/": kind for kind in TopicKind}
 
 
 def says_gone(status: bytes) -> bool:
-    """Tell whether a server's retained status is what it leaves behind when it goes."""
+    """Tell whether a server's retained status is the one that it leaves behind when it ends."""
     return b'"state":"gone"' in status[:64].replace(b" ", b"")
 
 
@@ -125,7 +125,7 @@ class TopicTree:
         return self._topic("r", server, client)
 
     def follow_up(self, server: int, client: str) -> str:
-        """Where follow-ups and echo messages go: apart from replies, so that no echo hears them."""
+        """Where follow-ups and echo messages go: not the reply topic, so no echo receives them."""
         return self._topic("f", server, client)
 
     def loop(self, server: int) -> str:
@@ -141,7 +141,7 @@ class TopicTree:
         return f"{self._topic('o', server)}/order{turn % 10}"
 
     def claim(self, server: int) -> str:
-        """Where servers that were given the same number find out which of them holds it."""
+        """Where servers that are configured with the same number decide which of them holds it."""
         return f"{self._topic('o', server)}/claim"
 
     def all_orders(self, server: int) -> str:
@@ -190,7 +190,7 @@ class TopicTree:
         return f"{self.prefix}/f/+/{client}"
 
     def kind_of(self, topic: str) -> TopicKind | None:
-        """Tell what is said on a topic; None: it is not of this tree."""
+        """Return the kind of messages on a topic; None: the topic is not of this tree."""
         end = len(self.prefix)
         return _KINDS.get(topic[end : end + 3]) if topic.startswith(self.prefix) else None
 
@@ -274,7 +274,7 @@ def acl(tree: TopicTree, server_user: str, lab_user: str = "") -> str:
 
     `server_user` is the MQTT user name of the time server. A client's user name must be its client
     name; the `pattern` lines give each client its own request and reply topics and no others.
-    `lab_user`: who runs experiments; empty: nobody may, and nobody answers.
+    `lab_user`: the user name that runs experiments; empty: no user may, and no program answers.
     """
     _check_user(server_user)
     if lab_user:
@@ -283,7 +283,7 @@ def acl(tree: TopicTree, server_user: str, lab_user: str = "") -> str:
     server_lines = lab_lines = node_lines = ""
     if lab_user:
         server_lines = f"topic read {prefix}/x/s/+\ntopic write {prefix}/y/s/+\n"
-        # The last two: for the crowds that a runner starts on its own host, as itself.
+        # The last two are for crowds that a runner starts on its own host, with its own account.
         lab_lines = (
             f"\nuser {lab_user}\ntopic write {prefix}/x/+/+\ntopic read {prefix}/y/+/+\n"
             f"topic read {prefix}/x/w/+\ntopic write {prefix}/y/w/+\n"

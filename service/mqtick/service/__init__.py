@@ -1,4 +1,4 @@
-"""mqtick: the service room, what both programs need as Linux services."""
+"""mqtick: what both programs need as Linux services."""
 
 from mqtick.service import chronyd
 from mqtick.service.chronyd_csv import ChronydError, ChronyVersion, Leap, Source, Tracking

@@ -26,7 +26,7 @@ __all__ = [
 
 P = ParamSpec("P")
 Result = Literal["OK", "WARN", "FAIL"]
-# A lost reply now and then is nobody's fault.
+# Fewer refusals are not reported: a reply may be lost now and then.
 _WORTH_A_WORD = 3
 _COLOURS = {"OK": "\033[32m", "WARN": "\033[33m", "FAIL": "\033[31m"}
 
@@ -57,23 +57,23 @@ def ok(name: str, value: str) -> Check:
 
 
 def warn(name: str, value: str, expectation: str, remedy: str) -> Check:
-    """Return a finding that makes things worse or less safe than they could be."""
+    """Return a finding of a state that is worse or less safe than it could be."""
     return Check(name, "WARN", value, expectation, remedy)
 
 
 def fail(name: str, value: str, expectation: str, remedy: str) -> Check:
-    """Return a finding that stands in the way of what the program is for."""
+    """Return a finding that keeps the program from doing its work."""
     return Check(name, "FAIL", value, expectation, remedy)
 
 
 def guarded(
     name: str, probe: Callable[P, Check | Iterable[Check]], *args: P.args, **keywords: P.kwargs
 ) -> Iterator[Check]:
-    """Yield what a probe finds; a probe that breaks is itself a finding, and the others go on."""
+    """Yield the findings of a probe; an exception becomes a finding, so that other probes go on."""
     try:
         found = probe(*args, **keywords)
         yield from (found,) if isinstance(found, Check) else found
-    except Exception as error:  # whatever it is, the person with the problem needs the rest too
+    except Exception as error:  # any exception: the user needs the other findings, too
         yield fail(
             name,
             f"the check itself broke: {type(error).__name__}: {error}",
@@ -83,7 +83,7 @@ def guarded(
 
 
 def report(checks: Iterable[Check], *, as_json: bool) -> bool:
-    """Print the findings as they come; return whether none of them stands in the way."""
+    """Print the findings as they come; return whether none of them is FAIL."""
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     found = []
     for check in checks:
@@ -96,7 +96,7 @@ def report(checks: Iterable[Check], *, as_json: bool) -> bool:
 
 
 def known_status(path: str | os.PathLike[str]) -> Status | StatusError:
-    """Return what a program last wrote about itself, or why that cannot be read."""
+    """Return the last status of a program, or the reason why it cannot be read."""
     try:
         return read_status(path)
     except StatusError as error:
@@ -104,7 +104,7 @@ def known_status(path: str | os.PathLike[str]) -> Status | StatusError:
 
 
 def fresh_values(status: Status | StatusError, stale_ns: int) -> Mapping[str, Any]:
-    """Return what a program says that runs; nothing where its status is old or missing."""
+    """Return the values of a running program's status; empty if it is old or missing."""
     if isinstance(status, StatusError) or status.age_ns > stale_ns:
         return {}
     return status.values
@@ -119,7 +119,7 @@ def check_program(
 ) -> Check:
     """Check that a program runs, is connected and synchronised, by its own status.
 
-    `unsynchronised(text)` makes the finding where it is not.
+    `unsynchronised(text)` makes the finding if it is not synchronised.
     """
     if isinstance(status, StatusError):
         return warn(name, str(status), f"a running {name}", f"systemctl status {unit}")
@@ -138,7 +138,7 @@ def check_program(
 def check_refusals(
     name: str, refused: Mapping[str, Any], remedies: Mapping[str, str]
 ) -> Iterator[Check]:
-    """Explain what was refused, by reason, if something can be done about it."""
+    """Explain the refusals, by reason, for which there is a remedy."""
     for reason, remedy in remedies.items():
         if (count := refused.get(reason, 0)) >= _WORTH_A_WORD:
             yield warn(name, f"{count} {reason}", "none", remedy)

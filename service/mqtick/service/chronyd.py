@@ -1,8 +1,8 @@
-"""What chronyd says about the clock, through `chronyc -c -n` (CSV, SI units, no names looked up).
+"""chronyd's state of the clock, from `chronyc -c -n` (CSV, SI units, no name look-up).
 
-The lines are read in `mqtick.service.chronyd_csv`, which also says how the signs are turned:
-here every offset is *reference minus local*, and the names say so. Everything here starts a
-program and waits for it: call it from a thread, not from a loop that must not wait.
+`mqtick.service.chronyd_csv` parses the lines, and converts the signs: every offset is *reference
+minus local*, and the names say so. Every function here starts a program and waits for it: call it
+from a thread, not from a loop that must not wait.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def query(
 ) -> str:
     """Return what `chronyc -c -n ARGUMENTS` prints; raises ChronydError.
 
-    `host` is an address or the path of a command socket. Blocks up to `timeout_s`: not for
-    a loop that must not wait.
+    `host` is an address or the path of a command socket. Blocks up to `timeout_s`: do not call it
+    from a loop that must not wait.
     """
     place = [*(["-h", host] if host else []), *(["-p", str(port)] if port is not None else [])]
     return _run("chronyc", ["-c", "-n", *place, *arguments], timeout_s)

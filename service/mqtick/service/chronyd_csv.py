@@ -1,12 +1,12 @@
 """chronyc's CSV lines as dataclasses.
 
 Signs. Here every offset is *reference minus local* (positive: the local clock is behind), and the
-names say so.  chronyc mixes two signs in one line, so each is turned where it is parsed:
+names say so. chronyc mixes two signs in one line, so they are made equal when parsing:
 
 - tracking, field 5, system time: positive = the system clock is SLOW. Taken as it is.
-- tracking, field 6, last offset: positive = the local clock was AHEAD. Turned.
-- tracking, field 8, frequency: positive = the clock runs FAST without correction. Turned.
-- sources, fields 8 and 9, last sample: positive = the local clock is AHEAD. Turned.
+- tracking, field 6, last offset: positive = the local clock was AHEAD. Negated.
+- tracking, field 8, frequency: positive = the clock runs FAST without correction. Negated.
+- sources, fields 8 and 9, last sample: positive = the local clock is AHEAD. Negated.
 
 Source: chronyc(1) of chrony 4.3, sections tracking and sources; client.c, print_report().
 """
@@ -113,7 +113,7 @@ class Source:
 
     @property
     def state_meaning(self) -> str:
-        """What the state letter says, in words."""
+        """The meaning of the state letter, in words."""
         return _STATES[self.state]
 
 

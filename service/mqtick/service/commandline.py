@@ -1,4 +1,4 @@
-"""What both command lines share: configuration flags, log lines, exit codes."""
+"""The common parts of both command lines: configuration flags, log lines, exit codes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Exit(enum.IntEnum):
 
 
 def fail(sentence: str, code: Exit = Exit.FAILED) -> Exit:
-    """Say what is wrong on standard error and return the exit code."""
+    """Print an error to standard error, and return the exit code."""
     red, plain = ("\033[31m", "\033[0m") if _colours() else ("", "")
     print(f"{red}error:{plain} {sentence}", file=sys.stderr)
     return code
@@ -62,17 +62,17 @@ def carry_out(
 ) -> int:
     """Call a command and return its exit code.
 
-    `refusals` are the errors whose text is all that a user needs, with the exit code of each; if
-    two match, the first counts.
+    `refusals` are exceptions whose text is enough for a user, with their exit codes; if two match,
+    the first counts.
     """
     try:
         try:
             return call()
-        finally:  # also when argparse printed its help and ends the program
+        finally:  # also if argparse has printed its help and ends the program
             sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader has seen enough; what is left must not raise at exit
+    except BrokenPipeError:  # the reader has ended; the buffered rest must not raise at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.GOOD
     except tuple(refusals or ()) as error:
@@ -81,15 +81,15 @@ def carry_out(
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are a sentence, not the usage of every flag with a word at its end."""
+    """A parser whose errors are one sentence, without the usage text of all flags before it."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        # What begins like a negative number is a value: its reader can then say what is wrong.
+        # Text that begins like a negative number is a value: its parser can report what is wrong.
         self._negative_number_matcher = re.compile("-[0-9]")
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and what helps, and end with exit code 2."""
+        """Print the error and the remedy, and end with exit code 2."""
         unknown = re.match("unrecognized arguments: (--[^ =]+)", message)
         known = set(self._flags()) - {unknown[1]} if unknown else set()
         near = difflib.get_close_matches(unknown[1], known, n=1) if unknown else []
@@ -184,7 +184,7 @@ def read_settings(
 ) -> T | Exit:
     """Return the settings, or the exit code if a flag asked only to print or check them.
 
-    `check` checks what the values mean together, and the files they name; it raises ValueError or
+    `check` checks combinations of values, and the files that they name; it raises ValueError or
     OSError.
     """
     logging.basicConfig(

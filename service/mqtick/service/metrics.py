@@ -1,8 +1,8 @@
 """Metrics as Prometheus' text exposition format 0.0.4, from a flat snapshot.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text-based format).
-A program hands over a list of `Metric`, one for each time series; what has no value at the
-moment (None) is left out, because a made-up zero would be read as a measurement.
+A program hands over a list of `Metric`, one for each time series. A series without a value at the
+moment (None) is left out, because a made-up zero would look like a measurement.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Metric:
     """One time series at this moment.
 
-    `name` says the unit in SI base units (`mqtick_offset_seconds`); a counter's name ends in
-    `_total`. All series of one name have the same help and kind, and different labels.
+    `name` contains the SI base unit (`mqtick_offset_seconds`); a counter's name ends in `_total`.
+    All series of one name have the same help and kind, and different labels.
     """
 
     name: str
@@ -58,7 +58,7 @@ def _escaped(text: str, *, quote: bool = True) -> str:
 
 def _number(value: int | float) -> str:
     if isinstance(value, int):
-        return str(int(value))  # int() makes 0 or 1 of a boolean
+        return str(int(value))  # int() turns a boolean into 0 or 1
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -1,8 +1,8 @@
 """A small HTTP server for one page, `GET /metrics`, in a daemon thread.
 
-It is bound to loopback unless told otherwise, and has no authentication. Who asks may be hostile:
-of a request 8 KiB are read and at most 16 connections are open; the oldest is closed when another
-comes, so idle connections cannot keep Prometheus out; each is closed after 5 seconds.
+It is bound to loopback by default, and has no authentication. Clients may be hostile: at most 8 KiB
+of a request are read, and at most 16 connections are open. A new connection closes the oldest, so
+idle ones cannot keep Prometheus out; each is closed after 5 seconds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def parse_address(text: str) -> tuple[str, int]:
 def _listen(family: int, address: tuple[Any, ...]) -> socket.socket:
     """Listen at an address, even one that no interface has yet.
 
-    DHCP may come later or assign another address: metrics must not stop the time.
+    DHCP may assign the address later, or another one: metrics must not keep the program from
+    starting.
     """
     try:
         return socket.create_server(address, family=family, backlog=16)
@@ -74,7 +75,7 @@ def _listen(family: int, address: tuple[Any, ...]) -> socket.socket:
 
 
 class _Head:
-    """As much of a request as is read; http.server alone would take 6 MiB."""
+    """The limited head of a request; http.server alone would read up to 6 MiB."""
 
     def __init__(self, file: BufferedIOBase) -> None:
         self._file, self._left = file, _MAXIMUM_REQUEST
@@ -108,7 +109,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         try:
             text = render(self.server.snapshot())
         except Exception:
-            # Whatever the program's snapshot raises must not be silent.
+            # Any exception of the program's snapshot must be logged.
             _log.exception("the metrics could not be collected; the client got status 500")
             self.send_error(500, "the metrics could not be collected")
             return
@@ -140,11 +141,11 @@ class _Server(socketserver.ThreadingTCPServer):
         self.socket = listener
         self.snapshot = snapshot
         self.open: dict[Any, float] = {}
-        """Connections and when each is to be closed, the oldest first."""
+        """Connections, the oldest first, and when each will be closed."""
         self._stopped = False
 
     def run(self) -> None:
-        """Serve until `stop`; asleep while no connection is open."""
+        """Serve until `stop`; wakes up only for connections."""
         while not self._stopped:
             self.timeout = min(1.0, _TIMEOUT_S) if self.open else None
             self.handle_request()
@@ -156,14 +157,14 @@ class _Server(socketserver.ThreadingTCPServer):
     def stop(self) -> None:
         """End `run`, and every connection."""
         self._stopped = True
-        with contextlib.suppress(OSError):  # it has ended before
+        with contextlib.suppress(OSError):  # `run` may have ended already
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes it up
 
     def get_request(self) -> Any:
         try:
             return super().get_request()
         except OSError:
-            # Out of file descriptors, most likely: without a pause this would be a busy loop.
+            # Most likely, there are no file descriptors left: pause, to avoid a busy loop.
             time.sleep(0.0 if self._stopped else 0.1)
             raise
 
@@ -180,7 +181,7 @@ class _Server(socketserver.ThreadingTCPServer):
         _log.debug("a connection for metrics broke", exc_info=True)
 
     def _cut(self, connections: list[Any]) -> None:
-        """Let the threads of these connections find them closed."""
+        """Shut down these connections; their threads notice it and end."""
         for connection in connections:
             self.open.pop(connection, None)
             with contextlib.suppress(OSError):
@@ -191,8 +192,8 @@ class MetricsServer:
     """Serves `snapshot()` at an address.
 
     `snapshot` is called in another thread for each request; it must not block, and must not read
-    what the program is just changing. If it raises, the client gets status 500 and the program
-    goes on.
+    data that the program changes meanwhile. If it raises, the client gets status 500 and the
+    program goes on.
     """
 
     def __init__(self, address: str, snapshot: Callable[[], Iterable[Metric]]) -> None:
@@ -204,7 +205,7 @@ class MetricsServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the port that the kernel chose."""
+        """The address at which it listens, with the port that the kernel chose."""
         port = self._server.server_address[1] if self._server else self._port
         return f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
 

@@ -1,4 +1,4 @@
-"""What a running program does besides its work: status file, systemd, metrics, tidying up."""
+"""Housekeeping of a running program: status file, systemd, metrics, garbage collection."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TICK_NS = (750_000_000, 500_000_000)
 
 
 def status_path(program: str, folder: str) -> Path:
-    """Return where the program's status is: the configured folder, systemd's, or the usual one.
+    """Return the path of the program's status: in the configured folder, systemd's, or the usual.
 
-    A user other than root has no /run/PROGRAM: theirs is below $XDG_RUNTIME_DIR.
+    Users other than root have no /run/PROGRAM: their usual folder is below $XDG_RUNTIME_DIR.
     """
     if folder:
         return Path(folder) / "status.json"
-    # RuntimeDirectory= of the unit sets this for the service itself, never for a status command.
+    # The unit's RuntimeDirectory= sets this for the service itself, but not for a status command.
     own = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     if own:
         return Path(own) / "status.json"
@@ -44,7 +44,7 @@ def status_path(program: str, folder: str) -> Path:
 
 
 def check_metrics_listen(address: str) -> None:
-    """Refuse a setting with which no metrics could be served; ValueError with a sentence."""
+    """Raise ValueError, with a sentence, for an address at which metrics cannot be served."""
     if address:
         try:
             parse_address(address)
@@ -53,16 +53,16 @@ def check_metrics_listen(address: str) -> None:
 
 
 def _info(program: str) -> Metric:
-    """Return the series that tells versions apart: always 1, as is usual for exporters."""
+    """Return the series with the version as a label: always 1, as is usual for exporters."""
     labels = {"version": importlib.metadata.version("mqtick")}
     return Metric(f"{program.replace('-', '_')}_info", 1, "What runs here.", labels=labels)
 
 
 class Housekeeping:
-    """`start` once all is set up, `tick` about once a second, `stop` at the end. None of it raises.
+    """Call `start` once all is set up, `tick` about once a second, `stop` at the end; none raises.
 
-    Create it before any thread, so that their stacks are small where memory is locked.
-    `status()` returns the status to be written; `summary(status)` one line for systemd;
+    Create it before any thread, so that thread stacks are small if memory is locked.
+    `status()` returns the status to write; `summary(status)` one line for systemd;
     `metrics(status)` the series for Prometheus.
     """
 
@@ -123,7 +123,7 @@ class Housekeeping:
         self._notifier.watchdog()
         self._ticks += 1
         if self._keys.quiet_garbage_collector and self._ticks % _COLLECT_EVERY == 0:
-            gc.collect()  # the tick comes when nothing else is due
+            gc.collect()  # the tick is called when nothing else is due
 
     def stop(self) -> None:
         """Tell systemd, stop serving metrics."""

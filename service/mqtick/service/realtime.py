@@ -1,9 +1,9 @@
-"""Keeping the machine out of the way: memory, garbage collector, CPUs, scheduling policy.
+"""Settings against delays: memory, garbage collector, CPUs, scheduling policy.
 
-Each function returns None when it was done, or a sentence that says why not. None raises: a
-program without these settings is less punctual, but works. The policy itself (FIFO) is set by
-the unit file, before the program starts and without any privilege of its own; here it is only
-read back.
+Each function returns None on success, or a sentence with the reason of the failure. None of them
+raises: a program without these settings is less punctual, but works. The unit file sets the policy
+(FIFO), before the program starts, so that the program needs no privilege for it; here it is only
+checked.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _has_capability(number: int) -> bool:
 
 
 def quiet_garbage_collector() -> str | None:
-    """Collect once, exempt what exists now from later collections, and switch them off.
+    """Collect once, exempt all present objects from later collections, and switch those off.
 
     Call it when start-up is finished, and `gc.collect()` now and then in idle time.
     """
@@ -90,7 +90,7 @@ def pin_to_cpus(cpus: Iterable[int]) -> str | None:
 
 
 def expect_fifo() -> str | None:
-    """Say so if this thread does not run with the policy that the unit file should set."""
+    """Check that this thread runs with the policy that the unit file should set."""
     try:
         policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
     except OSError as error:

@@ -1,8 +1,8 @@
-"""A program's status as a small JSON file, for its own `status` command and for anything else.
+"""A program's status as a small JSON file, for its own `status` command and for other programs.
 
-The file is replaced whole (temporary name in the same folder, then rename), so a reader sees the
-old status or the new one, never half of one. It belongs on a file system in memory (/run): it is
-written every few seconds, is not synced to a disk, and means nothing after a restart.
+The file is replaced atomically (temporary name in the same folder, then rename), so a reader sees
+the old status or the new one, never a part. It belongs on a file system in memory (/run): it is
+written every second, is not synced to a disk, and has no meaning after a restart.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 VERSION = 1
 MAXIMUM_SIZE = 1 << 20
-"""Neither written nor read beyond this many octets."""
+"""Larger files are neither written nor read."""
 
 
 class StatusError(ValueError):
@@ -26,7 +26,7 @@ class StatusError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a program last wrote about itself."""
+    """The last status that a program has written."""
 
     program: str
     pid: int
@@ -39,15 +39,15 @@ class StatusFile:
     """Writes the status of this program."""
 
     def __init__(self, path: str | os.PathLike[str], program: str) -> None:
-        """Only store the path; the folder is not created, systemd's RuntimeDirectory= does that."""
+        """Store the path only; systemd's RuntimeDirectory= creates the folder."""
         self.path = os.fspath(path)
         self._program = program
 
     def write(self, values: Mapping[str, object]) -> str | None:
-        """Replace the file; returns None, or a sentence that says why it could not be done.
+        """Replace the file; returns None, or a sentence with the reason why it was not replaced.
 
-        Never raises for what the machine does (full disk, missing folder, no permission) nor for
-        values that JSON cannot hold; the old file then stays as it was.
+        Never raises, neither for errors of the system (full disk, missing folder, no permission)
+        nor for values that JSON cannot hold; the old file then stays as it was.
         """
         try:
             octets = self._encoded(values)
@@ -68,7 +68,7 @@ class StatusFile:
             "written_boottime_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
             "status": dict(values),
         }
-        # Without indent, since with it Python's own encoder runs, many times slower than C's.
+        # Without indent: with it, the encoder is the one in Python, many times slower than in C.
         octets = json.dumps(content, allow_nan=False).encode("ascii") + b"\n"
         if len(octets) > MAXIMUM_SIZE:
             raise ValueError(f"it has {len(octets)} octets, but at most {MAXIMUM_SIZE} are read")
@@ -79,12 +79,12 @@ class StatusFile:
         temporary = os.path.join(folder, f".{name}.{os.getpid()}.new")
         try:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)  # left by a crash of a process with the same number
-            # O_EXCL: if others may write to the folder, no link of theirs is followed.
+                os.unlink(temporary)  # left behind by a crashed process with the same ID
+            # O_EXCL: if other users may write to the folder, their links are not followed.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             with open(os.open(temporary, flags, 0o600), "wb") as file:
                 file.write(octets)
-                # Anyone who may enter the folder may read it, even if a unit sets UMask=0077.
+                # All users who may enter the folder may read it, even if a unit sets UMask=0077.
                 os.fchmod(file.fileno(), 0o644)
             os.rename(temporary, self.path)
         except BaseException:
@@ -94,7 +94,7 @@ class StatusFile:
 
 
 def read_status(path: str | os.PathLike[str]) -> Status:
-    """Read what `StatusFile` wrote; raises StatusError with a sentence."""
+    """Read a file of `StatusFile`; raises StatusError with a sentence."""
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:

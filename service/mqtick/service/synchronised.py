@@ -1,4 +1,4 @@
-"""When chronyd's word "Normal" may be believed.
+"""Decides whether chronyd's clock is synchronised; its status "Normal" alone is not enough.
 
 After its very first update chronyd says `Normal` with a skew of 1,000,000 ppm and a root
 dispersion above a second (measured, chrony 4.3). So stratum, leap, skew and root distance are
@@ -11,7 +11,7 @@ from mqtick.service.chronyd_csv import Leap, Tracking
 
 _NO_SOURCE = "00000000"
 _LOCAL_MODE = "7F7F0101"
-# Each limit itself is still good enough.
+# A value equal to its limit is still accepted.
 _MAXIMUM_STRATUM = 15
 _MAXIMUM_SKEW_PPM = 100.0
 _MAXIMUM_ROOT_DISTANCE_NS = 100_000_000

@@ -1,8 +1,8 @@
 """systemd's notification protocol: READY, STATUS, WATCHDOG and STOPPING as datagrams.
 
-Source: sd_notify(3) of systemd 252. Outside systemd, where
-NOTIFY_SOCKET is not set, everything here does nothing. Nothing here ever raises or blocks: a
-program must not fail because nobody listens to its notifications.
+Source: sd_notify(3) of systemd 252. Outside systemd, where NOTIFY_SOCKET is not set, everything
+here does nothing. Nothing here ever raises or blocks: a program must not fail because its
+notifications are not received.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import os
 import socket
 from collections.abc import Mapping
 
-# systemd ignores what is longer than PIPE_BUF, 4096 octets; a status line needs far less.
+# systemd ignores messages longer than PIPE_BUF, 4096 octets; a status line needs far less.
 _MAXIMUM_STATUS = 1000
 
 
 class Notifier:
-    """Tells systemd how the program is doing."""
+    """Tells systemd the state of the program."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
-        """Read NOTIFY_SOCKET once; later changes do not count."""
+        """Read NOTIFY_SOCKET once; later changes have no effect."""
         environ = os.environ if environ is None else environ
         self._address = _address(environ.get("NOTIFY_SOCKET", ""))
         self._socket: socket.socket | None = None
@@ -47,7 +47,7 @@ class Notifier:
             self._socket = None
 
     def _send(self, state: str, status: str) -> bool:
-        """Send one datagram; False if nobody asked for it, or if it could not be sent."""
+        """Send one datagram; False if systemd did not ask for it, or if it could not be sent."""
         if self._address is None:
             return False
         lines = [state] if state else []
@@ -67,7 +67,7 @@ class Notifier:
 
 
 def _address(text: str) -> str | None:
-    """Return what sendto() takes: a path, or an abstract name, which begins with a null."""
+    """Return an address for sendto(): a path, or an abstract name, which begins with a null."""
     if text.startswith("/"):
         return text
     if text.startswith("@") and len(text) > 1:

@@ -1,4 +1,4 @@
-"""Units: what a key's suffix means, and conversion to integer nanoseconds.
+"""Units: the suffixes of key names, and conversion to integer nanoseconds.
 
 Inside the programs instants and durations are `int` nanoseconds. A person writes seconds
 or microseconds in decimal, and expects `0.1` to be exactly 100,000,000 ns: so the
@@ -19,7 +19,7 @@ SUFFIXES: dict[str, str] = {
     "_hz": "hertz",
     "_percent": "percent",
 }
-"""Unit suffixes of key names, and what a person calls them."""
+"""Unit suffixes of key names, and their names for people."""
 
 # Enough digits for any duration between 1 ns and the age of the universe, written in decimal.
 _PRECISION = 60
@@ -55,9 +55,9 @@ def _to_ns(value: int | float | str | Decimal, exponent: int, unit: str) -> int:
 def seconds_to_ns(value: int | float | str | Decimal) -> int:
     """Convert seconds to nanoseconds, exactly wherever the decimal text has at most 9 decimals.
 
-    A `float` is taken as the shortest decimal text that represents it (0.1 is 0.1). What lies
-    between two nanoseconds is rounded half to even. Raises ValueError, with a sentence, for what
-    is not a number, not finite, or above 10**12 seconds.
+    A `float` is taken as the shortest decimal text that represents it (0.1 is 0.1). Fractions of a
+    nanosecond are rounded half to even. Raises ValueError, with a sentence, for values that are not
+    a number, not finite, or above 10**12 seconds.
     """
     return _to_ns(value, 9, "seconds")
 

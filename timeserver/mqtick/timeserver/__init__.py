@@ -1,4 +1,4 @@
-"""mqtick: the time server room: publishes the time of this host, and says how good it is."""
+"""mqtick: the time server: publishes the time of this host, and states how good it is."""
 
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.server import Server

@@ -1,4 +1,4 @@
-"""The retained status message: what a server announces to other servers and to fleet tables."""
+"""The retained status message of a server, for other servers and for fleet tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time message of the precise format: what it says, and the follow-up of the one before."""
+"""Publishes the time message of the precise format, with the correction of the previous one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CORRECTION_LIMIT = 2**31 - 1
 
 
 class Broadcast:
-    """Publishes time; remembers how late the last message really left."""
+    """Publishes time; remembers when the last message was really transmitted."""
 
     def __init__(self, context: Context, keyring: Keyring) -> None:
         self._context = context
@@ -29,7 +29,7 @@ class Broadcast:
         self.last_source = StampSource.NONE
 
     def _correction(self) -> tuple[int | None, StampSource]:
-        """Real minus stated transmit time of the previous message, and who stamped it."""
+        """Real minus stated transmit time of the previous message, and the stamp's source."""
         if self._previous is None:
             return None, StampSource.NONE
         sent = self._previous.stamp
@@ -67,5 +67,5 @@ class Broadcast:
         return self._previous is not None
 
     def forget_previous(self) -> None:
-        """The clock was stepped: the last message's real transmit time means nothing any more."""
+        """Forget the last message's transmit time, because the clock was stepped."""
         self._previous = None

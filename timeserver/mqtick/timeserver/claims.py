@@ -1,9 +1,10 @@
-"""Which of two servers with the same number holds it: decided by what only servers can sign.
+"""Decides which of two servers with the same number holds it, by messages that only servers sign.
 
-Every client can sign time messages, and recorded ones can be sent again, so neither proves who is
-there. A server that hears somebody under its number asks, with a nonce; whoever has the number
-answers with the nonce, and with the key that no client has. The one that has served longer goes on.
-The other one *stands by*: it says nothing, keeps asking, and goes on when nobody older answers.
+Every client can sign time messages, and recorded ones can be sent again, so they do not prove that
+a server is present. A server that hears time messages under its own number asks with a nonce. Each
+server with that number answers with the nonce, signed with a key that no client has. The server
+that has served longest goes on. Any other *stands by*: it publishes and answers nothing, keeps
+asking, and serves again when no older server answers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from mqtick.timeserver.rate import Bucket
 __all__ = ["Claims"]
 
 _log = logging.getLogger(__name__)
-# Ours, and those of a handful of servers that were all given the same number.
+# Enough for a handful of servers that are configured with the same number.
 _ANSWERS_PER_S = 8.0
 _REMEMBERED_QUESTIONS = 64
 _OLDER, _YOUNGER, _UNPROVEN = "older", "younger", "unproven"
@@ -35,17 +36,17 @@ _WHO_WITH_KEYS = (
     "claims back: see who may write the time topic, and change the fleet key."
 )
 _WHO_WITHOUT = "Anybody who may write the time topic can do that: check the access list, use keys."
-# How long an answer may take to reach a server that just connected, which is silent until then.
+# A server that has just connected is silent for this long, to wait for an answer.
 _ANSWER_NS = 200_000_000
-# How long a status reports what is over: somebody has to see it.
+# How long a status goes on to report a conflict that is over, so that people see it.
 _MENTIONED_NS = 600 * NS_PER_S
 
 
 class Claims:
     """Asks and answers for `number` on `topic`.
 
-    `standing_by` says whether another one holds it, `silent` also whether that is not known yet.
-    `since()` is when this run could first serve, ns of its clock, None while it is not
+    `standing_by`: another server holds the number. `silent`: the same, or it is not known yet.
+    `since()` is when this run could first serve, ns of its clock; None while it is not
     synchronised.
     """
 
@@ -64,18 +65,18 @@ class Claims:
         self._round: Timer | None = None
         self._ask_again = False
         self._older: Claim | None = None
-        # When the question that they last answered was asked: they were there after that.
+        # When we asked the question that they last answered: they were present after that.
         self._older_ns = self._younger_ns = self._unproven_ns = -_MENTIONED_NS
         self._heard_ns = self._said_ns = -_MENTIONED_NS
         self._silent_until_ns = 0
         self._said = ""
 
     def connecting(self) -> None:
-        """Be silent at first, but not for ever if the subscription is never granted."""
+        """Be silent at first, for a limited time, because the subscription may not be granted."""
         self._silent_until_ns = time.monotonic_ns() + self._timeout_ns // 4
 
     def connected(self) -> None:
-        """Ask at once: answers can be heard from now on."""
+        """Ask at once: answers can be received from now on."""
         answer_ns = time.monotonic_ns() + _ANSWER_NS
         self._silent_until_ns = min(self._silent_until_ns, answer_ns)
         if self._round is not None:
@@ -84,7 +85,7 @@ class Claims:
         self._ask()
 
     def stranger(self) -> None:
-        """Take note of a time message under our number that is not ours; it proves nothing."""
+        """Note a time message under our number that is not ours; it proves nothing, so ask."""
         self.strangers += 1
         self._context.counters.refuse("number-in-use")
         self._heard_ns = time.monotonic_ns()
@@ -93,7 +94,7 @@ class Claims:
     # -- asking and answering --------------------------------------------------------------
 
     def _ask(self) -> None:
-        """Ask who has our number; if that was asked just now, a little later."""
+        """Ask which servers have our number; if a question is pending, ask again after it."""
         self._ask_again = self._round is not None
         if self._ask_again:
             return
@@ -116,7 +117,7 @@ class Claims:
         )
 
     def on_claim(self, arrival: Arrival) -> None:
-        """Take a question or an answer, our own among them."""
+        """Take a question or an answer, which may be our own."""
         try:
             if arrival.retain:
                 raise DecodeError("retained", "A retained claim is old by nature.")
@@ -139,16 +140,16 @@ class Claims:
             self._context.counters.refuse(error.reason)
 
     def _take_answer(self, claim: Claim, asked_ns: int) -> None:
-        """Somebody who holds the fleet key has our number, and was there after we asked."""
+        """Note a server with our number: it holds the fleet key, and was present after we asked."""
         if claim.rank < Claim(self.number, self.lot, self._since(), claim.nonce).rank:
             self._older, self._older_ns = claim, asked_ns
             return
         self._younger_ns = asked_ns
-        if self._older is not None and self._older.lot == claim.lot:  # it lost its reference
+        if self._older is not None and self._older.lot == claim.lot:  # no longer synchronised
             self._older = None
 
     def _close(self, *, suspects: bool) -> None:
-        """A quarter of the timeout after a question, say what came of it; ask again if need be."""
+        """Evaluate a question, a quarter of the timeout after it; ask again if needed."""
         self._round = None
         if suspects and not self._is_recent(max(self._older_ns, self._younger_ns)):
             self._unproven_ns = self._heard_ns
@@ -164,7 +165,7 @@ class Claims:
         if self._said and (self._said != said or self._said_ns - said_ns > _MENTIONED_NS):
             _log.warning("%s", self.says)
 
-    # -- what came of it -------------------------------------------------------------------
+    # -- result ----------------------------------------------------------------------------
 
     def _is_recent(self, at_ns: int) -> bool:
         return time.monotonic_ns() - at_ns <= self._timeout_ns
@@ -176,7 +177,7 @@ class Claims:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing may be said under our number: another has it, or we have yet to ask."""
+        """Whether we must not use our number: another server has it, or that is not known yet."""
         return self.standing_by or time.monotonic_ns() < self._silent_until_ns
 
     @property
@@ -190,7 +191,7 @@ class Claims:
 
     @property
     def says(self) -> str:
-        """A sentence on who else has our number; empty if nobody was found lately."""
+        """A sentence on other servers with our number; empty if none was found lately."""
         finding, number = self._finding, self.number
         if finding == _OLDER:
             return (

@@ -188,7 +188,7 @@ def serve(settings: Settings) -> int:
 
 
 def _raw_of_time(clock: Clock, server: Server, time_ns: int) -> int | None:
-    """Convert the served clock's time to CLOCK_MONOTONIC_RAW; None while nobody vouches for it."""
+    """Convert the served clock's time to CLOCK_MONOTONIC_RAW; None while not synchronised."""
     if not server.reference.synchronised:
         return None
     return clock.monotonic_raw_ns(time_ns - clock.time_minus_raw_ns())

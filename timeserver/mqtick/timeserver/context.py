@@ -1,4 +1,4 @@
-"""What the parts of one time server have in common."""
+"""The common interface for the parts of one time server."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Counters:
         self.refused: Counter[str] = Counter()
 
     def count(self, name: str) -> None:
-        """Count something done."""
+        """Count an action."""
         self.done[name] += 1
 
     def refuse(self, reason: str) -> None:
-        """Count something refused."""
+        """Count a refusal."""
         self.refused[reason] += 1
 
 
@@ -35,11 +35,11 @@ class Context(Protocol):
     """A time server, as each of its parts sees it.
 
     Attributes:
-        number: under which it serves.
-        clock: the clock that it serves.
-        connection: over which it speaks; the echoes have their own.
-        generation: 0 to 255; changes whenever that clock was set.
-        copies: what the broker says of the messages that come by `connection`.
+        number: The server number.
+        clock: The clock that it serves.
+        connection: Its connection to the broker; the echoes have their own.
+        generation: 0 to 255; changes whenever the clock is set.
+        copies: The residences that the broker states in messages that come by `connection`.
     """
 
     number: int
@@ -53,15 +53,15 @@ class Context(Protocol):
 
     @property
     def fills(self) -> bool:
-        """Whether the broker fills trailers, so that version 2 is spoken."""
+        """Whether the broker fills trailers, so that version 2 is used."""
 
     @property
     def reference(self) -> Reference:
-        """What is known of the clock now."""
+        """The present quality of the clock."""
 
     def clock_changed(self) -> bool:
-        """Look whether the clock was set since this was asked; then a new generation begins."""
+        """Whether the clock was set since the last call; if so, a new generation begins."""
 
     @property
     def stamps_are_doubtful(self) -> bool:
-        """Whether what is read now may have been stamped before the clock was set."""
+        """Whether a message that is read now may have been stamped before the clock was set."""

@@ -1,4 +1,4 @@
-"""`mqtick-timeserver doctor`: looks for what keeps clients from following a time server."""
+"""`mqtick-timeserver doctor`: looks for obstacles that keep clients from following the server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from mqtick.timeserver.status import PROGRAM, STALE_NS
 __all__ = ["Host", "examine"]
 
 _OWN_NUMBER = "give each time server a number of its own (number)"
-# Reasons in `refused` that somebody can do something about.
+# Reasons in `refused` for which there is a remedy.
 _REMEDIES = {
     "tag": "a client, or someone else, has other keys: compare the key files",
     "unsigned": "a client has no keys: give it its key file",
@@ -44,7 +44,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where the doctor looks; tests look elsewhere."""
+    """The places at which the doctor looks; tests use others."""
 
     reference: Callable[[str | None, int | None], Reference] = from_chronyd
     listen_s: float = 3.0
@@ -71,7 +71,7 @@ def examine(settings: Settings, host: Host) -> Iterator[Check]:
 
 
 def check_formats(settings: Settings) -> Iterator[Check]:
-    """Check that nothing is served that cannot be signed."""
+    """Check that no format is served that cannot be signed."""
     unsigned = [name for name in settings.formats if name != "precise"]
     if unsigned:
         yield warn(
@@ -86,7 +86,7 @@ def check_formats(settings: Settings) -> Iterator[Check]:
 
 
 def check_keys(path: str, running: Mapping[str, Any]) -> Check:
-    """Check the key file: there, closed to others, with the fleet key, and the one in use."""
+    """Check the key file: closed to others, with the fleet key, and in use by the server."""
     if not path:
         return warn("keys", NO_KEYS, "a key file (keys_file)", "docs/protocol.md, section 5")
     try:
@@ -110,7 +110,7 @@ def check_keys(path: str, running: Mapping[str, Any]) -> Check:
 
 
 def check_reference(settings: Settings, host: Host) -> Check:
-    """Check that somebody vouches for the clock that is served."""
+    """Check that the served clock is synchronised, or trusted by configuration."""
     if settings.virtual_clock:
         remedy = "leave virtual_clock out"
         return warn("reference clock", "a virtual one, for tests", "the host's", remedy)
@@ -180,7 +180,7 @@ def _at_broker(settings: Settings, host: Host, running: Mapping[str, Any]) -> It
     if (older := checks.check_version(heard.link)) is not None:
         yield Check("MQTT 5", *older)
     if (running.get("number"), running.get("broker")) != (settings.number, heard.link.address):
-        running = {}  # another one's status
+        running = {}  # it is the status of another server
     if heard.link.connected:
         remedy = heard.link.refusal_remedy
         yield Check("subscriptions", *checks.check_subscriptions(heard.granted, remedy=remedy))
@@ -190,7 +190,7 @@ def _at_broker(settings: Settings, host: Host, running: Mapping[str, Any]) -> It
 
 
 def check_loop(heard: Heard) -> Check:
-    """Check that what this account publishes comes through."""
+    """Check that messages of this account to itself come back."""
     if heard.loop_ns is None:
         return fail(
             "messages to itself",
@@ -202,7 +202,7 @@ def check_loop(heard: Heard) -> Check:
 
 
 def check_number(heard: Heard, settings: Settings, running: Mapping[str, Any]) -> Iterator[Check]:
-    """Check that this server, and nobody else, answers for its number and publishes under it."""
+    """Check that this server, and no other, answers for its number and publishes under it."""
     number, name = settings.number, f"number {settings.number}"
     others = [lot for lot in heard.holders if lot != running.get("lot")]
     count = heard.counts[number]
@@ -232,7 +232,7 @@ def check_number(heard: Heard, settings: Settings, running: Mapping[str, Any]) -
 
 
 def check_others(heard: Heard, number: int) -> Iterator[Check]:
-    """Say which other servers are there, and what could not be believed."""
+    """Report the other servers, and the refused messages."""
     others: Iterable[str] = (
         f"{other} (stratum {message.stratum}{', not synchronised' if message.leap == 3 else ''})"
         for other, message in sorted(heard.times.items())

@@ -1,4 +1,4 @@
-"""What the time server's doctor hears on the broker, next to the running server's connection."""
+"""The time server's doctor listens at the broker, by a connection besides the running server's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Heard", "listen"]
 
 @dataclass(slots=True)
 class Heard:
-    """What was found at the broker."""
+    """The results of listening at the broker."""
 
     link: Link
     granted: dict[str, bool] = field(default_factory=dict)
@@ -34,10 +34,10 @@ class Heard:
     loop_ns: int | None = None
     """From our transmission to our own arrival; None: it did not come."""
     times: dict[int, Time] = field(default_factory=dict)
-    """The last time message of each number, and how many there were."""
+    """The last time message of each server number."""
     counts: Counter[int] = field(default_factory=Counter)
     holders: dict[int, Claim] = field(default_factory=dict)
-    """By lot, what servers with our number answered."""
+    """The answers of servers with our number, by lot."""
     refused: Counter[str] = field(default_factory=Counter)
     listened_s: float = 0.0
 
@@ -78,7 +78,7 @@ class _Listener:
 
     def _answered(self, topic: str, granted: bool) -> None:
         self.heard.granted[topic] = granted
-        if topic == self._claim_topic:  # from a server that is younger than any: nobody yields
+        if topic == self._claim_topic:  # claim as an unsynchronised server, so that none yields
             claim = Claim(self.number, self._lot, None, self.nonce)
             self.connection.publish(topic, self._claims.sign(claim.body(), topic))
         elif topic == self.heard.loop_topic:

@@ -4,11 +4,11 @@ The broker delivers to exact subscriptions in the order in which they were made,
 to `#` (Mosquitto). So the first echo subscribes to a client's exact topic before the client does,
 and the last echo subscribes to `#` below the server's reply topics.
 
-The first delivery of a message costs the broker most: it wakes a sleeping processor, 10 to 20 us on
-a virtual machine. So a third connection, the warmer, comes before the first echo and bears that
-cost; its arrivals mean nothing. What remains between first echo, client and last echo is small and
-similar. All three live in a thread of their own, because the server's main thread is
-still awake from sending the reply and would wake nothing.
+The first delivery of a message takes the broker longest, because it wakes a sleeping processor: 10
+to 20 us on a virtual machine. So a third connection, the warmer, is served before the first echo,
+and its arrivals are ignored. The delays from first echo to client and to last echo are then small
+and similar. All three connections run in a thread of their own, because the server's main thread is
+still awake from sending the reply, so that a delivery to it would not wake a processor.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from mqtick.protocol.topics import TopicTree
 
 __all__ = ["EchoPair", "NoEcho"]
 
-# Six times the longest pause of our clients between two requests (an hour). The first echo that
-# subscribes again for one that is still there is behind it, and nothing would tell it so.
+# Six times the longest pause of our clients between two requests (an hour). If the first echo
+# unsubscribed for a client that is still there, and subscribed again later, it would be behind that
+# client, and the client would not know.
 _IDLE_NS = 6 * 3_600_000_000_000
 _PROBE = ""
 
@@ -35,13 +36,13 @@ _PROBE = ""
 class EchoPair:
     """Keeps the connections and, for each client, the first echo's subscription.
 
-    `ready` and `close` are called by the main thread, `on_echo(arrival, last)` and
-    `on_placed(topic)`, when the first echo is in place for the order probe, are called in it;
-    everything else happens in the echoes' own. Echoes are handed over when the main thread asks
-    with `hear`, because each wake-up of one thread by the other costs both.
+    The main thread calls `ready`, `hear` and `close`. `on_echo(arrival, last)` is called in it, and
+    `on_placed(topic)`, once the first echo has subscribed for the order probe. Everything else
+    happens in the echoes' thread. Echoes are handed over when the main thread calls `hear`, because
+    each wake-up of one thread by the other costs both.
 
-    `placement` changes (modulo 4) whenever the first echo subscribed again, so that clients know
-    that they must place themselves behind it again.
+    `placement` changes (modulo 4) whenever the first echo has subscribed again. It tells clients
+    that they must subscribe again, too, to be behind it.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class EchoPair:
         self._main, self._on_echo, self._on_placed = main, on_echo, on_placed
         self._number, self._tree, self._limit = number, tree, limit
         self._clients: OrderedDict[str, tuple[bool, int]] = OrderedDict()
-        # Without the last echo nobody takes what the first one heard: it must not pile up.
+        # Bounded, because without the last echo the arrivals at the first one are not taken.
         self._arrived: deque[tuple[Arrival, bool]] = deque(maxlen=4096)
         self.placement = 0
         self._turn = 0
@@ -108,7 +109,7 @@ class EchoPair:
         return sum(granted for client, (granted, _) in known if client != _PROBE)
 
     def ready(self, client: str) -> bool:
-        """Whether this client's replies are bracketed now; if not, arrange it for the next time."""
+        """Whether this client's replies are bracketed now; if not, subscribe for the next time."""
         known = self._clients.get(client)
         now_ns = time.monotonic_ns()
         if known is None or now_ns - known[1] > _IDLE_NS // 2:
@@ -116,8 +117,8 @@ class EchoPair:
         return known is not None and known[0] and self._last_ready and self.first.connected
 
     def hear(self, at_once: bool) -> None:
-        """Call `on_echo` for what has arrived; `at_once`: from now on, also without being asked."""
-        self._at_once = at_once  # before looking: what arrives in between calls by itself
+        """Call `on_echo` for all arrivals; `at_once`: from now on, also without calls of `hear`."""
+        self._at_once = at_once  # set first, so that no arrival is missed between the two lines
         self._deliver()
 
     def _deliver(self) -> None:
@@ -139,9 +140,10 @@ class EchoPair:
     # -- in the echoes' thread ---------------------------------------------------------------
 
     def _echo_arrived(self, arrival: Arrival, *, last: bool) -> None:
-        """Keep it; hand over what is there if that was asked for, or if nobody will ask.
+        """Keep an arrival; hand all over if `hear(True)` was called, or if it is the order probe.
 
-        A reply is completed by the last echo; a probe by either: the probe is to find out which.
+        A reply is complete with the last echo. A probe is handed over from both echoes, because its
+        order is what it tests.
         """
         self._arrived.append((arrival, last))
         if (last and self._at_once) or arrival.topic == self._topic(_PROBE):
@@ -149,7 +151,7 @@ class EchoPair:
 
     def _set_last(self, ready: bool) -> None:
         self._last_ready = ready
-        if ready:  # what was asked before it listened means nothing
+        if ready:  # probes before this had no last echo: start anew
             self._place_probe()
 
     def _last_up(self) -> None:
@@ -157,13 +159,13 @@ class EchoPair:
         self.last.subscribe([tree.all_replies(number), tree.all_orders(number)], self._set_last)
 
     def _topic(self, client: str) -> str:
-        """Return where a client is answered; the order probe's own is that of `_PROBE`."""
+        """Return the reply topic of a client; for `_PROBE`, the topic of the order probe."""
         if client == _PROBE:
             return self._tree.order(self._number, self._turn)
         return self._tree.reply(self._number, client)
 
     def _place_all(self) -> None:
-        """Subscribe again for everybody: the warmer or the first echo lost its place."""
+        """Subscribe again for all clients: the warmer or the first echo lost its place."""
         self.placement = (self.placement + 1) % 4
         clients = list(self._clients.items())
         self.first.unsubscribe([self._topic(client) for client in self._clients])
@@ -173,9 +175,10 @@ class EchoPair:
             self._want(client, asked_ns)
 
     def _place_probe(self) -> None:
-        """Subscribe for the probe on a topic that the broker does not know yet.
+        """Subscribe for the probe on a topic that is new to the broker.
 
-        Clients' topics come after the last echo's `#`, and some brokers (amqtt) go by that.
+        Topics of clients are subscribed to later than the last echo's `#`, and some brokers (amqtt)
+        deliver in that order. A new topic tests for this.
         """
         self._forget(_PROBE)
         self._turn += 1
@@ -195,7 +198,7 @@ class EchoPair:
             topics = [self._topic(client)]
 
             def follow(_granted: bool) -> None:
-                if topics == [self._topic(client)]:  # the probe may have moved on meanwhile
+                if topics == [self._topic(client)]:  # the probe may have a newer topic by now
                     self.first.subscribe(topics, lambda granted: self._answered(client, granted))
 
             self.warmer.subscribe(topics, follow)
@@ -206,13 +209,13 @@ class EchoPair:
             if client == _PROBE:
                 topic = self._topic(_PROBE)
                 self._main.call_soon_threadsafe(lambda: self._on_placed(topic))
-        elif not granted and client == _PROBE:  # a client took its place while it moved
+        elif not granted and client == _PROBE:  # a client has taken the last free subscription
             with_echo = (one for one, (there, _) in self._clients.items() if there)
             if (other := next(with_echo, None)) is not None:
                 self._forget(other)
                 self._clients.pop(_PROBE, None)
                 self._want(_PROBE, time.monotonic_ns())
-        elif not granted:  # its entry stays, or it would be asked for again, for nothing
+        elif not granted:  # the entry stays, so that it is not tried again at each request
             self._unsubscribe(client)
 
     def _forget_idle(self, now_ns: int) -> None:
@@ -233,19 +236,19 @@ class EchoPair:
 
 
 class NoEcho:
-    """In place of an `EchoPair` where no echo is offered."""
+    """Used instead of an `EchoPair` if no echo is offered."""
 
     placement = clients = 0
 
     def start(self) -> None:
-        """Connect nothing."""
+        """Do nothing."""
 
     def ready(self, client: str) -> bool:
-        """No client's replies are bracketed."""
+        """Return False: no client's replies are bracketed."""
         return False
 
     def hear(self, at_once: bool) -> None:
-        """Nothing has arrived."""
+        """Do nothing: there are no arrivals."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""

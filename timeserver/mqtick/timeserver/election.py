@@ -1,4 +1,4 @@
-"""Several servers on one broker: who may use the topics that have no server number in them."""
+"""Several servers on one broker: decides which may use the topics without a server number."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class Election:
     """Knows which server numbers are alive; the lowest of them publishes the fixed topics.
 
     A server is alive while its time messages come (or for `timeout_ns` after the last) and is
-    gone at once when its last will says so. For `timeout_ns` after each connection nobody can be
-    known to be absent, so nothing is claimed. All times are CLOCK_MONOTONIC, ns.
+    gone at once when its last will says so. For `timeout_ns` after each connection, servers may be
+    alive that were not heard yet, so the topics are not used. All times are CLOCK_MONOTONIC, ns.
     """
 
     def __init__(self, number: int, timeout_ns: int) -> None:
@@ -20,7 +20,7 @@ class Election:
         self._heard: dict[int, int] = {}
 
     def connected(self, now_ns: int) -> None:
-        """The others can be heard from now on."""
+        """Note a new connection: the other servers can be heard from now on."""
         self._listening_ns = now_ns
 
     def heard(self, number: int, now_ns: int) -> None:
@@ -29,7 +29,7 @@ class Election:
             self._heard[number] = now_ns
 
     def gone(self, number: int) -> None:
-        """Note a last will or an orderly goodbye."""
+        """Note that a server has gone, by its last will or its own message."""
         self._heard.pop(number, None)
 
     def alive(self, now_ns: int) -> list[int]:

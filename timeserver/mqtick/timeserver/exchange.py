@@ -1,6 +1,6 @@
 """Answers two-way requests of the precise format, and offers the private echo.
 
-A reply's real transmit time, and the arrivals of its two echoes, are known only after it went;
+A reply's real transmit time, and the arrivals of its two echoes, are known only after it was sent;
 they follow in a message of their own (kinds follow-up and echo of docs/protocol.md).
 """
 
@@ -31,34 +31,34 @@ _U32 = 2**32
 _CORRECTION_LIMIT = 2**31 - 1
 _PENDING_LIMIT = 8192
 _ECHO_WAIT_NS = 500_000_000
-# Before the follow-up goes: the kernel's transmit stamp has come, and the client has read the
-# reply, which would lose its own receive stamp if both were read at once.
+# The follow-up is sent this long after the reply. By then the kernel's transmit stamp has come, and
+# the client has read the reply: if it read both at once, the reply would have no kernel stamp.
 _STAMP_WAIT_NS = 3_000_000
 # Longer than any client waits for an answer (3 s).
 _NONCE_AGE_NS = 8_000_000_000
 
 
 class Exchanging(Context, Protocol):
-    """A time server, as it is needed for exchanges.
+    """A time server, as exchanges need it.
 
     Attributes:
-        loopback: its own path through the broker and back.
+        loopback: Measures the server's own path through the broker and back.
     """
 
     loopback: Loopback
 
     @property
     def echo(self) -> EchoPair | NoEcho:
-        """Where each client's replies are echoed."""
+        """The connections on which each client's replies are echoed."""
 
     @property
     def order(self) -> OrderProbe:
-        """Whether the broker delivers in an order that makes the echoes a bracket."""
+        """Tests whether the broker delivers in the order that makes the echoes a bracket."""
 
 
 @dataclass(slots=True)
 class Exchange:
-    """A reply that was sent and whose follow-up was not."""
+    """A reply that was sent, and whose follow-up was not sent yet."""
 
     client: str
     request: Request
@@ -69,22 +69,22 @@ class Exchange:
     wants_echo: bool
     version: int = 1
     residence: Residence | None = None
-    """How long the request was in the broker; None: it does not say."""
+    """How long the request was in the broker; None: the broker does not state it."""
     first: Stamp | None = None
     last: Stamp | None = None
     first_maybe_held: bool = False
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is nothing to wait for any more."""
+        """Whether both echoes have come, or none are wanted."""
         return not self.wants_echo or (self.first is not None and self.last is not None)
 
 
 class PreciseResponder:
     """Turns requests into replies, and completed exchanges into follow-ups and echoes.
 
-    What the echoes have heard is taken over when it is needed (`on_echo` is called); that they call
-    by themselves costs the program a wake-up each.
+    Arrivals at the echoes are fetched when they are needed (`on_echo` is called then), because each
+    call from the echoes' thread costs the program a wake-up.
     """
 
     def __init__(self, context: Exchanging, keyring: Keyring, limit: RateLimit) -> None:
@@ -94,12 +94,12 @@ class PreciseResponder:
         self.use_keys(keyring)
         self._pending: OrderedDict[tuple[str, int], Exchange] = OrderedDict()
         self._late: set[tuple[str, int]] = set()
-        """Replies whose echoes were not there when they should have been."""
+        """Replies whose echoes had not come in time."""
         self._told_at_once = False
         self._answered: dict[tuple[str, bytes], int] = {}
         """Client and nonce of recent requests, and when they came; the oldest first."""
         self.spans = LowRecent()
-        """First to last echo, ns."""
+        """Time from the first to the last echo, ns."""
 
     def use_keys(self, keyring: Keyring) -> None:
         """Sign and verify with the keys of this ring from now on."""
@@ -111,12 +111,12 @@ class PreciseResponder:
         return len(self._pending)
 
     def forget_pending(self) -> None:
-        """The clock was set: what becomes known of replies is of another clock than they state."""
+        """Forget all pending replies: the clock was set, so later stamps do not fit to them."""
         self._pending.clear()
         self._late.clear()
 
     def on_request(self, arrival: Arrival) -> None:
-        """Answer one request, or count why not."""
+        """Answer one request, or count the reason for refusing it."""
         now_ns = time.monotonic_ns()
         try:
             _, client = self._tree.parse_request(arrival.topic)
@@ -125,8 +125,8 @@ class PreciseResponder:
             request = Request.decode(arrival.payload)
             if request.server != self._number:
                 raise DecodeError("server", "The request names another server; not answered.")
-            # A client's share is used up before the tag is looked at, for that is what costs; the
-            # share of all only after it, or a stranger could use it up for everybody.
+            # The limit per client is checked before the tag, because that check is expensive. The
+            # limit for all is checked after it, else a stranger could use it up for all clients.
             if not self._limit.allow_client(client, now_ns):
                 raise DecodeError("rate", f"Client {client} asks too often; not answered.")
             self._keys(client).verify(arrival.payload, arrival.topic)
@@ -140,7 +140,7 @@ class PreciseResponder:
         self._answer(arrival.stamp, request, client, topic)
 
     def _note_nonce(self, key: tuple[str, bytes], now_ns: int) -> None:
-        """Refuse what was answered already: of two replies, the broker would choose one."""
+        """Refuse a request that was answered already: else the broker could choose the reply."""
         while self._answered and now_ns - next(iter(self._answered.values())) > _NONCE_AGE_NS:
             del self._answered[next(iter(self._answered))]
         if key in self._answered:
@@ -153,7 +153,7 @@ class PreciseResponder:
         reference, generation = context.reference, context.generation
         version = 2 if request.version == 2 and context.fills else 1
         residence = context.copies.current if version == 2 else None
-        # Asked first, so that it arranges the client's place even before the order is known.
+        # `ready` comes first: it subscribes for the client even before the order is known.
         ready = request.wants_echo and context.echo.ready(client) and context.order.trusted
         stated_ns = self._clock.time_ns()
         residence_ns = stated_ns - received_ns
@@ -183,7 +183,7 @@ class PreciseResponder:
         if transmit is None:
             self._counters.refuse("not-sent")
             return
-        # It is mostly there already; if left there, it would wake the program up.
+        # The stamp is mostly there already; if it is not collected, it wakes the program up.
         connection.collect_stamps()
         self._counters.count("replies")
         if len(self._pending) >= _PENDING_LIMIT:
@@ -200,14 +200,14 @@ class PreciseResponder:
         self._later(_STAMP_WAIT_NS, lambda: self._due(key, exchange))
 
     def _fetch_correction(self, residence: Residence) -> None:
-        """The next copy that comes says it; if there was none yet, have one sent."""
+        """Have the broker send a copy if none has come since: it states the correction."""
         if residence.correction_ns is None:
             self._context.loopback.poke()
 
     def on_echo(self, arrival: Arrival, *, last: bool) -> None:
         """Note that a reply came back to the server, on the first or the last echo connection.
 
-        The first copy counts: any other was sent again by somebody else.
+        The first copy counts: any further copy was sent by another program.
         """
         try:
             _, client = self._tree.parse_reply(arrival.topic)
@@ -229,7 +229,7 @@ class PreciseResponder:
             self._later(_STAMP_WAIT_NS, lambda: self._finish(key, exchange))
 
     def _due(self, key: tuple[str, int], exchange: Exchange) -> None:
-        """Finish; but if the echoes have not come yet, give them more time."""
+        """Finish the exchange, or wait longer if its echoes have not come yet."""
         if not exchange.is_complete:
             self._told_at_once = True
             self._context.echo.hear(True)
@@ -241,13 +241,13 @@ class PreciseResponder:
         self._relax()
 
     def _relax(self) -> None:
-        """If no echo is late, none has to be reported at once."""
+        """If no echo is late, stop the echoes' thread from calling by itself."""
         if self._told_at_once and not self._late:
             self._told_at_once = False
             self._context.echo.hear(False)
 
     def _finish(self, key: tuple[str, int], exchange: Exchange) -> None:
-        """Send what became known after the reply, once; not if the clock was set meanwhile."""
+        """Send the follow-up or echo message, once; not if the clock was set meanwhile."""
         self._context.clock_changed()
         if self._pending.get(key) is not exchange:
             return
@@ -286,7 +286,7 @@ class PreciseResponder:
         if exchange.first_maybe_held:
             self._counters.refuse("echo-held")
             return None
-        # A late stamp of the first echo would not be a lower bound any more.
+        # If the first echo's stamp is late, it is not a lower bound.
         if first.source is StampSource.USER and sent.source is StampSource.KERNEL:
             self._counters.refuse("echo-shared-read")
             return None
@@ -315,7 +315,7 @@ class PreciseResponder:
 
 
 def _of_request(exchange: Exchange) -> tuple[int | None, int, int]:
-    """Return correction and source of the request's residence, and the version that says so."""
+    """Return correction and source of the request's residence, and the version of the message."""
     residence = exchange.residence
     if residence is None or residence.correction_ns is None:
         return None, StampSource.NONE, exchange.version

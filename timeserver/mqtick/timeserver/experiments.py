@@ -1,4 +1,4 @@
-"""What an experiment's runner may ask of a time server: who it is, its edges, one more shot."""
+"""Commands of an experiment's runner to a time server: describe it, list edges, send a message."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["KEPT_EDGES", "Experiments"]
 KEPT_EDGES = 64
 _MS = 1_000_000
 _LONGEST_MS = 10_000
-# A scheduled message that is due this soon would collide with the additional one.
+# An additional message keeps this distance from a scheduled one.
 _APART_NS = 5 * _MS
-# The broker is busy with the subscribers at first; the answer comes after them.
+# The answer waits for this long, because the broker is busy with the subscribers at first.
 _ANSWER_AFTER_NS = 50 * _MS
 
 
 class Experiments:
-    """Obeys on behalf of a server.
+    """Executes the commands for a server.
 
-    `edges`: where the edge of each time message is kept. `about()` returns what does not change.
+    `edges` holds the edge of each recent time message. `about()` describes server and host.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Experiments:
         self.topic = self._commands.topic
 
     def on_command(self, arrival: Arrival) -> None:
-        """Obey, or count why not."""
+        """Execute a command, or count the reason for refusing it."""
         self._commands.on_command(arrival.payload, retained=arrival.retain)
 
     def _info(self, _command: Command) -> Answer:

@@ -1,7 +1,7 @@
-"""The formats of other authors: 1451.1.6 text and the 2021 draft, published and answered.
+"""Publishes and answers the formats of other implementations: 1451.1.6 text and the 2021 draft.
 
-Neither can say `unsynchronised` and neither has a server number: they are served only by the
-lowest server alive, and only while its clock is synchronised.
+Neither can state `unsynchronised`, and neither has a server number. So only the lowest server alive
+serves them, and only while its clock is synchronised.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ __all__ = ["ForeignFormats"]
 
 _log = logging.getLogger(__name__)
 _RESPONSE_TOPIC_OCTETS = 128
-# A broker that takes no dots in topics (nats-server before 2.10) refuses the subscription, and
-# closes the connection on the first message: twice is no accident.
+# A broker that allows no dots in topics (nats-server before 2.10) refuses the subscription, and
+# closes the connection on the first message. If that happens repeatedly, it is no accident.
 _SHORT_S = 10.0
 _SHORT_CONNECTIONS = 2
 
 
 class ForeignFormats:
-    """Publishes and answers what other IEEE 1451 nodes understand.
+    """Publishes and answers in the formats of other IEEE 1451 nodes.
 
-    A request may name a Response Topic and Correlation Data (MQTT 5.0, 4.10); replies go there,
-    but never to a topic that carries time, which only servers may write.
+    A request may name a Response Topic and Correlation Data (MQTT 5.0, 4.10). The reply goes to
+    that topic, but never to a topic that carries time, which only servers may write.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ForeignFormats:
 
     @property
     def draft(self) -> bool:
-        """Whether draft-2021 is spoken: not with MQTT 3.1.1, which has no user properties."""
+        """Whether draft-2021 is in use: not with MQTT 3.1.1, which has no user properties."""
         return self._wants_draft and self._connection.version_5
 
     def topics(self) -> list[str]:
@@ -65,7 +65,7 @@ class ForeignFormats:
         return [text1451.REQUEST_TOPIC] * self.text + [self._draft.srq] * self.draft
 
     def connected(self) -> None:
-        """Note a new connection, and whether the text format was what ended those before."""
+        """Note a new connection; switch the text format off if it has ended the previous ones."""
         now_s = time.monotonic()
         was_short = self.text and self.refused and now_s - self._connected_s < _SHORT_S
         self._short = self._short + 1 if was_short else 0
@@ -92,7 +92,7 @@ class ForeignFormats:
             self._connection.publish(self._draft.syn, draft2021.SYN_PAYLOAD, properties)
 
     def on_request(self, arrival: Arrival) -> None:
-        """Answer a request in the format in which it came, or count why not."""
+        """Answer a request in its own format, or count the reason for refusing it."""
         try:
             if not self._leads():
                 raise DecodeError("not-leading", "Another server answers, or none can.")
@@ -121,7 +121,7 @@ class ForeignFormats:
         except ValueError as error:
             raise DecodeError("properties", str(error)) from None
         t1 = draft2021.decode_srq(user)
-        self._allow(None)  # the draft's requests do not say who asks
+        self._allow(None)  # the draft's requests do not name the client
         topic, correlation = self._address(arrival, self._draft.srs)
         received_ns = self._clock.time_of_kernel_ns(arrival.stamp.realtime_ns)
         reply = DraftReply(t1, received_ns, self._clock.time_ns())
@@ -134,7 +134,7 @@ class ForeignFormats:
             raise DecodeError("rate", "Asked too often; not answered.")
 
     def _address(self, arrival: Arrival, usual: str) -> tuple[str, bytes | None]:
-        """Return where the reply goes, and the Correlation Data it carries back."""
+        """Return the topic of the reply, and the Correlation Data that it repeats."""
         if not arrival.properties:
             return usual, None
         try:

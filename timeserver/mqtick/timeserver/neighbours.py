@@ -1,4 +1,4 @@
-"""The time servers of a broker, heard by one of them: who is alive, and who uses our number."""
+"""Watches the other time servers of a broker: which are alive, and whether one uses our number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Neighbours"]
 
 
 class Neighbours:
-    """Feeds an `Election` and our `Claims` with what arrives, and counts what is refused."""
+    """Passes messages of other servers to an `Election` and our `Claims`; counts refused ones."""
 
     def __init__(
         self,
@@ -33,14 +33,14 @@ class Neighbours:
         self._election, self._claims = election, claims
         self._own: deque[bytes] = deque(maxlen=election.timeout_ns // interval_ns + 64)
         self.status_lost = False
-        """Whether somebody overwrote the status on our topic."""
+        """Whether another program has overwritten the status on our topic."""
 
     def sent(self, payload: bytes) -> None:
-        """Remember a time message of our own, to know it when it comes back."""
+        """Remember a time message of our own, to recognise it when it comes back."""
         self._own.append(without_trailer(payload))
 
     def on_time(self, arrival: Arrival) -> None:
-        """Take a time message, our own among them."""
+        """Take a time message, which may be our own."""
         try:
             if arrival.retain:
                 raise DecodeError("retained", "A retained time message is old by nature.")
@@ -57,7 +57,7 @@ class Neighbours:
             self._claims.stranger()
 
     def on_status(self, arrival: Arrival, own: bytes) -> None:
-        """Take a status; `own` is what we last said on our own topic."""
+        """Take a status; `own` is the one that we last published on our topic."""
         try:
             number = self._context.tree.parse_status(arrival.topic)
         except DecodeError as error:

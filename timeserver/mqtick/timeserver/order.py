@@ -1,7 +1,7 @@
-"""Does this broker deliver in the order on which the echo relies? Test it, do not assume it.
+"""Tests whether the broker delivers in the order on which the echo relies.
 
-The server acts as a client: it subscribes to a topic of its own behind the first echo, sends itself
-messages there and checks that they reach first echo, itself, last echo in this order.
+The server acts as a client: it subscribes to a topic of its own later than the first echo, sends
+itself messages there, and checks that they reach first echo, itself, last echo in this order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["OrderProbe", "keeps_order"]
 _BURST = 12
 _BURST_SPACING_NS = 40_000_000
 _INTERVAL_NS = 16_000_000_000
-# If the last message was in order and those before it were not: 64 of them take 32 s.
+# Used if the last message was in order, but too many before were not: 64 messages take 32 s.
 _DOUBT_INTERVAL_NS = 500_000_000
 _NEEDED = 8
 _REMEMBERED = 64
@@ -28,9 +28,9 @@ _NONCE_OCTETS = 8
 
 
 def keeps_order(wrong: int, messages: int) -> bool:
-    """Whether a broker with that many messages out of order delivers in order as a rule.
+    """Whether a broker with `wrong` of `messages` out of order counts as keeping the order.
 
-    One in 32 is let pass: two interrupts may be served the wrong way round now and then.
+    One in 32 is tolerated: now and then two interrupts are served in the wrong order.
     """
     return 32 * wrong <= max(32, messages)
 
@@ -38,9 +38,9 @@ def keeps_order(wrong: int, messages: int) -> bool:
 class OrderProbe:
     """Sends itself messages on a topic and keeps the last verdicts.
 
-    `trusted` from eight verdicts on, while the broker `keeps_order`. A message of which some stamp
-    is not the kernel's gives no verdict, nor does one that the broker may have held back until the
-    previous one was acknowledged (Nagle's algorithm), as a loaded broker does.
+    `trusted` is true from eight verdicts on, while the broker `keeps_order`. A message gives no
+    verdict if one of its stamps is not the kernel's, or if the broker may have held it back until
+    the previous one was acknowledged (Nagle's algorithm), as a loaded broker does.
     """
 
     def __init__(self, loop: Loop, connection: Connection) -> None:
@@ -78,7 +78,7 @@ class OrderProbe:
         self._next = self._loop.call_later(delay_ns, self._send)
 
     def arrived(self, who: str, arrival: Arrival) -> None:
-        """Note an arrival at `first`, `own` or `last`; the third gives a verdict."""
+        """Note an arrival at `first`, `own` or `last`; three arrivals give a verdict."""
         if not self._nonce or arrival.payload != self._nonce or arrival.retain:
             return
         self._arrivals[who] = arrival

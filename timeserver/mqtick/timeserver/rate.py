@@ -1,4 +1,4 @@
-"""Limits on how often clients are answered: token buckets, a bounded number of them."""
+"""Limits how often clients are answered, with a bounded number of token buckets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Bucket:
 
 
 class RateLimit:
-    """One bucket for all and one per client; the client idle longest makes room for a new one."""
+    """One bucket for all, and one per client; a new client replaces the one idle longest."""
 
     def __init__(
         self, *, client_rate: float, client_burst: float, total_rate: float, clients: int = 4096
@@ -41,7 +41,7 @@ class RateLimit:
         self._limit = clients
 
     def allow_client(self, client: str, now_ns: int) -> bool:
-        """Whether this client has a request left."""
+        """Take a token of this client; False if it has none left."""
         bucket = self._clients.get(client)
         if bucket is None:
             if len(self._clients) >= self._limit:
@@ -52,5 +52,5 @@ class RateLimit:
         return bucket.take(now_ns)
 
     def allow_total(self, now_ns: int) -> bool:
-        """Whether all clients together have a request left."""
+        """Take a token of all clients together; False if there is none left."""
         return self._total.take(now_ns)

@@ -1,4 +1,4 @@
-"""How good the server's own clock is according to chronyd: stratum, root distance, leap."""
+"""The quality of the server's own clock according to chronyd: stratum, root distance, leap."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _STALE_NS = 60_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What the time messages say about the clock they carry."""
+    """The quality of the served clock, as time messages state it."""
 
     synchronised: bool
     stratum: int
-    """1 to 15: this server's own, as its clients see it."""
+    """1 to 15: the stratum of this server itself."""
     root_distance_ns: int
-    """Bound of this clock's error against UTC, as far as its own source knows."""
+    """Bound of this clock's error against UTC, according to its source."""
     leap: Leap
     reason: str
-    """A sentence for people: who says so."""
+    """A sentence for people: the source of this information."""
 
 
 def unsynchronised(reason: str) -> Reference:
-    """Return the reference of a clock that nobody vouches for."""
+    """Return the reference of a clock that is not synchronised."""
     return Reference(False, 15, 2**40, Leap.UNSYNCHRONISED, reason)
 
 
 class ReferenceWatch:
-    """Asks chronyd in a thread of its own, because chronyc may block; `current` never does."""
+    """Asks chronyd in a thread of its own, because chronyc may block; `current` never blocks."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ReferenceWatch:
         self._thread = threading.Thread(target=self._run, name="chronyd", daemon=True)
 
     def start(self) -> None:
-        """Ask once, then again and again."""
+        """Ask once now, then periodically in the thread."""
         self._ask()
         self._thread.start()
 
@@ -70,7 +70,7 @@ class ReferenceWatch:
         return self._latest
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._stop.set()
 
 

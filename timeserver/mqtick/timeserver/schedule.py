@@ -14,7 +14,7 @@ def next_deadline_ns(time_ns: int, interval_ns: int) -> int:
 
 @dataclass(slots=True)
 class Lateness:
-    """How long after their deadlines messages left; ns. Missed deadlines are counted apart."""
+    """How long after their deadlines messages were sent, ns; also counts missed deadlines."""
 
     count: int = 0
     last_ns: int = 0

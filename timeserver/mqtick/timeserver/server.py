@@ -45,7 +45,7 @@ _LOOP_INTERVAL_NS = 4 * NS_PER_S
 
 
 class ExperimentHooks(Protocol):
-    """Hears the commands of an experiment's runner, if that is enabled."""
+    """Callbacks for commands of an experiment's runner, if experiments are enabled."""
 
     topic: str
 
@@ -114,7 +114,7 @@ class Server:
         self.order = OrderProbe(loop, self.connection)
         self.echo: EchoPair | NoEcho = NoEcho()
         if settings.echo:
-            # Once the first echo has subscribed, the probe takes its place behind it.
+            # The probe subscribes after the first echo has subscribed.
             self.echo = EchoPair(
                 loop, broker, client_id, self.number, self.tree, self._on_echo, self.order.place
             )
@@ -129,7 +129,7 @@ class Server:
             room=TRAILER_OCTETS,
         )
         self.responder = PreciseResponder(self, keyring, self._rate_limit())
-        # Limits of their own: nobody signs these requests, so they must not use up the others'.
+        # Separate limits, because these requests are not signed, and must not use up the others.
         self.foreign = ForeignFormats(self, settings, self._rate_limit(), self.leads)
 
     def _loop_message(self) -> bytes:
@@ -152,14 +152,14 @@ class Server:
 
     @property
     def reference(self) -> Reference:
-        """What is known of the clock that is served."""
+        """The present quality of the served clock."""
         if self._watch is None:
             return self._trusted
         return self._watch.current
 
     @property
     def fills(self) -> bool:
-        """Whether the broker fills trailers, so that version 2 is spoken."""
+        """Whether the broker fills trailers, so that version 2 is used."""
         return self.settings.residence and self.loopback.filled
 
     def leads(self) -> bool:
@@ -168,7 +168,7 @@ class Server:
         return may and self.reference.synchronised
 
     def _since(self) -> int | None:
-        """When this run first was connected and synchronised; None while it is not the latter."""
+        """When this run could first serve, ns of the clock; None while it is not synchronised."""
         if not self.reference.synchronised:
             return None
         if self._since_ns is None:
@@ -240,7 +240,7 @@ class Server:
         if self.clock_changed():
             return
         ahead_ns = deadline_ns - self.clock.time_ns()
-        if ahead_ns > 100_000:  # slewed meanwhile
+        if ahead_ns > 100_000:  # the clock was slewed meanwhile
             self._schedule()
             return
         if self._may_publish():
@@ -264,9 +264,9 @@ class Server:
         self.loop.call_at(time.monotonic_ns() + after_ns, due, precise=True)
 
     def clock_changed(self) -> bool:
-        """Look whether the clock was set or the host slept; begin a new generation if so.
+        """Whether the clock was set or the host slept; if so, begin a new generation.
 
-        Then neither the next deadline nor any stamp of before means anything any more.
+        The next deadline and all earlier stamps are then invalid.
         """
         change = self._steps.look()
         if change is None:
@@ -282,11 +282,11 @@ class Server:
 
     @property
     def stamps_are_doubtful(self) -> bool:
-        """Whether what is read now may have been stamped before the clock was set."""
+        """Whether a message that is read now may have been stamped before the clock was set."""
         return self._steps.is_recent
 
     def publish_time(self, deadline_ns: int) -> None:
-        """Publish one round in every format."""
+        """Publish one time message in each format."""
         self.connection.collect_stamps()
         sent_ns = self.clock.time_ns()
         if "precise" in self.settings.formats:
@@ -303,7 +303,7 @@ class Server:
         self.lateness.note(deadline_ns, sent_ns, self.interval_ns)
         if self.leads():
             self.foreign.publish()
-        self.connection.collect_stamps()  # if left there, a stamp would wake the program up
+        self.connection.collect_stamps()  # else the stamp would wake the program up
 
     # -- receiving -------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class Server:
         elif kind is TopicKind.REQUEST:
             self.responder.on_request(arrival)
         elif kind is TopicKind.LOOP:
-            self.clock_changed()  # then it forgets the message it waits for
+            self.clock_changed()  # if it has, the loopback forgets the message it waits for
             self.loopback.on_arrival(arrival)
         elif kind is TopicKind.ORDER:
             self.order.arrived("own", arrival)
@@ -338,12 +338,12 @@ class Server:
             self.responder.on_echo(arrival, last=last)
 
     def tick(self) -> None:
-        """Do once a second what need not be done at once."""
+        """Do what is due about once a second."""
         self.clock_changed()
         if self.connection.connected:
             self._since()
         if not self.election.settled(time.monotonic_ns()) or self.claims.standing_by:
-            return  # the topic may be another server's, whose number was given to us by mistake
+            return  # another server may hold our number, and this topic
         payload = announcement(
             self.reference,
             interval_ns=self.interval_ns,
@@ -357,7 +357,7 @@ class Server:
             self.connection.publish_retained(self.tree.status(self.number), payload)
 
     def close(self) -> None:
-        """Say goodbye (the status topic too) and disconnect."""
+        """Publish on the status topic that we are gone, and disconnect."""
         if self._watch is not None:
             self._watch.stop()
         if not self.claims.standing_by:

@@ -1,4 +1,4 @@
-"""What cannot work, and what is left open, in settings that are valid one by one."""
+"""Checks settings together, each of which is valid alone: conflicts, and open doors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_KEYS = (
 
 
 def check_settings(settings: Settings) -> None:
-    """Find what would fail later; ValueError or OSError."""
+    """Raise ValueError or OSError for settings that would fail later."""
     _check_udp(settings, broker_from(settings))
     check_metrics_listen(settings.metrics_listen)
     if not settings.formats:
@@ -38,7 +38,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def _check_udp(settings: Settings, broker: Broker) -> None:
-    """Find what MQTT over UDP does not carry; ValueError."""
+    """Raise ValueError if MQTT over UDP cannot carry the messages of these settings."""
     if broker.scheme == "mqtt+udp" and "draft-2021" in settings.formats:
         raise ValueError(
             "formats has draft-2021, whose time is in user properties of MQTT 5, but MQTT over UDP "
@@ -64,7 +64,7 @@ def _check_udp(settings: Settings, broker: Broker) -> None:
 
 
 def open_doors(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each way in which somebody else's time could be taken for ours."""
+    """Yield a sentence for each way in which clients could take forged time for ours."""
     if not settings.keys_file:
         yield NO_KEYS
     unsigned = [name for name in settings.formats if name != "precise"]

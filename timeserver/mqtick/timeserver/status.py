@@ -1,4 +1,4 @@
-"""What the time server says about itself: to people and to monitoring."""
+"""The status of the time server, for people and for monitoring."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["PROGRAM", "STALE_NS", "metrics", "status", "status_lines"]
 
 PROGRAM = "mqtick-timeserver"
 STALE_NS = 5_000_000_000
-"""An older status is from a server that has ended, or hangs."""
+"""If a status is older than this, the server has ended, or hangs."""
 
 
 _ECHO = {

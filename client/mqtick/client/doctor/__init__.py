@@ -1,1 +1,1 @@
-"""mqtick: what `mqtick-client doctor` looks at."""
+"""mqtick: the checks of `mqtick-client doctor`."""

@@ -1,4 +1,4 @@
-"""What the doctor says of what it heard on the broker."""
+"""The doctor's findings about what it heard on the broker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_statuses(heard: Heard) -> Iterator[Check]:
 
 
 def check_times(heard: Heard, format_: str, listen_s: float) -> Iterator[Check]:
-    """Check whose time was heard; `format_` is the setting."""
+    """Check which servers' time was heard; `format_` is the setting."""
     precise = {number: server for number, server in heard.servers.items() if server.times}
     formats = sorted(heard.foreign)
     for number, server in sorted(precise.items()):
@@ -95,7 +95,7 @@ def check_belief(troubles: Mapping[str, Trouble]) -> Iterator[Check]:
 
 
 def check_exchanges(heard: Heard, *, use_two_way: bool) -> Iterator[Check]:
-    """Check that servers answer us, which alone bounds the time on both sides."""
+    """Check that servers answer us: only exchanges bound the time on both sides."""
     if use_two_way:
         for number, server in sorted(heard.servers.items()):
             name = f"exchange with server {number}"
@@ -110,6 +110,6 @@ def check_exchanges(heard: Heard, *, use_two_way: bool) -> Iterator[Check]:
                 )
                 yield fail(name, "no answer that counts", "an answer", remedy)
     refused = Counter(heard.refused)
-    if not use_two_way:  # then it was we who made no exchange
+    if not use_two_way:  # then the doctor itself made no exchange
         del refused["before-exchange"]
     yield from check_refusals("refused while listening", refused, REMEDIES)

@@ -1,4 +1,4 @@
-"""What the doctor looks at between us and chronyd: version, lines, sockets, and what arrives."""
+"""The doctor's checks of the way to chronyd: version, refclock lines, sockets, arriving samples."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def parse_refclocks(lines: Iterable[str]) -> list[Refclock]:
 def server_numbers(
     pattern: str, refclocks: Iterable[Refclock], heard: Iterable[int], told: Iterable[str]
 ) -> list[int]:
-    """Return the servers that matter: heard, told by the client, or configured; 0 if there is none.
+    """Return the servers that were heard, are named by the client, or are configured; else [0].
 
     `pattern` is the setting `chrony.socket`, in which {server} stands for the number.
     """
@@ -98,7 +98,7 @@ def check_lines(
     try:
         found = version()
     except ChronydError:
-        found = _SINGLE_SAMPLE  # said already
+        found = _SINGLE_SAMPLE  # `check_version` has reported it
     for number in numbers:
         path = pattern.replace("{server}", str(number))
         name, refid = f"refclock line of server {number}", refid_for(number)
@@ -157,7 +157,7 @@ def _has_reader(path: str) -> bool:
         try:
             sock.connect(path)
         except OSError as error:
-            return error.errno != errno.ECONNREFUSED  # the client needs permission, not we
+            return error.errno != errno.ECONNREFUSED  # EACCES for us does not matter
     return True
 
 
@@ -188,7 +188,7 @@ def _text(file: Path) -> str:
 
 
 def check_sources(sources: Callable[[], Iterable[Source]], numbers: list[int]) -> Iterator[Check]:
-    """Check that chronyd itself knows the reference clocks, and what it thinks of them."""
+    """Check that chronyd itself knows the reference clocks, and how it rates them."""
     try:
         found = {source.name: source for source in sources()}
     except ChronydError as error:
@@ -216,14 +216,14 @@ def check_sources(sources: Callable[[], Iterable[Source]], numbers: list[int]) -
 def check_reach(
     feeds: Mapping[str, Any], sources: Callable[[], Iterable[Source]], numbers: list[int]
 ) -> Iterator[Check]:
-    """Check that what the client sends arrives: chronyd silently drops what it cannot use.
+    """Check that the client's samples arrive: chronyd silently drops those that it cannot use.
 
     `feeds` is the table `chrony` of the running client's status.
     """
     try:
         found = {source.name: source for source in sources()}
     except ChronydError:
-        return  # said already
+        return  # reported already
     for number in numbers:
         name, source = f"samples of server {number}", found.get(refid_for(number))
         feed = feeds.get(str(number))
@@ -248,7 +248,7 @@ def check_reach(
 
 
 def check_tracking(tracking: Callable[[], Tracking]) -> Check:
-    """Check that chronyd disciplines the kernel's clock, and what by."""
+    """Check that chronyd disciplines the kernel's clock, and by which source."""
     try:
         found = tracking()
     except ChronydError as error:

@@ -1,4 +1,4 @@
-"""What the doctor hears from the client that runs, and of its settings."""
+"""The doctor's checks of the running client and of its settings."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ REMEDIES: Final = {
     "contradicts": "somebody steps the clock of the server, or this one",
     "retained": "somebody retains time messages: mosquitto_pub -t TOPIC -r -n",
 }
-"""What to do about messages that were refused, by reason."""
+"""Reason for which messages were refused: what to do about it."""
 
 
 def check_doors(
     *, follow_unsigned: bool, trust_broker: bool, trust_broker_residence: bool
 ) -> Iterator[Check]:
-    """Check that no setting undoes what keys and exchanges guarantee."""
+    """Check that no setting weakens the guarantees of keys and exchanges."""
     if follow_unsigned:
         yield warn(
             "follow_unsigned",
@@ -70,12 +70,12 @@ def check_client(status: Status | StatusError) -> Iterator[Check]:
     values = fresh_values(status, STALE_NS)
     refused = Counter(values.get("refused", {}))
     if values.get("state") == "synchronised":
-        del refused["before-exchange"]  # it has had its exchange since
+        del refused["before-exchange"]  # an exchange has succeeded since
     yield from check_refusals("refused since the client's start", refused, REMEDIES)
 
 
 def check_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
-    """Check that servers answer the client that runs; `rows` is `servers` of its status."""
+    """Check that servers answer the running client; `rows` is `servers` of its status."""
     for row in rows:
         name = f"exchange with server {row['server'] if row['server'] is not None else ''}".strip()
         if row["delay_ns"] is None:
@@ -88,7 +88,7 @@ def check_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
 
 
 def _bounds(row: Mapping[str, Any]) -> str:
-    """Say what is certain and, apart from it, what is assumed."""
+    """Describe the measured bound and, separately, the bound that rests on an assumption."""
     bound_ns, narrow_ns = row.get("bound_ns"), row.get("narrow_bound_ns")
     if bound_ns is None:
         return ""

@@ -1,4 +1,4 @@
-"""`mqtick-client doctor`: looks for what stands in the way of good time, one line per check."""
+"""`mqtick-client doctor`: looks for obstacles to good time, one line per check."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _configuration() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where the doctor looks; tests look elsewhere."""
+    """The places at which the doctor looks; tests use others."""
 
     proc: Path = Path("/proc")
     apparmor: Path = Path("/sys/module/apparmor/parameters/enabled")
@@ -121,7 +121,7 @@ def _at_broker(
     asks = use_two_way and not (running.get("connected") and running.get("name") == name)
     settings = replace(settings, estimator=replace(settings.estimator, use_two_way=asks))
     if settings.format == "auto" and settings.keys_file and not settings.follow_unsigned:
-        settings = replace(settings, format="precise")  # as the client takes it
+        settings = replace(settings, format="precise")  # the client does the same
     # 1451.1.6 is published every 5 s by the open implementation.
     listen_s = host.listen_s * (2 if settings.format in _FOREIGN else 1)
     heard = listen(settings, broker, keyring, name, listen_s=listen_s)
@@ -137,7 +137,7 @@ def _at_broker(
         if use_two_way and not asks:
             yield from at_client.check_rows(running.get("servers", ()))
         if settings.format == "auto" and heard.foreign and not heard.servers and not running:
-            # A client would follow one of them by now, and judge its time.
+            # By now the client would follow one of these formats, and judge its time.
             again = replace(settings, format=min(heard.foreign))
             heard.troubles = listen(again, broker, keyring, name, listen_s=2 * listen_s).troubles
         yield from at_broker.check_belief(heard.troubles | _troubles(running))
@@ -153,14 +153,14 @@ def _at_broker(
 
 
 def _disagreements(running: Mapping[str, Any], heard: Heard) -> Sequence[Disagreement]:
-    """Return what the client that runs found, which knows more than we heard in some seconds."""
+    """Return what the running client found, or else what we heard in some seconds."""
     if "disagreements" not in running:
         return heard.disagreements
     return [Disagreement(tuple(row["servers"]), row["gap_ns"]) for row in running["disagreements"]]
 
 
 def _troubles(running: Mapping[str, Any]) -> dict[str, Trouble]:
-    """Return which servers' time the client that runs does not believe, and why."""
+    """Return which servers' time the running client does not believe, and why."""
     rows = [row for row in running.get("servers", ()) if row.get("trouble")]
     return {
         str(row["format"] if row["server"] is None else row["server"]): Trouble(**row["trouble"])
@@ -181,7 +181,7 @@ def _at_chrony(
     yield from guarded("chrony", at_chrony.check_version, version)
     refclocks: list[at_chrony.Refclock] | None = None
     try:
-        if not settings.chrony.host:  # the configuration of another chronyd is not at hand
+        if not settings.chrony.host:  # the configuration of a chronyd elsewhere cannot be read
             refclocks = at_chrony.parse_refclocks(host.configuration())
     except (ChronydError, OSError, subprocess.SubprocessError) as error:
         remedy = "chronyd -p -f /etc/chrony/chrony.conf names the line"

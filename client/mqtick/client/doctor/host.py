@@ -1,4 +1,4 @@
-"""What the doctor looks at on this host: clock, time daemons, timestamps, keys."""
+"""The doctor's checks of this host: clock, time daemons, timestamps, keys."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Identity:
         return cls(name, entry.pw_uid, frozenset(os.getgrouplist(name, entry.pw_gid)))
 
     def may(self, status: os.stat_result, bit: int) -> bool:
-        """Whether a file's mode allows it; `bit` is 4 to read, 2 to write."""
+        """Whether a file's mode allows access; `bit` is 4 to read, 2 to write."""
         if self.uid == 0:
             return True
         if status.st_uid == self.uid:
@@ -65,12 +65,12 @@ class Identity:
 
 
 def client_identity(pid: int | None, proc: Path = Path("/proc")) -> Identity:
-    """Return who the client runs as: the running one, else user mqtick, else we ourselves."""
+    """Return the user of the running client, else user mqtick, else our own user."""
     if pid is not None:
         try:
             return _identity_of_process(pid, proc)
         except (OSError, KeyError, ValueError):
-            pass  # it has ended
+            pass  # the process has ended
     try:
         return Identity.named("mqtick")
     except KeyError:
@@ -123,13 +123,13 @@ def check_clock(clock: Callable[[], float], *, needs_dates: bool) -> Check:
 
 
 def check_daemons(proc: Path, *, steers: bool) -> Check:
-    """Check that nobody else steers the clock; `steers`: whether chronyd is to do so for us."""
+    """Check that no other daemon steers the clock; `steers`: whether chronyd shall do it for us."""
     found: dict[str, str] = {}
     for file in sorted(proc.glob("[0-9]*/comm")):
         try:
             name = file.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
-            continue  # ended meanwhile
+            continue  # the process has ended
         if name in _OTHER_DAEMONS:
             found[file.parent.name] = _OTHER_DAEMONS[name]
     if not found:
@@ -146,7 +146,7 @@ def check_daemons(proc: Path, *, steers: bool) -> Check:
 
 
 def probe_stamps() -> tuple[StampSource, StampSource]:
-    """Send octets to ourselves by TCP; return who stamped their arrival and their transmission."""
+    """Send octets to ourselves by TCP; return the source of the receive and the transmit stamps."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = KernelSocket(socket.create_connection(server.getsockname(), 1.0))
         connected, _ = server.accept()
@@ -193,7 +193,7 @@ def check_stamps(probe: Callable[[], tuple[StampSource, StampSource]], mode: str
 
 
 def check_keys(path: str, who: Identity) -> Check:
-    """Check the key file: there, closed to others, readable by the client, not the fleet's."""
+    """Check the key file: it is closed to others, the client can read it, it has no fleet key."""
     if not path:
         return warn(
             "keys",

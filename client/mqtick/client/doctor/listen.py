@@ -1,4 +1,4 @@
-"""What the doctor hears on the broker: for some seconds it is a client next to the running one."""
+"""The doctor listens at the broker: for some seconds it is a second client on this host."""
 
 from __future__ import annotations
 
@@ -44,31 +44,31 @@ class Server:
     echoes: int = 0
     least_delay_ns: int | None = None
     announced: bool = False
-    """Whether the broker had its status for us when we subscribed."""
+    """Whether the broker sent the server's retained status when we subscribed."""
 
 
 @dataclass(slots=True)
 class Heard:
-    """What was found at the broker."""
+    """The results of listening at the broker."""
 
     link: Link
     granted: dict[str, bool] = field(default_factory=dict)
     """By topic filter, the broker's answer to our subscription."""
     servers: dict[int, Server] = field(default_factory=dict)
     foreign_topics: frozenset[str] = frozenset()
-    """Where other formats state their time."""
+    """The topics of time messages in other formats."""
     foreign: Counter[str] = field(default_factory=Counter)
     """Time messages of other formats."""
     refused: Counter[str] = field(default_factory=Counter)
     disagreements: list[Disagreement] = field(default_factory=list)
-    """Between servers, as far as their intervals became known."""
+    """Pairs of servers whose intervals do not meet, among those whose intervals are known."""
     troubles: dict[str, Trouble] = field(default_factory=dict)
     """By server, why its first time is not believed."""
     probes: Probes = field(default_factory=Probes)
 
 
 class _Listener:
-    """An agent whose arrivals are watched on their way."""
+    """An agent; each message is examined here before the agent handles it."""
 
     def __init__(
         self, settings: Settings, loop: Loop, broker: Broker, keyring: Keyring, name: str
@@ -83,7 +83,7 @@ class _Listener:
         self._name = name
         self.prober = Prober(loop, self.connection, self.tree, name)
         self.heard.probes = self.prober.found
-        # The board of the published dialect forgets no subscription: none that is not needed.
+        # The board of the published dialect never forgets a subscription: make only those needed.
         self._foreign = (
             {}
             if broker.dialect
@@ -111,7 +111,7 @@ class _Listener:
         try:
             number, message = self.tree.parse_time(arrival.topic), Time.decode(arrival.payload)
         except DecodeError:
-            return  # the agent counts it
+            return  # the agent counts the refusal
         server = self.heard.servers.setdefault(number, Server())
         if arrival.retain:
             server.retained += 1
@@ -124,7 +124,7 @@ class _Listener:
             number = self.tree.parse_status(arrival.topic)
         except DecodeError:
             return
-        if not says_gone(arrival.payload):  # we need not be allowed to read theirs
+        if not says_gone(arrival.payload):  # no need to read the topics of a server that is gone
             self.heard.servers.setdefault(number, Server()).announced = True
 
     def _on_sample(self, track: Track, wall: WallSample) -> None:

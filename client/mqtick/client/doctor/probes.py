@@ -1,8 +1,8 @@
-"""What the doctor tries at the broker with messages of its own: how prompt, and what is forbidden.
+"""The doctor's own messages at the broker: how promptly they are delivered, which are forbidden.
 
-A message that the access list refuses vanishes silently at QoS 0. What may be published is
-therefore seen by what comes back, on topics of a server number that nobody uses and with content
-that no program mistakes for its own.
+At QoS 0 a message that the access list refuses vanishes silently. So the doctor sees what may be
+published by what comes back. It uses topics of a server number that no server has, and a payload
+that no program takes for one of its own.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ __all__ = ["Prober", "Probes", "check_access", "check_promptness"]
 _MS = 1_000_000
 _PAIRS = 8
 _SETTLE_S = 0.3
-# Half of what an acknowledgement is put off: whoever waits longer for every message waits for
-# something else. Good brokers take a tenth of a millisecond, a wireless link some.
+# Half of the time for which a receiver delays its TCP acknowledgement. A longer delay of every
+# message has another cause. Good brokers take 0.1 ms, a wireless link a few milliseconds.
 _SLOW_NS = DELAYED_ACK_NS // 2
 
 
 @dataclass(slots=True)
 class Probes:
-    """What became of the doctor's own messages."""
+    """Which of the doctor's own messages came back, and how fast."""
 
     sent: int = 0
-    """Pairs that were sent, on the one topic that a client both writes and reads."""
+    """How many pairs were sent, on the one topic that a client both writes and reads."""
     unsent: str = ""
-    """Why none was sent: the second connection, which sends them, did not come up."""
+    """Why none was sent: the error of the second connection, which sends them; else empty."""
     pairs_ns: list[tuple[int, int]] = field(default_factory=list)
     """Delays of both messages of each pair that came back."""
     loop_topic: str = ""
     time_topic: str = ""
     """Where a time server would publish its time."""
     others_topics: tuple[str, ...] = ()
-    """Of another client: its requests, and the replies to it."""
+    """Topics of another client: its requests, and the replies to it."""
     let_through: frozenset[str] = frozenset()
-    """Those of these topics on which a message came back."""
+    """The forbidden topics on which a message came back."""
 
 
 class Prober:
@@ -61,7 +61,7 @@ class Prober:
         self._heard_on: set[str] = set()
 
     def takes(self, arrival: Arrival) -> bool:
-        """Note one of our own messages; False if it is somebody else's."""
+        """Note one of our own messages; False for any other message."""
         if self._pairs is not None and self._pairs.takes(arrival):
             return True
         if arrival.payload != self._mark:
@@ -91,7 +91,7 @@ class Prober:
         sender.close()
 
     def trespass(self, numbers: Iterable[int]) -> None:
-        """Try what a client must not do; `numbers`: those of the servers that are there.
+        """Try what a client must not do; `numbers`: the servers that are present.
 
         A broker may close the connection at once, so this comes last.
         """
@@ -112,7 +112,7 @@ class Prober:
 
 
 def check_promptness(probes: Probes) -> Iterator[Check]:
-    """Check that the broker sends at once what it gets."""
+    """Check that the broker forwards each message at once."""
     if probes.unsent:
         yield warn(
             "promptness",
@@ -138,7 +138,7 @@ def check_promptness(probes: Probes) -> Iterator[Check]:
         remedy = "a slow network; or a bridge, a proxy or a timer on the way: mqtick-lab doctor"
         yield warn("promptness", value, f"at most {_SLOW_NS // _MS} ms", remedy)
         return
-    # Our own programs acknowledge at once, so it is not in the way of what they are for.
+    # Only a warning: our own programs acknowledge at once, so the broker does not delay for them.
     held = checks.check_hold(probes.pairs_ns, "WARN")
     yield Check("promptness", *held._replace(value=f"{value}, {held.value}"))
 
@@ -146,7 +146,7 @@ def check_promptness(probes: Probes) -> Iterator[Check]:
 def check_access(
     probes: Probes, *, hears_time: bool, has_keys: bool, has_accounts: bool, account: str
 ) -> list[Check]:
-    """Check that the broker stops a client from doing what only others may do."""
+    """Check that the access list keeps a client from publishing as a server or another client."""
     if not probes.time_topic:
         return []
     who = f"the account '{account}'" if account else "anyone who connects, without an account,"
@@ -173,7 +173,7 @@ def check_access(
         ]
     if probes.let_through:
         return [_others(who, sorted(probes.let_through))]
-    # A client that hears nobody's time would not hear its own either.
+    # A client that receives no time messages would not receive its own either.
     said = "keeps this account from publishing time, and from the topics of other clients"
     return [ok("access list", said)] if hears_time else []
 

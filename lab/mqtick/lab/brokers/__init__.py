@@ -1,1 +1,1 @@
-"""mqtick: brokers: what is wrong with one, and one experiment over several."""
+"""mqtick: brokers: find faults of one, and repeat one experiment over several."""

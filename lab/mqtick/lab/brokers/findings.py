@@ -1,4 +1,4 @@
-"""What the doctor says about a broker: findings from what was measured, without any I/O."""
+"""The doctor's findings about a broker, from its measurements; no I/O."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = ["examine", "verdict"]
 
-# The probes are as long as a time message; the status of a server has some hundred octets.
+# Probes are as long as a time message; the status of a server has some hundreds of octets.
 _STATUS_OCTETS = 1024
 _ENOUGH = 10
 
 
 def examine(measured: Measured) -> Iterator[Check]:
-    """Yield the findings, in an order in which they can be read."""
+    """Yield the findings, in the order in which people should read them."""
     yield Check("connection", *checks.check_link(measured.link, needs_stamps=measured.has_tcp))
     if not measured.link.connected:
         return
@@ -52,7 +52,7 @@ def examine(measured: Measured) -> Iterator[Check]:
     yield nodelay
     flushing = _flush(reached)
     yield flushing
-    if "FAIL" not in (nodelay.result, flushing.result):  # either explains late messages
+    if "FAIL" not in (nodelay.result, flushing.result):  # each of these explains late messages
         yield _steps(reached)
     yield _sequence(measured)
     yield from _fan_out(measured)

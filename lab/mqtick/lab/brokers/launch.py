@@ -1,4 +1,4 @@
-"""A broker that runs for the turn of one experiment, by a command of the user's or by a recipe."""
+"""Runs a broker for one experiment, by the user's command or by a recipe."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class LaunchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a broker is run: `recipes.toml` says what may stand in arguments and configuration."""
+    """How to run a broker: `recipes.toml` explains the placeholders."""
 
     program: str
     arguments: tuple[str, ...]
     tried: str
     """The version with which it was tried."""
     installed: str
-    """How one comes by the program."""
+    """How to install the program."""
     file: str = ""
-    """Name of its configuration file; empty: it has none."""
+    """Name of the configuration file; empty: it has none."""
     configuration: str = ""
 
     def found(self) -> str | None:
-        """Where the program is; Debian keeps some outside of a normal user's path."""
+        """The program's path; Debian has some outside of a normal user's PATH."""
         beside = Path(sys.executable).parent
         places = (os.environ.get("PATH", ""), "/usr/sbin", "/sbin", str(beside))
         return shutil.which(self.program, path=os.pathsep.join(places))
@@ -56,7 +56,7 @@ class Recipe:
 
 @functools.cache
 def recipes() -> Mapping[str, Recipe]:
-    """Return the brokers that can be run without a configuration of the user's, by name."""
+    """Return the brokers that need no configuration from the user, by name."""
     text = resources.files("mqtick.lab.brokers").joinpath("recipes.toml").read_text("utf-8")
     return {
         name: Recipe(**{**keys, "arguments": tuple(keys["arguments"])})
@@ -66,7 +66,7 @@ def recipes() -> Mapping[str, Recipe]:
 
 @contextlib.contextmanager
 def prepared(name: str, broker: Broker) -> Iterator[tuple[str, ...]]:
-    """Write what a recipe needs into a folder that ends with the block; give the command.
+    """Write a recipe's files into a folder for the length of a with block; yield the command.
 
     LaunchError if its program is not installed.
     """
@@ -86,8 +86,8 @@ def prepared(name: str, broker: Broker) -> Iterator[tuple[str, ...]]:
 def launched(command: Sequence[str], broker: Broker) -> Iterator[None]:
     """Run the command for the length of a with block, which begins when the broker listens.
 
-    No command: it runs already. LaunchError if somebody else listens at its address, if it cannot
-    be started, or if it ends or does not listen within 15 s.
+    No command: the broker runs already. LaunchError if another program listens at its address, if
+    it cannot be started, or if it ends or does not listen within 15 s.
     """
     if not command:
         yield
@@ -131,7 +131,7 @@ def _comes_up(process: subprocess.Popen[bytes], broker: Broker) -> bool:
 
 
 def listens(broker: Broker) -> bool:
-    """Whether anybody listens at a broker's address."""
+    """Whether a program listens at a broker's address."""
     try:
         if broker.scheme == "unix":
             with socket.socket(socket.AF_UNIX) as door:

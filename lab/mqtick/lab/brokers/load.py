@@ -1,4 +1,4 @@
-"""What `mqtick-load` measures of a broker in its turn: fan-out, and the limit of performance."""
+"""Measures a broker with `mqtick-load`: fan-out, and the limit of performance."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Loaded:
 
 
 def found() -> str | None:
-    """Where the program is."""
+    """Return the program's path; None if it is not installed."""
     places = (os.environ.get("PATH", ""), str(Path(sys.executable).parent))
     return shutil.which("mqtick-load", path=os.pathsep.join(places))
 
@@ -82,9 +82,9 @@ def found() -> str | None:
 def measured(
     program: str, experiment: Experiment, folder: Path, *, limit: bool, note: Callable[[str], None]
 ) -> None:
-    """Measure the broker of an experiment, and keep what was printed in the run's folder.
+    """Measure the broker of an experiment, and save the output in the run's folder.
 
-    `limit`: whether the broker may be driven to its limit.
+    `limit`: whether to load the broker up to its limit.
     """
     broker = broker_from(experiment)
     sentences: list[str] = []
@@ -124,12 +124,12 @@ def measured(
 
 
 def is_kept(folder: Path) -> bool:
-    """Whether the measurement of a run's broker is there."""
+    """Whether the run's folder has the measurement of its broker."""
     return (folder / FILE).exists()
 
 
 def _printed(command: Sequence[str], within_s: float, sentences: list[str]) -> Any:
-    """Return what a program printed; None, and a sentence, where it failed."""
+    """Return the JSON that a program printed; None, and a sentence, if it failed."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=within_s

@@ -84,7 +84,7 @@ def experiments_of(
     brokers_path: str | os.PathLike[str],
     overrides: Mapping[str, object] | None = None,
 ) -> dict[str, Experiment]:
-    """Return the experiment of each broker by its name; SettingsError where one cannot be run."""
+    """Return the experiment of each broker by its name; SettingsError if one cannot be run."""
     overrides = overrides or {}
     keys = [field.name for field in fields(BrokerSettings)]
     if both := sorted({*keys, "prefix"} & set(overrides)):
@@ -115,7 +115,7 @@ def experiments_of(
 
 
 def _refuse_recipe(keys: BrokerKeys, broker: Broker) -> None:
-    """Raise BrokerError where a recipe cannot serve an address."""
+    """Raise BrokerError if a recipe cannot serve an address."""
     if keys.launch:
         raise BrokerError("launch and recipe contradict each other: leave one of them out")
     if broker.scheme != "mqtt" or ":" in broker.host:
@@ -123,30 +123,30 @@ def _refuse_recipe(keys: BrokerKeys, broker: Broker) -> None:
 
 
 class Run(Protocol):
-    """What carries out one experiment: `mqtick.lab.runner.run.run_experiment`."""
+    """A function that runs one experiment: `mqtick.lab.runner.run.run_experiment`."""
 
     def __call__(
         self, experiment: Experiment, folder: Path, *, resume: bool, say: Progress
     ) -> RunOutcome:
-        """Run it; RunFolderError where the folder cannot be used."""
+        """Run the experiment; RunFolderError if the folder cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixOutcome:
-    """How the runs ended, by broker; a broker whose turn did not come is missing."""
+    """How the runs ended, by broker; without brokers whose turn did not come."""
 
     code: int
     runs: Mapping[str, RunOutcome]
 
 
 def _finished(experiment: Experiment, folder: Path) -> RunOutcome | None:
-    """Return the outcome of a run of this experiment that has nothing left to do."""
+    """Return the outcome if the folder has a complete run of this experiment."""
     run = load_run(folder)
     ended = run.record.get("ended")
     if not isinstance(ended, dict) or ended.get("early_because") != "":
         return None
     if first_difference(experiment, run.record):
-        return None  # which the runner refuses
+        return None  # the runner will refuse it
     outcomes = [shot.outcome for shot in run.shots()]
     if run.damaged or REFUSED in outcomes:
         return None
@@ -156,7 +156,7 @@ def _finished(experiment: Experiment, folder: Path) -> RunOutcome | None:
 
 @contextlib.contextmanager
 def _turn(keys: BrokerKeys, broker: Broker) -> Iterator[None]:
-    """Run the broker for the length of a with block, if we are to run it."""
+    """Run the broker for the length of a with block, if its keys have a command or a recipe."""
     with contextlib.ExitStack() as stack:
         command: Sequence[str] = keys.launch
         if keys.recipe:
@@ -175,14 +175,13 @@ def run_matrix(
     keys: Mapping[str, BrokerKeys] | None = None,
     load_program: str | None = None,
 ) -> MatrixOutcome:
-    """Run each in its folder `out/NAME`; one that fails does not stop the others.
+    """Run each experiment in its folder `out/NAME`; if one fails, the others go on.
 
-    `keys`: by name, how the broker is run for its turn. `load_program`: mqtick-load, which measures
-    the broker in its turn, after the experiment; None: nobody does.
+    `keys`: by name, how to run the broker. `load_program`: the path of mqtick-load, which measures
+    the broker after its experiment; None: no such measurement.
 
-    Only Ctrl-C ends the series. With `resume`, complete runs are left alone, started ones
-    continue, and the rest start. RunFolderError, before anything is run, where a folder cannot be
-    used.
+    Only Ctrl-C ends the series. With `resume`, complete runs are skipped, started ones continue,
+    and the rest start. RunFolderError, before the first run, if a folder cannot be used.
     """
     if not resume:
         for name in experiments:

@@ -1,4 +1,4 @@
-"""What the doctor measured at a broker."""
+"""The doctor's measurements of a broker."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ _APART_NS = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One message to all subscribers: when it left and when it came, ns of CLOCK_REALTIME."""
+    """One message to all subscribers: transmit time and arrivals, ns of CLOCK_REALTIME."""
 
     sent_ns: int
     arrived_ns: dict[int, int] = field(default_factory=dict)
-    """By subscriber, in order of subscription from 0."""
+    """By subscriber, numbered from 0 in the order of subscriptions."""
     unsure: set[int] = field(default_factory=set)
-    """Subscribers whose stamp is not from the kernel, or that the broker may have kept waiting."""
+    """Subscribers without a kernel stamp, or whose copy the broker may have held back."""
 
 
 @dataclass(slots=True)
 class Measured:
-    """What the probes found; the parts that were not reached are empty.
+    """The results of the probes; parts that were not reached are empty.
 
     Attributes:
-        link: The publisher's connection; not connected if any one was missing.
+        link: The publisher's connection; not connected if any connection failed.
         error: Why a connection ended later.
         has_tcp: False for a Unix socket, with neither Nagle's algorithm nor acknowledgements.
-        topic: What the probes were sent on.
-        filters: What the subscribers asked for, in their order.
+        topic: The topic of the probes.
+        filters: The subscribers' filters, in their order.
         refused: Filters that the broker refused.
         probes: The messages to all subscribers.
         pairs_ns: Delays of both messages of pairs to a subscriber that acknowledges late.
         sequence: Numbers of a run of messages as they arrived at one subscriber.
-        sequence_sent: How many those were.
+        sequence_sent: How many of these messages were sent.
         retained: Whether a retained message came to a later subscriber; None: not tried.
         dotted: Whether a topic with a dot carries messages; None: not tried.
-        payload_octets: The largest payload that came through.
-        payload_tried: The largest that was tried.
+        payload_octets: The largest payload that arrived.
+        payload_tried: The largest payload that was tried.
     """
 
     link: Link
@@ -62,8 +62,8 @@ class Measured:
     def alone(self) -> Iterator[Probe]:
         """Yield the probes that did not come together with another one.
 
-        Of two that were held and let go together, each subscriber may get both before the next
-        one gets any.
+        If the broker holds two and then sends both, one subscriber may get both before the next
+        gets the first.
         """
         came = [probe for probe in self.probes if probe.arrived_ns]
         spans = [(min(one.arrived_ns.values()), max(one.arrived_ns.values())) for one in came]

@@ -1,7 +1,7 @@
-"""The patterns that a broker's faults leave in the delays of messages: pure detection.
+"""Detects the patterns that a broker's faults leave in the delays of messages; no I/O.
 
 Delays are arrival minus transmit, in ns; all stamps are of one host's clock, so no two clocks are
-compared. Every function returns what it measured, and whether that is the fault's pattern.
+compared. Every function returns its measurement, and whether it shows the pattern of the fault.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = [
 
 _MS = 1_000_000
 
-# One, two or three delayed acknowledgements (mqtick.mqtt.pairs.DELAYED_ACK_NS), and what falls
-# back on a timer of 200 ms.
+# Step, least and most delay, ms: one, two or three delayed acknowledgements
+# (mqtick.mqtt.pairs.DELAYED_ACK_NS), and a timer of 200 ms.
 _STEPS_MS = ((40, 36, 48), (80, 76, 92), (120, 115, 135), (200, 192, 225))
 _STEP_LATE_NS = 5 * _MS
 _STEP_SHARE_OF_ALL = 0.04
@@ -38,11 +38,11 @@ _FLUSH_COHERENCE = 0.8
 """Mean length of the arrivals' phases as unit vectors: 1 when all come at one phase."""
 _FLUSH_SHORTEST_NS, _FLUSH_LONGEST_NS = 4 * _MS, 2_000 * _MS
 _FLUSH_LEAST = 20
-_FLUSH_MOST = 256  # arrivals that are looked at: enough, and the work grows with their square
+_FLUSH_MOST = 256  # arrivals to evaluate; more are not needed, and the work grows quadratically
 _FLUSH_GRID_PER_CYCLE = 6
 _FLUSH_FINE = 40
 _FLUSH_SPREAD = 0.5
-"""Share of the period over which the delays have to be spread."""
+"""The delays must be spread over at least this share of the period."""
 
 
 def quantile(values: Sequence[int], share: float) -> int:
@@ -53,17 +53,17 @@ def quantile(values: Sequence[int], share: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How many messages came late by a number that timers have."""
+    """How many messages were late by a typical timer value."""
 
     messages: int
     late: int
-    """Messages 5 ms and more behind the fast ones."""
+    """Messages at least 5 ms later than the fast ones."""
     by_step: dict[int, int]
-    """Messages late by (about) that many ms."""
+    """By step in ms: messages that were late by about this much."""
 
     @property
     def found(self) -> bool:
-        """Whether lateness comes in steps."""
+        """Whether the late messages are late by such steps."""
         stepped = sum(self.by_step.values())
         return (
             stepped >= _STEP_LEAST
@@ -73,7 +73,7 @@ class Steps:
 
 
 def find_steps(delays_ns: Sequence[int]) -> Steps:
-    """Look for a mass at 40, 80, 120 or 200 ms behind the fast tenth of the delays."""
+    """Look for many delays 40, 80, 120 or 200 ms above the fast tenth of the delays."""
     if not delays_ns:
         return Steps(0, 0, {})
     base_ns = quantile(delays_ns, 0.1)
@@ -88,16 +88,16 @@ def find_steps(delays_ns: Sequence[int]) -> Steps:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Whether messages leave the broker at the beat of a timer."""
+    """Whether the broker sends messages periodically, by a timer."""
 
     period_ns: int
-    """The beat, 0 for none."""
+    """The timer's period; 0: none was found."""
     coherence: float
-    """0 (arrivals at any phase of the beat) to 1 (all at one phase)."""
+    """0 (arrivals at all phases of the period) to 1 (all at one phase)."""
 
     @property
     def found(self) -> bool:
-        """Whether there is a beat."""
+        """Whether a period was found."""
         return self.period_ns > 0
 
 
@@ -108,18 +108,18 @@ def _coherence(
     """Return the mean length of the instants' phases for each frequency (Rayleigh's test)."""
     seconds = (instants_ns - instants_ns[0]) / 1e9
     found = np.empty(len(frequencies_hz))
-    for start in range(0, len(found), 1024):  # in parts, for the sake of memory
+    for start in range(0, len(found), 1024):  # in parts, to limit the memory
         turns = np.outer(frequencies_hz[start : start + 1024], seconds)
         found[start : start + 1024] = np.abs(np.exp(2j * np.pi * turns).mean(axis=1))
     return found
 
 
 def find_flush(messages: Sequence[tuple[int, int]]) -> Flush:
-    """Look for a beat in the arrivals of messages (sent, arrived), ns, sent at random instants.
+    """Look for a period in the arrivals of messages (sent, arrived), ns, sent at random instants.
 
-    A timer that flushes has arrivals at one phase of its period, whatever the phase of sending;
-    its delays are spread over the period. Multiples of the true frequency look as coherent, so the
-    lowest one counts. Fewer than 20 messages give no result.
+    If a timer flushes the messages, they arrive at one phase of its period, at whatever phase they
+    were sent, and the delays are spread over the period. Multiples of the true frequency are
+    equally coherent, so the lowest frequency counts. Fewer than 20 messages give no result.
     """
     if len(messages) < _FLUSH_LEAST:
         return Flush(0, 0.0)
@@ -127,7 +127,7 @@ def find_flush(messages: Sequence[tuple[int, int]]) -> Flush:
     sent = np.array([one for one, _ in messages], dtype=np.int64)
     arrived = np.array([one for _, one in messages], dtype=np.int64)
     length_ns = int(sent[-1] - sent[0])
-    # Four beats at least, or a few arrivals would be "at one phase" by chance.
+    # At least four periods, because few arrivals may be at one phase by chance.
     longest_ns = min(_FLUSH_LONGEST_NS, length_ns // 4)
     spread_ns = quantile([int(one) for one in arrived - sent], 0.95) - int((arrived - sent).min())
     if longest_ns < _FLUSH_SHORTEST_NS or spread_ns < _FLUSH_SPREAD * _FLUSH_SHORTEST_NS:
@@ -137,7 +137,7 @@ def find_flush(messages: Sequence[tuple[int, int]]) -> Flush:
     longest_ns = min(longest_ns, int(spread_ns / _FLUSH_SPREAD))
     frequencies = np.arange(1e9 / longest_ns, 1e9 / _FLUSH_SHORTEST_NS, step_hz)
     coherence = _coherence(arrived, frequencies)
-    coherence[_coherence(sent, frequencies) > 0.6] = 0.0  # then the beat was ours
+    coherence[_coherence(sent, frequencies) > 0.6] = 0.0  # then we sent with this period
     best = float(coherence.max(initial=0.0))
     if best < _FLUSH_COHERENCE:
         return Flush(0, best)
@@ -151,12 +151,12 @@ def find_flush(messages: Sequence[tuple[int, int]]) -> Flush:
 
 @dataclass(frozen=True, slots=True)
 class FanOut:
-    """In which order, and how close together, several subscribers get one message."""
+    """The order and the spread in which several subscribers get one message."""
 
     messages: int
-    """Messages that all subscribers got, each with a stamp of the kernel."""
+    """Messages that came to all subscribers, all with kernel stamps."""
     kept: int
-    """Of these, how many came in the order that an echo needs."""
+    """How many of these messages came in the order that an echo needs."""
     orders: int
     """How many different orders there were."""
     spread_ns: int
@@ -168,12 +168,12 @@ class FanOut:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the order is kept as a rule; a time server judges by the same rule."""
+        """Whether the broker keeps the order, by the same rule as a time server decides."""
         return keeps_order(self.messages - self.kept, self.messages)
 
 
 def fan_out(arrivals: Sequence[Sequence[int]]) -> FanOut | None:
-    """Look at the arrivals (ns) of messages, each at all subscribers in the order to be kept."""
+    """Evaluate arrivals (ns) of messages; each lists all subscribers in the expected order."""
     if not arrivals or len(arrivals[0]) < 2:
         return None
     spreads = [max(one) - min(one) for one in arrivals]

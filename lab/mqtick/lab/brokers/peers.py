@@ -17,14 +17,14 @@ _ANSWER_S = 2.0
 
 @dataclass(slots=True)
 class Peer:
-    """A connection and what came to it."""
+    """A connection and its arrivals."""
 
     connection: Connection
     arrivals: list[Arrival] = field(default_factory=list)
 
 
 class Peers:
-    """Connections under names that begin with `name`, and waiting for them."""
+    """Makes connections whose names begin with `name`, and waits for them."""
 
     def __init__(self, loop: Loop, name: str) -> None:
         self.loop, self._name = loop, name
@@ -33,7 +33,7 @@ class Peers:
         """The first of the last connections that failed, or the first one of all."""
 
     def connect(self, broker: Broker, count: int) -> list[Peer]:
-        """Connect some, and wait; fewer come back when the broker does not take them all."""
+        """Make connections, and wait; returns fewer if the broker does not accept them all."""
         made = []
         for _ in range(count):
             arrivals: list[Arrival] = []
@@ -60,14 +60,14 @@ class Peers:
         return answers == [True]
 
     def broken(self) -> str:
-        """Return what broke a connection since it was made, empty for nothing."""
+        """Return why a connection was lost since it was made; empty if none was."""
         for peer in self.all:
             if peer.connection.connects > 1 or not peer.connection.connected:
                 return peer.connection.last_error
         return ""
 
     def close(self, peers: list[Peer] | None = None) -> None:
-        """Say goodbye, to all without an argument."""
+        """Disconnect these peers; without an argument, all of them."""
         for peer in list(self.all if peers is None else peers):
             peer.connection.close()
             self.all.remove(peer)

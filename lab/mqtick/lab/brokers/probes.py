@@ -1,7 +1,7 @@
-"""Sends the doctor's probes through a broker and records what happened to them.
+"""Sends the doctor's probes through a broker and records their arrivals.
 
 One thread, one loop, a publisher and a dozen subscribers, all on this host, so that one clock
-stamps both ends. The kernel stamps, so that it does not matter how slow this program is.
+stamps both ends. The stamps are the kernel's, so the speed of this program does not matter.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mqtick.mqtt.stamps import StampSource, Transmit
 __all__ = ["SUBSCRIBERS", "measure"]
 
 SUBSCRIBERS = 10
-"""Subscribers of each probe: eight of its very topic, one of `+`, one of `#`."""
-_PROBE_OCTETS = 32  # as a time message has
+"""Subscribers of each probe: eight to its exact topic, one to `+`, one to `#`."""
+_PROBE_OCTETS = 32  # like a time message
 _GAP_S = (0.050, 0.100)  # longer than an acknowledgement is usually delayed
 _FOLLOW_S = (0.001, 0.003)
 _PAIRS_LEAST = 8
@@ -53,7 +53,7 @@ class _Examination:
     # -- connections -----------------------------------------------------------------------
 
     def connect(self) -> bool:
-        """Connect everybody, with MQTT 3.1.1 where the broker does not speak 5."""
+        """Make all connections, with MQTT 3.1.1 if the broker does not support 5."""
         peers, found = self.peers, self.found
         first = peers.connect(self.broker, 1)
         found.link = peers.link
@@ -74,8 +74,8 @@ class _Examination:
     def subscribe(self) -> bool:
         """Subscribe one after the other; return whether the broker granted all.
 
-        The wildcards first, as a time server's last echo does: brokers that serve in that order
-        (amqtt) then serve them first.
+        The wildcards subscribe first, like a time server's last echo, to find brokers that serve in
+        the order of subscriptions (amqtt).
         """
         exact = [self.found.topic] * (SUBSCRIBERS - 2)
         self.found.filters = [*exact, f"{self.shared}/+", f"{self.shared}/#"]
@@ -94,17 +94,17 @@ class _Examination:
 
     def _publish(self, topic: str, number: int) -> Transmit:
         transmit = self.publisher.connection.publish(topic, self._payload(number))
-        return transmit or Transmit(time.time_ns())  # not sent: it will count as lost
+        return transmit or Transmit(time.time_ns())  # if not sent, it will count as lost
 
     def number_of(self, arrival: Arrival) -> int | None:
-        """Return the number of a probe of ours, None for anything else."""
+        """Return the number of our probe; None for any other message."""
         payload = arrival.payload
         if payload[:4] != self._nonce or arrival.retain or len(payload) != _PROBE_OCTETS:
             return None
         return int.from_bytes(payload[4:8], "big")
 
     def _settle(self) -> None:
-        """Wait for what is still on its way, three times as long as the slowest took."""
+        """Wait for messages that have not come yet, three times the largest delay."""
         slowest_s = 0.0
         for arrival in self.subscribers[0].arrivals:
             number = self.number_of(arrival)
@@ -119,7 +119,7 @@ class _Examination:
         )
 
     def single(self, duration_s: float) -> None:
-        """Send probes at random instants, every other one soon followed by a second one."""
+        """Send probes at random instants; half of them are soon followed by a second one."""
         self._sent.append(self._publish(self.found.topic, 0))
         if not self.loop.turn_until(lambda: self.subscribers[0].arrivals, _PATIENCE_S[1]):
             return
@@ -140,18 +140,18 @@ class _Examination:
         self._settle()
 
     def burst(self) -> None:
-        """Send many at once, to see whether they stay in order."""
+        """Send many messages at once, to see whether they stay in order."""
         for number in range(_BURST):
             self._publish(self.found.topic, _BURST_FROM + number)
         self.found.sequence_sent = _BURST
         self._settle()
 
     def _carries(self, made: list[Peer], topic: str, payload: bytes) -> bool:
-        """Whether such a message arrives, of some: one loss is not a limit."""
+        """Whether such a message arrives in one of several tries: a single loss is no limit."""
         sender, late = made
         late.arrivals.clear()
 
-        def came() -> bool:  # and not one that was tried before it
+        def came() -> bool:  # compare the payload: an earlier message may be late
             return any(arrival.payload == payload for arrival in late.arrivals)
 
         for _ in range(_TRIES):
@@ -161,7 +161,7 @@ class _Examination:
         return False
 
     def features(self) -> None:
-        """Try a retained message, then larger and larger ones.
+        """Try a retained message, then larger and larger messages.
 
         A topic with a dot comes last: some brokers end the connection on it.
         """
@@ -183,7 +183,7 @@ class _Examination:
                 if not self._carries(made, large, bytes(octets)):
                     break
                 self.found.payload_octets = octets
-            # A broker may have ended the connection on what was too large.
+            # A broker may have closed the connection because of the last message's size.
             self.peers.close(made)
             made = self.peers.connect(self.broker, 2)
             if len(made) == 2:
@@ -195,7 +195,7 @@ class _Examination:
     # -- results ---------------------------------------------------------------------------
 
     def examine(self) -> None:
-        """Do everything, as far as possible."""
+        """Run all probes, as far as possible."""
         if not self.connect() or not self.subscribe():
             return
         self.single(0.65 * self._seconds)
@@ -207,7 +207,7 @@ class _Examination:
         self.features()
 
     def measured(self) -> Measured:
-        """Return what was found."""
+        """Return the result."""
         found = self.found
         found.probes = probes = [Probe(one.stamp.realtime_ns) for one in self._sent]
         sequence = []
@@ -229,7 +229,7 @@ class _Examination:
 
 
 def measure(broker: Broker, prefix: str, seconds: float) -> Measured:
-    """Probe a broker for about `seconds`; whatever goes wrong is part of the result."""
+    """Probe a broker for about `seconds`; errors are part of the result."""
     loop = Loop()
     examination = _Examination(loop, broker, prefix, seconds)
     try:

@@ -1,4 +1,4 @@
-"""`mqtick-lab doctor`: names what in a broker spoils latency, one line per check."""
+"""`mqtick-lab doctor`: finds causes of latency in a broker, one line per check."""
 
 from __future__ import annotations
 

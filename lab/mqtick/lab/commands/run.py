@@ -125,7 +125,7 @@ def _again(args: argparse.Namespace) -> str:
 
 
 def report(outcome: RunOutcome, *, as_json: bool) -> None:
-    """Print what is in the folder, if there is a run in it."""
+    """Print the results in the folder, if there is a run in it."""
     if not (outcome.folder / "run.json").exists():
         return
     summary = summarise(load_run(outcome.folder))

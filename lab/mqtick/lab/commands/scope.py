@@ -154,7 +154,7 @@ def _screenshot(args: argparse.Namespace, scope: Oscilloscope) -> int:
 
 
 def _would_overwrite(path: Path) -> int:
-    """Say that a file already exists, before anything is measured; 0 if it does not."""
+    """Report that a file exists already, before anything is measured; 0 if it does not."""
     if not path.exists():
         return 0
     return fail(

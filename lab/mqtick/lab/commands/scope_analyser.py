@@ -1,4 +1,4 @@
-"""mqtick-lab scope, where the resource is a logic analyser."""
+"""mqtick-lab scope, if the resource is a logic analyser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["with_analyser"]
 def with_analyser(
     args: argparse.Namespace, capture: Callable[[argparse.Namespace, LogicAnalyser], int]
 ) -> int:
-    """Do what a logic analyser can: it has no screen, and no earlier record."""
+    """Do what a logic analyser can do: it has no screen, and no earlier record."""
     if args.action == "screenshot" or (args.action == "capture" and args.now):
         return fail(
             f"{args.resource} is a logic analyser, which has no screen and keeps no record; use "

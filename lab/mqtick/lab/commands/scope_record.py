@@ -1,4 +1,4 @@
-"""What `mqtick-lab scope capture` prints about a record, and the files that it writes."""
+"""The output of `mqtick-lab scope capture`: text about a record, and its files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write(path: Path, waveforms: dict[int, Waveform], started_ns: int, simulated
 
 
 def _seconds(instant_fs: int) -> str:
-    """Write an instant in s with all its digits, which a float would round."""
+    """Write an instant in s with all its digits; a float would round it."""
     whole, rest = divmod(abs(instant_fs), FS_PER_SECOND)
     return f"{'-' if instant_fs < 0 else ''}{whole}.{rest:015d}"
 

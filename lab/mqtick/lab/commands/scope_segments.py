@@ -1,4 +1,4 @@
-"""What `mqtick-lab scope capture --segments` prints about several records, and writes."""
+"""The output of `mqtick-lab scope capture --segments`: a table and a file for each record."""
 
 from __future__ import annotations
 

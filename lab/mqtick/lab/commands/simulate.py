@@ -144,7 +144,7 @@ def _servers(args: argparse.Namespace) -> tuple[EdgeFeed, list[InstrumentServer]
         faults = Faults(chances, seed=args.seed)
         try:
             servers.append(InstrumentServer(front(model), faults))
-        except Exception as fault:  # of another author's class
+        except Exception as fault:  # a class of another package may raise anything
             raise ValueError(
                 f"The family {family} cannot be simulated ({type(fault).__name__}: {fault}); "
                 "repair or remove the package that provides it."
@@ -189,7 +189,7 @@ async def _serve(args: argparse.Namespace, feed: EdgeFeed, servers: list[Instrum
             demo.add_done_callback(lambda _: end.set())
         await end.wait()
         if demo is not None and demo.done():
-            await demo  # it never ends by itself: raises what went wrong
+            await demo  # it never returns, so this raises its error
     except BrokenPipeError:
         raise
     except (OSError, OverflowError) as error:
@@ -223,7 +223,7 @@ async def _start(args: argparse.Namespace, server: InstrumentServer, index: int)
 
 
 async def _demo(args: argparse.Namespace, feed: EdgeFeed, lines: dict[int, int]) -> None:
-    """Make edges with a known random skew: the truth that a capture can be compared with."""
+    """Make edges with a known random skew, with which captures can be compared."""
     chance = random.Random(args.seed)
     first = min(lines)
     while True:

@@ -1,4 +1,4 @@
-"""The published experiment as datagrams, and which copy reached whom when."""
+"""The published experiment as datagrams, and the times at which copies reach subscribers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AFTER_SUBSCRIBING: Final = 20_000
 _BETWEEN_SHOTS: Final = 5_000
 """Cycles from the last copy of a message to the next message."""
 _PHASE: Final = 1_000
-"""Cycles by which messages are early or late, so that no two meet the same phase of anything."""
+"""Messages are shifted by up to this many cycles, so that they meet all phases of the design."""
 _SUBSCRIPTION: Final = 1
 _OCTETS_A_CYCLE: Final = {0: 8.0, 1: 0.8, 10: 8.0}
 
@@ -33,7 +33,7 @@ class Copies:
     """One message, and the copies of it.
 
     Attributes:
-        message: as it came to the broker's boundary.
+        message: the datagram at the broker's boundary.
         copies: in the order in which the subscribers subscribed.
     """
 
@@ -49,7 +49,7 @@ class Copies:
 def subscriptions(
     filters: Mapping[str, str | Sequence[str]],
 ) -> tuple[list[Datagram], int]:
-    """Return what lets each peer subscribe to its filters, and when all have, in cycles."""
+    """Return the datagrams with which peers subscribe, and the cycle when all have subscribed."""
     come: list[Datagram] = []
     at = 0
     # The first one brings the challenge; the address is proven when the second one comes.
@@ -95,9 +95,9 @@ def measure(
     seed: int,
     version: int = 1,
 ) -> list[Copies]:
-    """Let that many subscribe, publish time messages, and return what each of them became.
+    """Let that many subscribe, publish time messages, and return the copies of each.
 
-    In messages of version 2 the broker fills the trailer. ModelError where somebody did not get
+    In messages of version 2 the broker fills the trailer. ModelError if a subscriber did not get
     exactly one copy of each message.
     """
     topic = TopicTree(prefix).time(0)

@@ -1,8 +1,8 @@
-"""Messages in their own time through the broker's RTL: minutes, of which only the busy part is run.
+"""Sends minutes of messages through the broker's RTL; only the busy parts are simulated.
 
-An idle broker is the same after a second as after a microsecond, but for its leases. So where it
-has long sent everything, the next message enters at once, and only the cycles in between are left
-out: how the messages of one busy stretch lie to each other stays exact to the cycle.
+The state of an idle broker does not change with time, except for its leases. So once the broker has
+sent everything, the next message enters at once, and the idle cycles are left out. Within one busy
+stretch the distances of the messages stay exact to the cycle.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mqtick.protocol.precise import TRAILER_OCTETS
 __all__ = ["Copy", "Message", "cross", "without_idle"]
 
 _IDLE_CYCLES: Final = 200
-"""So long after the last copy of all has left, nothing is left of a message in the broker."""
+"""Cycles after the last copy has left, until the broker is idle again."""
 _TENTHS_A_CYCLE: Final = {1: 8, 10: 80}
-"""Of an octet, by the rate of the link in Gb/s."""
+"""By the rate of the link in Gb/s: tenths of an octet per cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Message:
     Attributes:
         at_fs: When its first word passes the broker's boundary.
         sender: ADDRESS:PORT.
-        octets: The datagram; what a broker may fill is zero, the rest unlike any other message's.
+        octets: The datagram; the broker's trailer is zero, the rest is unique to the message.
         copies: How many subscribers must get it.
         filled: Whether the broker fills its last 16 octets.
     """
@@ -45,7 +45,7 @@ class Message:
 
     @property
     def key(self) -> bytes:
-        """What all its copies have in common."""
+        """The octets that all its copies have in common."""
         return _known_by(self.octets, self.filled)
 
 
@@ -63,9 +63,9 @@ def _known_by(octets: bytes, filled: bool) -> bytes:
 
 
 def without_idle(messages: Iterable[Message], *, first: int, link_gbps: int) -> list[int]:
-    """Return the cycle in which each message enters: the first that begins once it has come.
+    """Return the cycle in which each message enters the broker, without the idle cycles.
 
-    They are in order of time; the first one enters in cycle `first`.
+    Messages are in order of time; the first one enters in cycle `first`.
     """
     entered: list[int] = []
     before = idle_at = 0
@@ -89,9 +89,9 @@ def cross(
     *,
     link_gbps: int,
 ) -> list[list[Copy]]:
-    """Return what each message becomes; `messages` are in order of time, `filters` by subscriber.
+    """Return the copies of each message; `messages`: in order of time, `filters`: by subscriber.
 
-    ModelError where one did not become as many copies as it must.
+    ModelError if a message has not the right number of copies.
     """
     come, first = subscriptions(filters)
     entered = without_idle(messages, first=first, link_gbps=link_gbps)

@@ -1,7 +1,7 @@
 """Timed datagrams as `mqtick-broker-model batch` reads and writes them: a line each.
 
 A line is CYCLE ADDRESS:PORT OCTETS: the clock cycle, of `CYCLE_FS`, in which the first word of the
-payload passes the broker's boundary; who sent it, or whom it is for; the payload in hexadecimal.
+payload passes the broker's boundary; its sender or receiver; the payload in hexadecimal.
 Lines that begin with # are comments.
 """
 
@@ -28,7 +28,7 @@ __all__ = [
 CYCLE_FS: Final = 6_400_000
 """A clock cycle at 156.25 MHz, fs."""
 OVERHEAD_OCTETS: Final = 66
-"""What a datagram takes on the wire beside its payload: preamble, headers, check sequence, gap."""
+"""Octets of a datagram on the wire besides its payload: preamble, headers, check sequence, gap."""
 _LEAST_PAYLOAD: Final = 18
 """Shorter ones are padded to Ethernet's minimum frame."""
 _MOST_OCTETS: Final = 1472
@@ -44,7 +44,7 @@ class Datagram:
 
     cycle: int
     peer: str
-    """ADDRESS:PORT of the sender of what the broker receives, of the receiver of what it sends."""
+    """ADDRESS:PORT of the peer: the sender, or for datagrams from the broker the receiver."""
     octets: bytes
 
 

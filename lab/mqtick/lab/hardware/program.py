@@ -1,4 +1,4 @@
-"""mqtick-broker-model, the program around the broker's RTL: found, and run on a batch."""
+"""Finds mqtick-broker-model, the program around the broker's RTL, and runs it on a batch."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _BUILT: Final = Path("build/rtl/model") / PROGRAM
 
 
 class ModelError(RuntimeError):
-    """The model cannot be run, or did what it must not; the text says what to do."""
+    """The model cannot be run, or behaves wrongly; the text says what to do."""
 
 
 def find_model(named: str = "") -> Path:
-    """Return the program: the one that is named, else on the path, else built here; ModelError."""
+    """Return the program: the named one, else that in PATH, else that built here; ModelError."""
     for candidate in (named,) if named else (shutil.which(PROGRAM) or "", str(_BUILT)):
         if os.access(candidate, os.X_OK) and Path(candidate).is_file():
             return Path(candidate)
@@ -41,7 +41,7 @@ def run_batch(
     """Return what the broker sends when it receives these, exact to the cycle; ModelError.
 
     With `prove` every receiver of a challenge answers it. A `link_gbps` of 0 takes a word in every
-    cycle. DatagramError where the program writes what cannot be read.
+    cycle. DatagramError if the program's output cannot be read.
     """
     with _ran(model, datagrams, link_gbps, prove) as lines:
         return list(read_lines(lines, "what the model sent"))
@@ -64,7 +64,7 @@ def _ran(
         come, gone = Path(folder) / "in", Path(folder) / "out"
         with come.open("w") as file:
             file.writelines(map(as_line, datagrams))
-        # A bare name would be looked for in PATH.
+        # An absolute path, because a bare name would be searched in PATH.
         call = [str(model.absolute()), "batch", str(come), str(gone), "--link-gbps", str(link_gbps)]
         try:
             done = subprocess.run(

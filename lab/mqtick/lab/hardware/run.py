@@ -56,7 +56,7 @@ class HardwareRun:
     way: Way = table(Way, "The way from the broker's boundary to the edges; assumed.")
 
     def __post_init__(self) -> None:
-        """Find what cannot be run; ValueError."""
+        """Raise ValueError for settings that cannot be run."""
         if not self.subscribers or len({*self.subscribers}) < len(self.subscribers):
             raise ValueError("subscribers must be one number or more, none of them twice.")
         TopicTree(self.prefix)
@@ -69,7 +69,7 @@ class HardwareRun:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it, by N: cycles from the first subscriber's copy to the last one's."""
+    """The result by N: cycles from the first subscriber's copy to the last one's."""
 
     folder: Path
     spreads: dict[int, list[int]]
@@ -78,9 +78,9 @@ class Outcome:
 def run_hardware(
     settings: HardwareRun, folder: Path, say: Callable[[str], None] = lambda _text: None
 ) -> Outcome:
-    """Run the experiment and keep it in `folder`.
+    """Run the experiment and save it in `folder`.
 
-    ModelError where the model is not there or does not do what it must; RunFolderError.
+    ModelError if the model is missing or behaves wrongly; RunFolderError.
     """
     model = find_model(settings.model)
     refuse_used(folder)

@@ -20,7 +20,7 @@ from mqtick.service.settings.schema import key
 __all__ = ["Way"]
 
 _GAP_OCTETS: Final = 12
-"""After a frame: it has arrived before they have passed."""
+"""Octets of the gap after a frame; they do not delay its arrival."""
 _BEFORE_PAYLOAD: Final = 50
 """Octets of preamble and headers."""
 _FS_PER_NS: Final = 1_000_000
@@ -29,7 +29,7 @@ _SIGMAS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What lies between the broker's boundary and the edges. All of it is assumed, not measured."""
+    """The delays between the broker's boundary and the edges; all are assumed, not measured."""
 
     broker_link_gbps: int = key(10, "Rate of the broker's link.", choices=(1, 10))
     node_link_gbps: float = key(1.0, "Rate of a node's link.", minimum=0.01, maximum=100.0)
@@ -58,7 +58,7 @@ class Way:
 
     @property
     def longest_ns(self) -> float:
-        """Return about the most that it takes beside the links, both ways together."""
+        """Return about the largest delay besides the links, both ways together, ns."""
         around_ns = abs(self.publisher_ns) + 2 * (self.switch_ns + self.core_ns)
         return around_ns + self.receiver_ns + _SIGMAS * self.receiver_jitter_ns
 

@@ -1,7 +1,7 @@
 """A crowd: one process that holds up to several hundred subscribers of the time topic.
 
-They load the broker as that many clients would, and cost as little as possible at the instant of a
-broadcast (bench/crowd_cost.py says how little).
+They load the broker like that many clients, and cost as little as possible at the instant of a
+broadcast (bench/crowd_cost.py measures how much).
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from mqtick.protocol.topics import TopicTree
 __all__ = ["Crowd", "make_room", "run"]
 
 _log = logging.getLogger(__name__)
-# Connections that are made at the same time: Mosquitto's queue of waiting ones holds 100.
+# Connections made at the same time: Mosquitto's queue of waiting connections holds 100.
 _BUNCH = 64
 _JOIN_NS, _JOIN_EACH_NS = 10 * NS_PER_S, 20_000_000
 _LEAVE_NS = 2 * NS_PER_S
-# Time between two readings of all buffers, which held 900 time messages each in a trial.
+# Time between two reads of all buffers; in a test, each buffer held 900 time messages.
 _READ_EVERY_S = (3.0, 5.0)
-# A runner that died cannot let its members go: they would load the broker forever.
+# Without commands for this long, the members leave: a runner that died cannot release them.
 _FORGOTTEN_S = 900.0
-# In portions with pauses, so that a broadcast during one soon finds the processor free.
+# Buffers are read in portions with pauses, so that a broadcast meanwhile soon gets the processor.
 _PORTION, _PAUSE_NS = 16, 10_000_000
 # Files that the process has open besides its connections.
 _SPARE_FILES = 64
 
 
 def make_room(members: int) -> None:
-    """Raise the soft limit of open files to what members need; OSError where it cannot be."""
+    """Raise the soft limit of open files for that many members; OSError if it is impossible."""
     needed = members + _SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
@@ -67,9 +67,9 @@ def make_room(members: int) -> None:
 
 
 class Crowd:
-    """Obeys `info`, `join`, `leave` and `count` on the command topic of `crowd:NAME`.
+    """Executes `info`, `join`, `leave` and `count` on the command topic of `crowd:NAME`.
 
-    `most`: members that it may be asked for. BrokerError where the broker is reached by WebSocket
+    `most`: the largest allowed number of members. BrokerError if the broker is reached by WebSocket
     or a Unix socket, OSError if that many files cannot be opened.
     """
 
@@ -120,7 +120,7 @@ class Crowd:
         self.connection.start()
 
     def close(self) -> None:
-        """Disconnect all members, and itself."""
+        """Disconnect all members, and the connection for commands."""
         for member in self._members:
             member.leave()
             member.close()
@@ -170,7 +170,7 @@ class Crowd:
             )
 
     def _join(self, command: Command) -> None:
-        """Replace all members by that many new ones; answered once all have an answer."""
+        """Replace all members by new ones; answer once all have succeeded or failed."""
         self._must_be_idle()
         count = number_in(command, "count", 1, self._most, 0)
         try:
@@ -221,7 +221,7 @@ class Crowd:
         self._commands.answer(identity, answer)
 
     def _leave(self, command: Command) -> None:
-        """Have everybody leave, including those who are joining right now."""
+        """Let all members leave, including those that are joining."""
         self._then, self._to_make = None, 0
         if self._limit is not None:
             self._limit.cancel()
@@ -251,7 +251,7 @@ class Crowd:
             identity = f"{self._identity}-{self._to_make}"
             try:
                 member = self._kind(self.loop, self._entrance, identity, self._changed)
-            except OSError as error:  # something else took the files, or the memory
+            except OSError as error:  # other programs may use the files, or the memory
                 _log.error("%s has no room for more members: %s", self.node, error)
                 self._to_make = 0
                 self.loop.call_soon_threadsafe(self._go_on_if_settled)
@@ -276,7 +276,7 @@ class Crowd:
         self._limit = self.loop.call_later(limit_ns, self._give_up)
 
     def _give_up(self) -> None:
-        """Continue without those who do not answer."""
+        """Continue without the members that have no answer."""
         self._to_make = 0
         for member in self._members:
             if member.state is State.CONNECTING:
@@ -292,7 +292,7 @@ class Crowd:
             then()
 
     def _let_go(self, then: Callable[[], None]) -> None:
-        """Have every member leave, and wait until the broker has noticed."""
+        """Let all members leave, and wait until the broker has closed their connections."""
         if self._reading is not None:
             self._reading.cancel()
         self._wait_for(then, _LEAVE_NS)
@@ -303,7 +303,7 @@ class Crowd:
             self._go_on()
 
     def _read_later(self) -> None:
-        """At a random phase: otherwise it could coincide with each broadcast."""
+        """Plan a read at a random time: at a fixed phase it could meet every broadcast."""
         if self._reading is not None:
             self._reading.cancel()
         wait_ns = int(random.uniform(*_READ_EVERY_S) * NS_PER_S)
@@ -329,7 +329,7 @@ class Crowd:
 
 
 def run(broker: Broker, name: str, *, prefix: str, most: int) -> None:
-    """Be a crowd until a signal comes."""
+    """Run a crowd until a signal comes."""
     loop = Loop()
     loop.stop_on_signals()
     crowd = Crowd(loop, broker, name, prefix=prefix, most=most)

@@ -37,7 +37,7 @@ _LONGEST_PACKET = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """How every member of a crowd gets in."""
+    """How the members of a crowd connect."""
 
     family: int
     address: tuple[str | int, ...]
@@ -50,7 +50,7 @@ class Entrance:
 
 
 class State(StrEnum):
-    """Where a member stands."""
+    """The state of a member."""
 
     CONNECTING = "connecting"
     UP = "up"
@@ -60,7 +60,7 @@ class State(StrEnum):
     FAILED = "failed"
     """There was no connection, or no answer."""
     LOST = "lost"
-    """It was up, and the connection broke."""
+    """The member was up, and then the connection broke."""
     LEAVING = "leaving"
     LEFT = "left"
 
@@ -68,13 +68,12 @@ class State(StrEnum):
 class Member:
     """A connection; `changed(member)` is called when it is up, refused, failed, lost or has left.
 
-    Once it is up, nothing that comes is read before `count`: it stays in the kernel's buffer, and
-    the process is not woken. The drawback: the kernel acknowledges late where nobody
-    reads (up to 40 ms, Linux's TCP_DELACK_MIN), so that a broker with Nagle's algorithm on would
-    hold back a second message to this member meanwhile. There is one message per interval,
-    so nothing is held back; but buffers have to be read now and then. There is no keep-alive
-    either, since a PINGREQ could meet a broadcast: if a broker's host vanishes, the publisher
-    notices.
+    Once it is up, messages are not read before `count`: they stay in the kernel's buffer, and the
+    process is not woken. The drawback: without reads the kernel acknowledges late (up to 40 ms,
+    Linux's TCP_DELACK_MIN), so that a broker with Nagle's algorithm on would hold back a second
+    message to this member meanwhile. There is one message per interval, so no message is held back;
+    but buffers have to be read now and then. There is no keep-alive either, because a PINGREQ could
+    meet a broadcast. If a broker's host vanishes, the publisher notices.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Member:
         loop.add(self._fd, Loop.WRITE, self._ready)
 
     def count(self) -> None:
-        """Read what has come, and count it; a broken connection is noticed."""
+        """Read and count messages; notice a broken connection."""
         if self.state is not State.UP:
             return
         self._read()
@@ -110,7 +109,7 @@ class Member:
             self._end(State.FAILED, problem)
 
     def leave(self) -> None:
-        """Say goodbye; the member has left once the broker has closed the connection."""
+        """Send DISCONNECT; the member has left once the broker has closed the connection."""
         if self.state is not State.UP:
             self.close()
             return
@@ -120,7 +119,7 @@ class Member:
             self._send(DISCONNECT)
 
     def close(self) -> None:
-        """End at once."""
+        """Close the connection at once."""
         if self.state in (State.CONNECTING, State.UP, State.LEAVING):
             self._end(State.LEFT, "")
 
@@ -128,7 +127,7 @@ class Member:
 
     def _ready(self, _events: int) -> None:
         if self.state in (State.UP, State.LEAVING):
-            self._read()  # to the end of the stream, which we waited for
+            self._read()  # up to the end of the stream, for which we waited
             if self.state in (State.UP, State.LEAVING):
                 self._hung_up("the broker closed it")
             return
@@ -138,7 +137,7 @@ class Member:
             self._loop.modify(self._fd, Loop.READ)
         except ssl.SSLWantWriteError:
             self._loop.modify(self._fd, Loop.WRITE)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # also ssl.SSLError, which is a subclass
             self._end(State.FAILED, str(error))
 
     def _connected(self) -> None:
@@ -169,12 +168,12 @@ class Member:
         self._send(connect_packet(self._client_id, entrance.username, entrance.password))
 
     def _send(self, packet: bytes) -> None:
-        # Nothing else is on its way out, and a socket's buffer is longer than any of our packets.
-        with contextlib.suppress(OSError):  # whoever waits for the answer finds out why
+        # No other data is unsent, and a socket's buffer is longer than any of our packets.
+        with contextlib.suppress(OSError):  # the read of the answer will report the error
             self._socket.send(packet)
 
     def _read(self) -> None:
-        """Take everything there is."""
+        """Read and process all available data."""
         while self.state in (State.CONNECTING, State.UP, State.LEAVING):
             try:
                 data = self._socket.recv(_LONGEST_PACKET)
@@ -226,7 +225,7 @@ class Member:
                 self._end(State.REFUSED, f"the broker refused the subscription to {topic}")
             elif self.state is State.CONNECTING:
                 self.state = State.UP
-                # From now on only the end of the connection wakes us.
+                # From now on, only the end of the connection wakes the process.
                 self._loop.modify(self._fd, select.EPOLLRDHUP)
                 self._changed(self)
 

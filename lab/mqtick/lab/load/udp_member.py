@@ -1,4 +1,4 @@
-"""One member of a crowd by MQTT over UDP: a socket of its own, as each subscriber is an address.
+"""One member of a crowd by MQTT over UDP, with a socket of its own: each address is a subscriber.
 
 broker/spec/mqtt-udp.md, section 10.
 """
@@ -28,15 +28,15 @@ __all__ = ["UdpMember"]
 
 _LONGEST = 65_536
 _MOST_READS = 10_000  # more than a socket's buffer holds
-# Long, since a PINGREQ could meet a broadcast; as long as a runner that died is waited for.
+# Long, because a PINGREQ could meet a broadcast; as long as a crowd waits for its runner.
 _KEEPALIVE_S = 900
 _GRANTED_AT_MOST = 2  # MQTT 3.1.1, 3.9.3
 
 
 class UdpMember:
-    """As `Member`: once it is up, nothing that comes is read before `count`.
+    """Like `Member`: once it is up, messages are not read before `count`.
 
-    `count` also renews the lease, and finds out whether the broker still knows it.
+    `count` also renews the lease, and finds out whether the broker still knows the member.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class UdpMember:
         self._repetition = Repetition(loop, self._ask)
 
     def count(self) -> None:
-        """Read what has come, and count it; a broker that no longer answers is noticed."""
+        """Read and count messages; notice a broker that no longer answers."""
         if self.state is State.UP:
             self._read()
         silent_s = time.monotonic() - self._answered_s
@@ -77,7 +77,7 @@ class UdpMember:
             self._end(State.FAILED, problem)
 
     def leave(self) -> None:
-        """Say goodbye, to which nothing is answered."""
+        """Send DISCONNECT, to which there is no answer."""
         if self.state is not State.UP:
             self.close()
             return
@@ -88,7 +88,7 @@ class UdpMember:
             self._loop.call_soon_threadsafe(self.close)
 
     def close(self) -> None:
-        """End at once."""
+        """Close the socket at once."""
         if self.state in (State.CONNECTING, State.UP, State.LEAVING):
             self._end(State.LEFT, "")
 
@@ -99,11 +99,11 @@ class UdpMember:
         self._send(self._request)
 
     def _send(self, packet: bytes) -> None:
-        with contextlib.suppress(OSError):  # found out by reading, or sent again
+        with contextlib.suppress(OSError):  # a read reports the error, or the packet is repeated
             self._socket.send(packet)
 
     def _read(self) -> None:
-        """Take everything there is; of a flood, so much that the others have their turn."""
+        """Read and process all available datagrams, up to a limit, for the other members' sake."""
         for _ in range(_MOST_READS):
             if self.state not in (State.CONNECTING, State.UP):
                 return
@@ -138,7 +138,7 @@ class UdpMember:
         if self.state is not State.CONNECTING or answer.kind == PINGRESP:
             return
         if (answer.kind == CONNACK) == self._accepted:
-            return  # a second one, or what nobody has asked for yet
+            return  # a second answer, or one to a packet that was not sent yet
         if answer.kind == CONNACK and answer.codes[0]:
             why, _ = why_refused(answer.codes[0])
             self._end(State.REFUSED, f"the broker refused the connection: {why}")
@@ -153,7 +153,7 @@ class UdpMember:
         elif answer.kind == SUBACK:
             self._repetition.stop()
             self.state = State.UP
-            self._loop.remove(self._socket.fileno())  # from now on nothing wakes us
+            self._loop.remove(self._socket.fileno())  # from now on, messages do not wake us
             self._changed(self)
 
     def _end(self, state: State, problem: str) -> None:

@@ -1,7 +1,7 @@
-"""One acquisition of a logic analyser: a sigrok-cli process, and what comes out of it.
+"""One acquisition of a logic analyser: a sigrok-cli process, and its output.
 
-With the driver's own trigger, sigrok-cli writes a session file and ends. Without, it sends samples
-until it is ended, and the edge is searched for here.
+With the driver's own trigger, sigrok-cli writes a session file and ends. Without it, sigrok-cli
+sends samples until it is stopped, and the edge is searched for here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COMPLAINTS: Final = 8
 
 
 def first_match(levels: Bits, slope: str, begin: int = 1) -> int | None:
-    """Return the first sample from `begin` on (1 at least) that differs as the slope says."""
+    """Return the first sample from `begin` (at least 1) on that has an edge of this slope."""
     before, now = levels[begin - 1 : -1], levels[begin:]
     if slope == "either":
         hits = np.flatnonzero(before != now)
@@ -49,17 +49,17 @@ def _levels(octets: Bits, unit: int, bit: int) -> Bits:
 
 
 class Acquisition(ABC):
-    """A running sigrok-cli; `end` must be called in the end."""
+    """A running sigrok-cli; the caller must call `end`."""
 
     armed_when_told: ClassVar[bool] = False
-    """Whether it waits for the trigger from the moment on when the device is told to sample."""
+    """Whether it waits for the trigger as soon as the device has the command to sample."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.armed = threading.Event()
         self._complaints: deque[str] = deque(maxlen=_COMPLAINTS)
         self._unitsize: int | None = None
         try:
-            # Standard input stays open: sigrok-cli ends when something comes there.
+            # Standard input stays open: sigrok-cli ends when it reads from there.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
@@ -90,12 +90,12 @@ class Acquisition(ABC):
 
     @property
     def complaint(self) -> str:
-        """What sigrok-cli said, or that it said nothing."""
+        """The error output of sigrok-cli, or a note that there was none."""
         return "; ".join(self._complaints) or "it said nothing"
 
     @abstractmethod
     def complete(self) -> bool:
-        """Whether the record is there; InstrumentError when it can no longer come."""
+        """Whether the record is complete; InstrumentError if it can no longer be."""
 
     @abstractmethod
     def read(self, channels: dict[int, str]) -> tuple[dict[int, Bits], int]:
@@ -124,9 +124,9 @@ class Acquisition(ABC):
 class FileAcquisition(Acquisition):
     """The driver waits for the trigger; the record arrives as a session file.
 
-    The file does not say where the trigger is. Drivers that look for it in software (fx2lafw, the
-    demo) take the first edge of all, with fewer samples before it when it came early; those with a
-    hardware trigger put it where it was wanted.
+    The file does not state where the trigger is. Drivers with a software trigger (fx2lafw, the
+    demo) take the very first edge, with fewer samples before it if it came early. Those with a
+    hardware trigger put it at the requested sample.
     """
 
     armed_when_told = True
@@ -200,8 +200,8 @@ class StreamAcquisition(Acquisition):
 
     def _collect(self, stream: BinaryIO) -> None:
         pieces: deque[bytes] = deque()
-        first = total = 0  # octets that came before the first piece, and before the next one
-        carry, place = b"", 0  # from the last whole sample on, and how many octets came before it
+        first = total = 0  # octets before the first kept piece; all octets so far
+        carry, place = b"", 0  # octets from the last whole sample on; octets before it
         found: int | None = None
         unit = 0
         while piece := stream.read1(_PIECE):  # type: ignore[attr-defined]
@@ -230,7 +230,7 @@ class StreamAcquisition(Acquisition):
                     return
 
     def _unit(self) -> int:
-        """Octets of a sample: sigrok-cli says so on the other pipe, before it sends any."""
+        """Octets of a sample: sigrok-cli states it on standard error before the first sample."""
         end_s = time.monotonic() + _TERMINATE_S
         while self._unitsize is None and time.monotonic() < end_s:
             time.sleep(_POLL_S)

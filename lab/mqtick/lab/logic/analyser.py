@@ -18,20 +18,20 @@ __all__ = ["LogicAnalyser"]
 _MATCHES: Final = {"rising": "r", "falling": "f", "either": "e"}
 _MOST_SAMPLES: Final = 1 << 28
 _POLL_S: Final = 0.005
-# From "told to sample" to samples coming in: a transfer over USB, and a packet.
+# From the command to sample to the first samples: a transfer over USB, and a packet.
 _SETTLE_S: Final = 0.02
 
 
 class LogicAnalyser:
-    """A logic analyser that was found; channel 1 is its first input (D0).
+    """A connected logic analyser; channel 1 is its first input (D0).
 
     Its waveforms have the codes 0 and 1. An edge lies in the middle between two samples and is off
     by half a sample at most (`recording.sigrok.logic_waveform`); the trigger's own edge is
     at 0.
-    Trigger level, volts per division, offset and probe mean nothing to it: its threshold is
-    fixed (`voltage_threshold` in the resource, where it can be set). Deskew is applied in reading.
+    Trigger level, volts per division, offset and probe have no effect: its threshold is fixed
+    (`voltage_threshold` in the resource, if it can be set). Deskew is applied when reading.
 
-    InstrumentError when sigrok-cli is missing, nothing answers to the driver, or more than one.
+    InstrumentError if sigrok-cli is missing, or if the driver finds no device, or several.
     """
 
     def __init__(self, resource: str, *, program: str = "sigrok-cli") -> None:
@@ -52,7 +52,7 @@ class LogicAnalyser:
 
     @property
     def simulated(self) -> bool:
-        """Whether it is sigrok's demo device, which makes up its samples."""
+        """Whether it is sigrok's demo device, which generates its samples."""
         return self._resource.driver == "demo"
 
     def set_up(self, settings: ScopeSettings) -> None:
@@ -118,7 +118,7 @@ class LogicAnalyser:
         able = match in self.offer.matches and "limit_samples" in self.offer.options
         free = "continuous" in self.offer.options
         wanted = self._resource.trigger
-        # The demo ends after as many samples as were asked for, whether or not its trigger came.
+        # The demo ends after the requested number of samples, even without a trigger.
         if wanted == "auto":
             wanted = "driver" if able and not (self.simulated and free) else "software"
         if (wanted == "driver" and not able) or (wanted == "software" and not free):
@@ -153,7 +153,7 @@ class LogicAnalyser:
         return True
 
     def is_waiting(self) -> bool:
-        """Whether its record is not complete (it does not say more)."""
+        """Whether its record is not complete yet; the device reports no other state."""
         return not self._armed().complete()
 
     def wait(self, timeout_s: float) -> bool:
@@ -205,5 +205,5 @@ class LogicAnalyser:
             acquisition.end()
 
     def close(self) -> None:
-        """Stop what is still running."""
+        """Stop a running acquisition."""
         self._end()

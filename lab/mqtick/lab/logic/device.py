@@ -1,4 +1,4 @@
-"""What a logic analyser offers, according to `sigrok-cli --show`, and what is asked of it."""
+"""The capabilities of a logic analyser, from `sigrok-cli --show`, and its resource name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mqtick.lab.scope.conversation import InstrumentError
 __all__ = ["Offer", "Resource", "ask", "parse_show", "program_version"]
 
 _SCHEME: Final = "sigrok"
-# Options that sigrok-cli wants with --driver; all others belong to --config.
+# Options that sigrok-cli expects with --driver; all others belong to --config.
 _SCAN_OPTIONS: Final = frozenset(
     ("conn", "serialcomm", "logic_channels", "analog_channels", "limit_frames", "force_detect")
 )
@@ -45,7 +45,7 @@ class Resource:
 
     @classmethod
     def parse(cls, text: str) -> Resource:
-        """Take a resource apart; InstrumentError if it is not one."""
+        """Parse a resource; InstrumentError if it is not one."""
         scheme, driver, *options = [*text.split(":"), ""][: max(2, text.count(":") + 1)]
         if scheme != _SCHEME or not re.fullmatch(r"[A-Za-z0-9-]+", driver):
             raise InstrumentError(
@@ -80,18 +80,18 @@ class Resource:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What sigrok-cli needs to find it."""
+        """The arguments with which sigrok-cli finds the device."""
         return ("--driver", ":".join((self.driver, *self.scan)))
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a device can do.
+    """The capabilities of a device.
 
     Attributes:
-        name: what sigrok calls the device.
+        name: sigrok's name of the device.
         channels: names of its logic channels; the first is our channel 1.
-        rates_hz: sample rates, rising; or the lowest and the highest where `step_hz` is not 0.
+        rates_hz: sample rates, ascending; or the lowest and the highest if `step_hz` is not 0.
         step_hz: step between the rates of a range, 0 for a list.
         matches: what it can trigger on: "0", "1", "r", "f", "e".
         options: names of its settings.
@@ -105,9 +105,9 @@ class Offer:
     options: frozenset[str]
 
     def rate_hz(self, wanted_hz: float, driver: str = "", *, wide: bool = False) -> int:
-        """Return the highest rate that is not above the wanted one, else the lowest there is.
+        """Return the highest rate that is not above the wanted one, else the lowest.
 
-        `wide` says that one of the channels above 8 is recorded.
+        `wide`: a channel above 8 is recorded.
         """
         limit = float("inf")
         if driver == "fx2lafw":
@@ -121,7 +121,7 @@ class Offer:
 
 
 def parse_show(text: str, resource: Resource) -> Offer:
-    """Read what `sigrok-cli --driver ... --show` printed; InstrumentError if it cannot be used."""
+    """Parse the output of `sigrok-cli --driver ... --show`; InstrumentError if unusable."""
     heads = re.findall(r"^(\S+) - (.+?) with \d+ channels?: (.+)$", text, re.MULTILINE)
     if len(heads) > 1:
         places = ", ".join(place for place, _, _ in heads)
@@ -187,7 +187,7 @@ def program_version(program: str) -> str:
 
 
 def ask(program: str, resource: Resource) -> Offer:
-    """Ask the device what it offers."""
+    """Ask the device for its capabilities."""
     said, complaint = _run([program, *resource.arguments, "--show"])
     return parse_show(f"{said}\n{complaint}", resource)
 

@@ -1,1 +1,1 @@
-"""mqtick: runs an experiment: brings subscribers up, records shots, keeps them."""
+"""mqtick: runs an experiment: brings subscribers up, records shots, saves them."""

@@ -12,14 +12,14 @@ __all__ = ["CrowdShortError", "Nodes", "bring_up", "clients_of", "let_join", "no
 
 _PER_MEMBER_S: Final = 0.02
 _CROWD_S: Final = 5.0
-"""A crowd waits 12 s for its last member, and then says who is missing."""
+"""Added to `subscribe_s`: a crowd answers after 12 s at most, with the missing members' error."""
 
 
 class Nodes(Protocol):
-    """What a run needs of `Control`."""
+    """The part of `Control` that a run needs."""
 
     connections: int
-    """How often the broker was reached."""
+    """How often we connected to the broker."""
 
     def start(self, timeout_s: float = 5.0) -> None:
         """Connect, or check that it is connected; NodeError if that takes too long."""
@@ -27,7 +27,7 @@ class Nodes(Protocol):
     def ask(
         self, node: str, do: str, timeout_s: float = 3.0, before_s: float = 0.0, **arguments: Any
     ) -> dict[str, Any]:
-        """Have a node do something and return its answer; NodeError."""
+        """Send a command to a node and return its answer; NodeError."""
 
     def close(self) -> None:
         """Disconnect."""
@@ -38,14 +38,14 @@ class CrowdShortError(Exception):
 
 
 def nodes_of(experiment: Experiment) -> list[str]:
-    """Return whose pins are measured, each once, in the order of the channel map."""
+    """Return the nodes whose pins are measured, each once, in the order of the channel map."""
     return list(dict.fromkeys(channel.node for channel in experiment.channel.values()))
 
 
 def clients_of(experiment: Experiment) -> tuple[str, list[str], str]:
     """Return the client that subscribes first, those between that have a channel, and the last.
 
-    "" where the experiment names none.
+    "" if the experiment names none.
     """
     parts = {part: experiment.channel[name].node for part, name in experiment.measured().items()}
     first, last = parts.get("first", ""), parts.get("last", "")
@@ -67,12 +67,11 @@ def share(count: int, nodes: Iterable[str]) -> dict[str, int]:
 
 
 def bring_up(nodes: Nodes, experiment: Experiment, subscribers: int) -> dict[str, int]:
-    """Have exactly `subscribers` subscribed to the time, in order; everybody else leaves.
+    """Subscribe exactly `subscribers` to the time, in order; all others leave.
 
-    The broker serves subscribers in the order of their subscriptions (docs/accuracy.md), which a
-    client that leaves and joins enters at the end. CrowdShortError if the crowd does not have
-    enough members, NodeError if a measured node did not do its part. Returns the members of each
-    crowd.
+    The broker serves subscribers in the order of their subscriptions (docs/accuracy.md); a client
+    that leaves and joins comes last. CrowdShortError if the crowd does not have enough members,
+    NodeError if a measured node fails. Returns the members of each crowd.
     """
     timeouts = experiment.timeouts
     first, others, last = clients_of(experiment)
@@ -113,7 +112,7 @@ def _join_crowd(nodes: Nodes, node: str, count: int, timeout_s: float) -> None:
 
 
 def let_join(nodes: Nodes, clients: Iterable[str]) -> None:
-    """Leave no client without time after a run; failures are ignored."""
+    """Let clients join again after a run, so that none stays without time; ignores failures."""
     for node in filter(None, clients):
         try:
             nodes.ask(node, "join", 1.0)

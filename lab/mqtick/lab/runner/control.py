@@ -1,4 +1,4 @@
-"""Tells running programs what to do in an experiment, over MQTT, and waits for their answers."""
+"""Sends commands to the running programs of an experiment, over MQTT; waits for their answers."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ __all__ = ["Control", "NodeError", "NodeSilentError"]
 
 
 class NodeError(Exception):
-    """A node did not do what it was asked; the sentence says why and what to do next."""
+    """A node did not execute a command; the sentence says why and what to do next."""
 
 
 class NodeSilentError(NodeError):
-    """There was no answer, or no way to ask; unlike one that refuses, it may come back."""
+    """No answer, or no connection; unlike a node that refuses, a silent one may come back."""
 
 
 class Control:
-    """A connection to the broker over which nodes are asked; may be used from any thread.
+    """A connection to the broker for commands to nodes; may be used from any thread.
 
     Nodes are `client:NAME`, `server:N` and `crowd:NAME` (docs/protocol.md, section 10). The user
-    name of `broker` needs the access list's lines for the lab. BrokerError where it cannot carry
-    this.
+    name of `broker` needs the access list's lines for the lab. BrokerError if the broker cannot
+    carry such messages.
     """
 
     def __init__(self, broker: Broker, prefix: str = "mqtick") -> None:
         refuse_dialect(broker, "an experiment")
         self.connections = 0
-        """How often the broker was reached: a change means that subscriptions were made again."""
+        """How often we connected: a change means that subscriptions were made again."""
         self._tree = TopicTree(prefix)
         self._loop = Loop()
         self._waiting: dict[str, tuple[str, Parts, queue.SimpleQueue[dict[str, Any]]]] = {}
@@ -57,7 +57,7 @@ class Control:
         )
 
     def start(self, timeout_s: float = 5.0) -> None:
-        """Connect and subscribe to the answers; NodeError when that took too long."""
+        """Connect and subscribe to the answers; NodeError if that takes too long."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="control", daemon=True)
             self._thread.start()
@@ -76,10 +76,10 @@ class Control:
     def ask(
         self, node: str, do: str, timeout_s: float = 3.0, before_s: float = 0.0, **arguments: Any
     ) -> dict[str, Any]:
-        """Have a node do something and return its answer, without `id` and `ok`.
+        """Send a command to a node and return its answer, without `id` and `ok`.
 
-        NodeError when it refuses, or does not answer within `timeout_s`; `before_s` says how
-        long it had already been asked.
+        NodeError if it refuses, or does not answer within `timeout_s`; `before_s`: how long it was
+        asked already, for the error's text.
         """
         try:
             topic = self._tree.command(node)
@@ -106,7 +106,7 @@ class Control:
         return answer
 
     def _silence(self, node: str, do: str, timeout_s: float) -> str:
-        """Say what may be wrong with a node that does not answer."""
+        """Describe the possible causes if a node does not answer."""
         if not self._connection.connected:
             return f"{node} was not asked to {do}: {self._connection.last_error}."
         setting = "" if node.startswith("crowd:") else ", does its configuration say experiments = "
@@ -119,7 +119,7 @@ class Control:
         )
 
     def close(self) -> None:
-        """Disconnect and end the thread; anyone waiting for an answer gets none."""
+        """Disconnect and end the thread; pending commands get no answer."""
         if self._thread is None:
             self._loop.close()
             return
@@ -178,7 +178,7 @@ class Control:
 
 
 def _is_shallow(value: object, levels: int = 12) -> bool:
-    """Whether a node's answer can be written out again: Python's recursion is limited."""
+    """Whether a node's answer can be encoded again: Python's recursion is limited."""
     if not isinstance(value, dict | list):
         return True
     inner = value.values() if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""The experiment file: what is measured, with which instruments, wired to which pins."""
+"""The experiment file: the measurement, its instruments, and the pins that they are wired to."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ChannelKeys:
 
 @dataclass(frozen=True, slots=True)
 class OrderKeys:
-    """Which channel plays which part: latency is first minus publisher, skew last minus first."""
+    """The roles of channels: latency is first minus publisher, skew is last minus first."""
 
     publisher: str = key("", "Channel of the server's pin; for kind clock, the reference.")
     first: str = key("", "Channel of the client that subscribes first.")
@@ -93,7 +93,7 @@ class OrderKeys:
 
 @dataclass(frozen=True, slots=True)
 class CrowdKeys:
-    """Where the unmeasured subscribers come from."""
+    """The source of the unmeasured subscribers."""
 
     processes: int = key(
         2, "Crowd processes that the runner starts on this host.", minimum=0, maximum=64
@@ -103,7 +103,7 @@ class CrowdKeys:
 
 @dataclass(frozen=True, slots=True)
 class TimeoutKeys:
-    """How long the runner waits, and when it stops."""
+    """How long the runner waits, and when it gives up."""
 
     arm_s: float = key(5.0, "For an instrument to be armed.", minimum=0.1, maximum=600.0)
     trigger_s: float = key(
@@ -180,7 +180,7 @@ class Experiment(BrokerSettings):
         }
 
     def measured(self) -> dict[str, str]:
-        """Return the channels that play a part: part ("publisher", "first", "last") to name."""
+        """Return the channels that have a role: role ("publisher", "first", "last") to name."""
         parts = {part.name: getattr(self.order, part.name) for part in fields(self.order)}
         return {part: name for part, name in parts.items() if name}
 

@@ -22,7 +22,7 @@ _PINS = {"server": ("time", "pps"), "client": ("arrival", "pps")}
 def load_experiment(
     path: str | os.PathLike[str] | None, overrides: Mapping[str, object] | None = None
 ) -> Experiment:
-    """Read an experiment file; SettingsError, with a sentence, where it cannot be run."""
+    """Read an experiment file; SettingsError, with a sentence, if it cannot be run."""
     experiment = load(Experiment, path, overrides)
     if fault := _fault(experiment):
         raise SettingsError(f"{'defaults' if path is None else os.fspath(path)}: {fault}")
@@ -185,7 +185,7 @@ def _order(experiment: Experiment) -> Iterator[str]:
 
 
 def _one_origin(experiment: Experiment) -> Iterator[str]:
-    """Instants of two instruments compare only if both were triggered by the same edge."""
+    """Check that compared instruments share a trigger edge: else instants cannot be compared."""
     names = (
         list(experiment.channel)
         if experiment.kind == "clock"

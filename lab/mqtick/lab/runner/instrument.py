@@ -1,4 +1,4 @@
-"""What a run needs of any instrument."""
+"""The interface of all instruments for a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Instrument", "open_instrument"]
 
 
 class Instrument(Protocol):
-    """An oscilloscope or a logic analyser that was reached; each method may raise InstrumentError.
+    """A connected oscilloscope or logic analyser; each method may raise InstrumentError.
 
     `set_up` once, then for each shot: `arm`, make the event happen, `wait`, `read`.
     """
@@ -25,10 +25,10 @@ class Instrument(Protocol):
 
     @property
     def simulated(self) -> bool:
-        """Whether it is a simulated one, or a demo device."""
+        """Whether it is a simulated instrument, or a demo device."""
 
     def set_up(self, settings: ScopeSettings) -> None:
-        """Set everything."""
+        """Apply the settings."""
 
     def arm(self, timeout_s: float = 5.0) -> bool:
         """Begin one acquisition; True once it waits for the trigger, False if it fired already."""
@@ -43,11 +43,11 @@ class Instrument(Protocol):
         """Read channels of the finished acquisition."""
 
     def close(self) -> None:
-        """Release it."""
+        """Release the instrument."""
 
 
 def open_instrument(resource: str, dialect: str = "auto", *, timeout_s: float = 3.0) -> Instrument:
-    """Open what a resource names: a VISA resource, or "sigrok:DRIVER" for a logic analyser."""
+    """Open an instrument: a VISA resource, or "sigrok:DRIVER" for a logic analyser."""
     if resource.startswith("sigrok:"):
         return LogicAnalyser(resource)
     return Oscilloscope.open(resource, dialect, timeout_s=timeout_s)

@@ -26,12 +26,12 @@ _APART: Final = 0.25
 
 
 class Opener(Protocol):
-    """Opens what a resource names, as `open_instrument` does."""
+    """Opens the instrument of a resource, like `open_instrument`."""
 
     def __call__(
         self, resource: str, dialect: str = "auto", *, timeout_s: float = 3.0
     ) -> Instrument:
-        """Open it; InstrumentError."""
+        """Open the instrument; InstrumentError."""
 
 
 class MissedShotError(Exception):
@@ -85,13 +85,13 @@ class Instruments:
     def record(self, fire: Callable[[], None]) -> dict[str, Waveform]:
         """Arm, call `fire`, wait, and return the waveform of every channel.
 
-        MissedShotError where there was no record, InstrumentError where an instrument failed.
+        MissedShotError if there was no record, InstrumentError if an instrument failed.
         """
         timeouts = self._experiment.timeouts
         for _ in range(_ARMINGS):
             armed = self._each(lambda each, _name: each.arm(timeouts.arm_s))
             if all(armed.values()) and len(armed) > 1:
-                # One may have seen a message while another was not armed yet.
+                # One instrument may have recorded a message before another was armed.
                 armed = self._each(lambda each, _name: each.is_waiting())
             if all(armed.values()):
                 break
@@ -130,7 +130,7 @@ class Instruments:
 
     def _each(self, do: Callable[[Instrument, str], T]) -> dict[str, T]:
         """Do something with all at the same time."""
-        if len(self.opened) == 1:  # in the main thread, where a signal ends it at once
+        if len(self.opened) == 1:  # in the main thread, so that a signal ends it at once
             return {name: do(each, name) for name, each in self.opened.items()}
         with ThreadPoolExecutor(len(self.opened)) as pool:
             running = {name: pool.submit(do, each, name) for name, each in self.opened.items()}

@@ -26,7 +26,7 @@ class CrowdStartError(Exception):
 
 
 def refuse_low_limit(experiment: Experiment) -> None:
-    """CrowdStartError where the hard limit of open files is too low for the largest N."""
+    """Raise CrowdStartError if the hard limit of open files is too low for the largest N."""
     processes, most = len(experiment.crowd_nodes()), max(experiment.subscribers)
     if not experiment.crowd.processes:
         return
@@ -44,8 +44,8 @@ def _members_each(experiment: Experiment) -> int:
     return -(-max(experiment.subscribers) // len(experiment.crowd_nodes()))
 
 
-# The kernel ends a crowd whose runner died without ending it (prctl 1 is PR_SET_PDEATHSIG):
-# otherwise it would hold its connections, and answer along with the next run's.
+# The kernel ends a crowd if its runner dies (prctl 1 is PR_SET_PDEATHSIG). Otherwise it would keep
+# its connections, and would answer the commands of the next run, too.
 _BOOT: Final = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
     "os.getppid() == int(sys.argv.pop(1)) or sys.exit(0); "
@@ -83,7 +83,7 @@ def _refuse_ended(running: list[tuple[subprocess.Popen[bytes], IO[bytes]]]) -> N
 def local_crowd(experiment: Experiment) -> Iterator[Callable[[], None]]:
     """Run the crowd processes of this host for the length of a with block.
 
-    Gives a function that raises CrowdStartError with a process's words where one has ended.
+    Yields a function that raises CrowdStartError, with the output of the process, if one has ended.
     """
     refuse_low_limit(experiment)
     running: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
@@ -95,7 +95,7 @@ def local_crowd(experiment: Experiment) -> Iterator[Callable[[], None]]:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=said,
-                start_new_session=True,  # Ctrl-C is for us: we end them when we are done
+                start_new_session=True,  # Ctrl-C shall reach only us: we end the processes later
             )
             running.append((process, said))
         yield lambda: _refuse_ended(running)

@@ -14,13 +14,13 @@ __all__ = ["BusyError", "lock", "lock_of"]
 
 
 class BusyError(Exception):
-    """Another program is using it; the text says what."""
+    """Another program uses the folder or the instrument; the text says which."""
 
 
 def lock_of(resource: str) -> Path:
-    """Return the lock file of an instrument, or of a bench: the same for all on this host.
+    """Return the lock file of an instrument, or of a bench.
 
-    (For all whose TMPDIR is the same.)
+    It is the same for all programs on this host that have the same TMPDIR.
     """
     name = hashlib.sha256(resource.strip().upper().encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"mqtick-lab-{name}.lock"
@@ -30,8 +30,8 @@ def lock_of(resource: str) -> Path:
 def lock(path: Path, what: str) -> Iterator[None]:
     """Hold a lock file for the length of a with block; the kernel frees it if the process dies.
 
-    BusyError where another process holds it. The file stays: removing it would let two others each
-    lock a file of that name.
+    BusyError if another process holds it. The file stays: if it were removed, two other processes
+    could each lock a file of that name.
     """
     file = _open(path, what)
     try:

@@ -1,4 +1,4 @@
-"""The loop of a run: blocks, shots, handling of faults, what is kept."""
+"""The loop of a run: blocks, shots, handling of faults, saving."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ATTEMPTS: Final = 3
 
 
 class RunLoop:
-    """A run from start to end; `run_experiment` says what becomes of its exceptions."""
+    """A run from start to end; `run_experiment` handles its exceptions."""
 
     def __init__(
         self, experiment: Experiment, folder: Path, say: Progress, signals: Signals
@@ -74,7 +74,7 @@ class RunLoop:
         opener: Opener,
         crowd: Callable[[Experiment], contextlib.AbstractContextManager[Callable[[], None]]],
     ) -> None:
-        """Reach everybody, then begin the folder, or read what it has."""
+        """Connect to instruments and nodes, then begin the folder, or read its content."""
         experiment = self._experiment
         before = self._read_earlier() if resume else None
         if before is not None and not self._left():
@@ -83,7 +83,7 @@ class RunLoop:
         for name, instrument in experiment.instrument.items():
             what = f"The instrument {name} ({instrument.resource})"
             stack.enter_context(lock(lock_of(instrument.resource), what))
-        if experiment.kind != "clock":  # two runs would command each other's subscribers
+        if experiment.kind != "clock":  # two runs would disturb each other's subscribers
             where = f"{experiment.broker} {experiment.prefix}"
             stack.enter_context(lock(lock_of(where), f"The bench at {experiment.broker}"))
         nodes = connect(experiment)
@@ -122,7 +122,7 @@ class RunLoop:
         return any(number not in self._done for block in self._plan for number in block.numbers())
 
     def _note_change(self, before: Run, session: dict[str, Any]) -> None:
-        """Say if a resumed run has a different instrument; run.json has both."""
+        """Tell the user if a resumed run has a different instrument; run.json has both."""
         earlier = before.record.get("sessions") or [{}]
         for name, instrument in session["instruments"].items():
             try:
@@ -153,7 +153,7 @@ class RunLoop:
         return run
 
     def end(self, sentence: str) -> None:
-        """Say in run.json how it ended, if that can still be written."""
+        """Write to run.json how the run ended, if possible."""
         self._say.end()
         if self._record:
             self._record["ended"] = {"at_ns": time.time_ns(), "early_because": sentence}
@@ -163,7 +163,7 @@ class RunLoop:
     # -- blocks and shots --------------------------------------------------------------------
 
     def all_blocks(self) -> None:
-        """Take what is left of the plan."""
+        """Take the remaining shots of the plan."""
         for block in self._plan:
             left = [number for number in block.numbers() if number not in self._done]
             if not left:
@@ -197,7 +197,7 @@ class RunLoop:
         )
 
     def _shot(self, block: Batch, number: int) -> tuple[Shot, dict[str, Waveform]]:
-        """Take one shot; repeat it if an instrument or the broker went away meanwhile."""
+        """Take one shot; repeat it if an instrument or the broker was lost meanwhile."""
         assert self._instruments is not None
         assert self._subscribers is not None
         fault = ""
@@ -226,10 +226,10 @@ class RunLoop:
             waveforms = self._instruments.record(self._subscribers.fire)
         except NodeSilentError:
             raise
-        except (MissedShotError, NodeError) as error:  # or the server could not fire at that moment
+        except (MissedShotError, NodeError) as error:  # NodeError: the server could not fire
             nodes, idle = self._subscribers.edges()
             return replace(blank, outcome=MISSED, reason=f"{error}{idle}", nodes=nodes), {}
-        layout = layout_of(self._record)  # as a report will judge it again
+        layout = layout_of(self._record)  # judge the shot as a report will do later
         (shot,) = judge(layout, look_at_all(layout, waveforms), known=blank)
         nodes, idle = self._subscribers.edges()
         return replace(shot, reason=shot.reason and shot.reason + idle, nodes=nodes), waveforms

@@ -1,4 +1,4 @@
-"""Which numbers of subscribers come up in which order."""
+"""The plan of a run: the numbers of subscribers, in random order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _READ_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Shots that are taken one after another with the same subscribers.
+    """A block: shots that are taken one after another with the same subscribers.
 
     `first` is the number of its first shot; shots are numbered from 1 over the whole plan.
     """
@@ -52,7 +52,7 @@ def make_plan(subscribers: Sequence[int], shots: int, rounds: int, seed: int) ->
 
 
 def plan_of(experiment: Experiment) -> tuple[Batch, ...]:
-    """Draw the order of an experiment; with kind clock nobody subscribes (N is 0)."""
+    """Draw the order of an experiment; with kind clock there are no subscribers (N is 0)."""
     subscribers = (0,) if experiment.kind == "clock" else experiment.subscribers
     return make_plan(subscribers, experiment.shots, experiment.rounds, experiment.seed)
 
@@ -63,7 +63,7 @@ def plan_to_json(plan: Sequence[Batch]) -> list[dict[str, Any]]:
 
 
 def plan_from_json(content: object) -> tuple[Batch, ...]:
-    """Read it back; ValueError if it is not a plan."""
+    """Read a plan of run.json; ValueError if it is not one."""
     try:
         if not isinstance(content, list):
             raise TypeError("it is not a list")

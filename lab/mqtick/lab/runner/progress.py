@@ -1,4 +1,4 @@
-"""What a run shows the user: one line rewritten on a terminal, plain lines elsewhere."""
+"""Shows the progress of a run: one line, rewritten, on a terminal; plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _FS_PER_US: Final = 1e9
 
 
 class Progress(Protocol):
-    """Is told what happens; must not raise."""
+    """Callbacks for the events of a run; they must not raise."""
 
     def note(self, sentence: str) -> None:
-        """Something that the user wants to know: a retry, a refusal, what is being waited for."""
+        """Tell the user of an event: a retry, a refusal, the reason for waiting."""
 
     def begin(self, total: int) -> None:
-        """The run begins, with this many shots in its plan."""
+        """Note that the run begins, with this many shots in its plan."""
 
     def shot(self, shot: Shot) -> None:
-        """A shot was recorded, now or before a resume."""
+        """Note a recorded shot, also those from before a resume."""
 
     def end(self) -> None:
-        """The run is over."""
+        """Note that the run has ended."""
 
 
 class Quiet:
-    """Says nothing, and remembers nothing."""
+    """Shows nothing."""
 
     def note(self, sentence: str) -> None:
         """Ignore."""
@@ -67,18 +67,18 @@ class Watch:
         self._shown: str | None = None
 
     def begin(self, total: int) -> None:
-        """Begin with nothing done."""
+        """Begin with no shot done."""
         self._total, self._count, self._failed = total, 0, 0
         self._values_us.clear()
 
     def note(self, sentence: str) -> None:
-        """Print it above the bar."""
+        """Print the sentence above the bar."""
         self._print(f"{self._erase()}{sentence}\n")
         if self._terminal and self._shown is not None:
             self._print(self._line())
 
     def shot(self, shot: Shot) -> None:
-        """Count it, and show it, but not every one where lines are not rewritten."""
+        """Count the shot, and show it; without a terminal, show only some of the shots."""
         self._count += 1
         self._failed += shot.outcome != CAPTURED
         self._subscribers = shot.subscribers
@@ -125,5 +125,5 @@ class Watch:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (OSError, ValueError):  # nobody is watching any more; the run continues
+        except (OSError, ValueError):  # the output is closed; the run continues
             self._terminal = False

@@ -1,4 +1,4 @@
-"""What run.json says, and whether a run may be resumed."""
+"""The content of run.json, and the check whether a run may be resumed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAY_DIFFER: Final = ("title", "timeouts.", "keepalive_s", "connect_timeout_s")
 
 
 def setup_of(experiment: Experiment, name: str) -> ScopeSettings:
-    """Return what an instrument of an experiment is to be set to."""
+    """Return the settings for an instrument of an experiment."""
     instrument = experiment.instrument[name]
     return ScopeSettings(
         channels=tuple(
@@ -52,7 +52,7 @@ def session_of(
     instruments: Mapping[str, Instrument],
     nodes: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Return who takes part from now on: instruments, nodes, this host."""
+    """Return a description of the present participants: instruments, nodes, this host."""
     return {
         "started_ns": time.time_ns(),
         "instruments": {
@@ -106,7 +106,7 @@ def is_simulated(experiment: Experiment, session: Mapping[str, Any]) -> bool:
 
 
 def first_difference(experiment: Experiment, record: Mapping[str, Any]) -> str:
-    """Say which key of the experiment differs from what the run was begun with, "" if none.
+    """Say which key of the experiment differs from that in the run's record, "" if none.
 
     Title and timeouts may change: they do not change what is measured.
     """

@@ -1,4 +1,4 @@
-"""Runs an experiment and keeps it in a run folder, whatever happens."""
+"""Runs an experiment and saves it in a run folder, also after errors."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class RunOutcome:
     """How a run ended.
 
     Attributes:
-        code: exit code; 130 where a signal ended it.
-        sentence: why it ended before its plan did; "" if it is complete.
-        folder: the run folder; it can be read whatever happened.
+        code: exit code; 130 if a signal ended it.
+        sentence: why it ended before the end of its plan; "" if it is complete.
+        folder: the run folder; it can be read in any case.
         captured, missed, refused: shots in the folder by outcome.
     """
 
@@ -48,7 +48,7 @@ class RunOutcome:
     missed: int = 0
     refused: int = 0
     can_resume: bool = False
-    """Whether there is a run in the folder with shots that were never tried, or refused."""
+    """Whether the folder has a run with shots that were refused, or not tried yet."""
 
     @property
     def complete(self) -> bool:
@@ -72,10 +72,10 @@ def run_experiment(
         [Experiment], contextlib.AbstractContextManager[Callable[[], None]]
     ] = local_crowd,
 ) -> RunOutcome:
-    """Run what is left of an experiment and keep it in `folder`.
+    """Run the remaining shots of an experiment and save them in `folder`.
 
-    RunFolderError where the folder cannot be used, or was begun with another experiment; whatever
-    happens later is in the outcome. `connect`, `opener` and `crowd` reach nodes, instruments and
+    RunFolderError if the folder cannot be used, or was begun with another experiment; later errors
+    are in the outcome. `connect`, `opener` and `crowd` connect to nodes and instruments, and start
     the crowd of this host.
     """
     signals = Signals()
@@ -133,7 +133,7 @@ def _locked_folder(folder: Path, *, resume: bool) -> Iterator[None]:
         try:
             yield
         finally:
-            if not (folder / "run.json").exists():  # nothing came of it
+            if not (folder / "run.json").exists():  # the run did not begin
                 with contextlib.suppress(OSError):
                     file.unlink()
                     folder.rmdir()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run between two steps, never within the writing of a file."""
+"""Ctrl-C and SIGTERM end a run between two steps, never while a file is written."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptedRunError(BaseException):
-    """A signal asked the run to end; no handler of ordinary errors catches it."""
+    """A signal ends the run; handlers of ordinary errors do not catch this exception."""
 
 
 class Signals:
     """Raises InterruptedRunError at the first signal, but not inside `held`.
 
-    Later signals do nothing: the run must clean up, which takes some seconds.
-    Outside the main thread, where Python has no signals, all of this does nothing.
+    Later signals are ignored: the run must clean up, which takes some seconds. Outside the main
+    thread, where Python has no signals, this class does nothing.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Signals:
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
-        """Take the signals over for the length of a with block."""
+        """Handle the signals for the length of a with block."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -55,7 +55,7 @@ class Signals:
             self._raise()
 
     def ignore(self) -> None:
-        """From now on signals do nothing: the run ends."""
+        """Ignore signals from now on: the run ends."""
         self._raised = True
 
     def _raise(self) -> None:

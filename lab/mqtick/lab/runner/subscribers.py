@@ -27,12 +27,12 @@ _EDGES_ASKED: Final = 4
 _FIRE_AFTER_MS: Final = 50
 _FIRST_PAUSE_S: Final = 0.2
 _CROWD_STARTS_S: Final = 30.0
-"""For a process that we start, however busy this host is; one that has ended is noticed at once."""
+"""Start-up time allowed for a process of ours on a busy host; if it ends, we notice it at once."""
 _LONGEST_PAUSE_S: Final = 10.0
 _ASK_AGAIN_S: Final = 1.0
 _CROWD_EVERY_S: Final = 30.0
 _SETTLE_S: Final = 0.1
-"""For what clients do on joining: ask for the path's delay, among others."""
+"""Time for the first requests of clients after joining."""
 
 
 class StopRunError(Exception):
@@ -40,7 +40,7 @@ class StopRunError(Exception):
 
 
 def pauses_s(give_up_s: float) -> Iterator[float]:
-    """Yield pauses in s, each double the one before, until `give_up_s` is over; at least one."""
+    """Yield pauses in s, each twice the last, until `give_up_s` is over; at least one."""
     end_s = time.monotonic() + give_up_s
     pause_s = _FIRST_PAUSE_S
     while True:
@@ -52,7 +52,7 @@ def pauses_s(give_up_s: float) -> Iterator[float]:
 
 
 class Subscribers:
-    """What the runner does with nodes."""
+    """The nodes of a run, and the commands that the runner gives them."""
 
     def __init__(self, nodes: Nodes, experiment: Experiment, say: Progress) -> None:
         self._nodes, self._experiment, self._say = nodes, experiment, say
@@ -66,9 +66,10 @@ class Subscribers:
         self._subscribes = experiment.kind != "clock"
 
     def infos(self, refuse_ended: Callable[[], None]) -> dict[str, dict[str, Any]]:
-        """Ask all who they are; NodeError where one that has to subscribe does not answer.
+        """Ask all nodes to describe themselves; NodeError if a needed subscriber does not answer.
 
-        `refuse_ended` is called while one is silent: a process that ended says more than that.
+        `refuse_ended` is called while a node is silent: if its process has ended, it raises the
+        reason.
         """
         found: dict[str, dict[str, Any]] = {}
         crowd = self._experiment.crowd_nodes() if self._subscribes else ()
@@ -85,7 +86,7 @@ class Subscribers:
         return found
 
     def _warn_of_small_crowds(self, infos: dict[str, dict[str, Any]]) -> None:
-        """Say before the run begins which N are not available."""
+        """Tell the user, before the run begins, which N are not available."""
         measured = 2 if self._experiment.order.last else 1
         for node, info in infos.items():
             settings = info.get("settings")
@@ -103,7 +104,7 @@ class Subscribers:
                 )
 
     def _info(self, node: str, refuse_ended: Callable[[], None]) -> dict[str, Any]:
-        """Ask one repeatedly: it may just be starting, as a crowd of this host is."""
+        """Ask a node repeatedly, because it may be starting, as a crowd of this host does."""
         experiment = self._experiment
         whole_s = experiment.timeouts.broker_s
         if node in experiment.crowd_nodes()[: experiment.crowd.processes]:
@@ -120,7 +121,7 @@ class Subscribers:
                     raise
 
     def bring_up(self, subscribers: int) -> str:
-        """Have that many subscribed; returns why that cannot be, or "". StopRunError, NodeError."""
+        """Subscribe that many; returns the reason if impossible, or "". StopRunError, NodeError."""
         if not self._subscribes:
             return ""
         try:
@@ -143,7 +144,7 @@ class Subscribers:
         self._moved = False
 
     def regain(self, subscribers: int, fault: str) -> str:
-        """Wait until broker and nodes are there again, and bring them up again; as `bring_up`."""
+        """Wait until broker and nodes answer again, and bring them up again; like `bring_up`."""
         if not self._subscribes:
             return ""
         timeouts = self._experiment.timeouts
@@ -161,10 +162,11 @@ class Subscribers:
         raise StopRunError(f"{fault} It was retried for {timeouts.give_up_s:g} s.")
 
     def settled(self, *, thorough: bool) -> bool:
-        """Whether everybody is subscribed as they were when they were brought up.
+        """Whether all nodes still have the subscriptions with which they were brought up.
 
-        `thorough` asks each measured node, otherwise it is enough that the broker stayed, and that
-        no client had reconnected when its edges were asked for: since then it is served last.
+        `thorough` asks each measured node. Otherwise it is enough that our connection has lasted,
+        and that no client had reconnected when it was last asked for edges: the broker would serve
+        such a client last.
         """
         if not self._subscribes:
             return True
@@ -183,9 +185,9 @@ class Subscribers:
         return True
 
     def _crowd_is_there(self, *, at_once: bool) -> bool:
-        """Ask the crowd now and then whether all of it is still subscribed.
+        """Ask the crowd now and then whether all its members are still subscribed.
 
-        It also shows the crowd that it is not forgotten: it would leave after 15 minutes.
+        The question also keeps the crowd alive: without commands it leaves after 15 minutes.
         """
         if not at_once and time.monotonic() - self._crowd_seen_s < _CROWD_EVERY_S:
             return True
@@ -200,17 +202,16 @@ class Subscribers:
         return True
 
     def fire(self) -> None:
-        """Ask the server for a message, where the experiment says so; NodeError."""
+        """Ask the server for a message, if the experiment is set so; NodeError."""
         if self._experiment.fire == "request":
             server = self._experiment.channel[self._experiment.order.publisher].node
             timeout_s = self._experiment.timeouts.broker_s
             self._nodes.ask(server, "fire", timeout_s, after_ms=_FIRE_AFTER_MS)
 
     def edges(self) -> tuple[dict[str, Any], str]:
-        """Ask all measured nodes for their last edges; those that do not answer get a reason.
+        """Ask all measured nodes for their last edges; the reason stands for a missing answer.
 
-        The sentence, "" if there is none, names those that made no edge since they were last
-        asked.
+        Also returns a sentence that names nodes without a new edge since the last time, or "".
         """
         before = self._edges
         places = self._places
@@ -241,7 +242,7 @@ class Subscribers:
         return dict(self._edges), sentence
 
     def counts(self) -> dict[str, Any]:
-        """Ask the crowd how many messages its members had since they joined."""
+        """Ask the crowd how many messages its members have received since they joined."""
         crowd = self._experiment.crowd_nodes() if self._subscribes else ()
         return {node: self._asked(node, "count") for node in crowd}
 
@@ -264,11 +265,11 @@ class Subscribers:
 
 
 def _place(said: dict[str, Any]) -> object:
-    """Return what changes when a client resubscribes by itself; None if it is not known."""
+    """Return a value that changes when a client resubscribes by itself; None: not known."""
     return (said["connects"], said.get("since_ns")) if "connects" in said else None
 
 
 def _plain(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer as it can be kept: JSON has no NaN, but Python reads and sends it."""
+    """Return an answer without NaN, which JSON does not have, but Python reads and writes."""
     plain: dict[str, Any] = json.loads(json.dumps(answer), parse_constant=lambda _: None)
     return plain

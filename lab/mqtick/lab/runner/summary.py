@@ -25,7 +25,7 @@ ENOUGH_FOR_P99: Final = math.ceil(math.log(0.05) / math.log(0.99))
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of `n` values, in us; `deviation_us` is the sample's standard deviation (None for n < 2)."""
+    """Statistics of `n` values, us; `deviation_us`: sample standard deviation (None for n < 2)."""
 
     n: int
     mean_us: float
@@ -37,7 +37,7 @@ class Statistics:
 
     @classmethod
     def of(cls, values_fs: Sequence[int]) -> Statistics | None:
-        """Work them out; None without values."""
+        """Compute the statistics; None without values."""
         if not values_fs:
             return None
         values = np.array(values_fs, np.float64) / _FS_PER_US
@@ -54,7 +54,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One quantity at one N (0 where nobody subscribes), and how many of its shots failed."""
+    """One quantity at one N (0 without subscribers), and how many of its shots failed."""
 
     quantity: str
     subscribers: int
@@ -85,7 +85,7 @@ class Summary:
 
 
 def summarise(run: Run) -> Summary:
-    """Work out the statistics of a run, reading each shot's summary once."""
+    """Compute the statistics of a run, reading each shot's summary once."""
     return summarise_shots(
         run.shots(),
         title=str(run.record.get("title", "")),
@@ -103,7 +103,7 @@ def summarise_shots(
     simulated: bool,
     damaged: Sequence[str] = (),
 ) -> Summary:
-    """Work out the statistics of shots; `damaged` is looked at after they were read."""
+    """Compute the statistics of shots; `damaged` is read after the shots, which fill it."""
     values: dict[tuple[str, int], list[int]] = defaultdict(list)
     missed: Counter[int] = Counter()
     refused: Counter[int] = Counter()

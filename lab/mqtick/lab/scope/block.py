@@ -14,7 +14,7 @@ from mqtick.lab.scope.picture import read_picture
 __all__ = ["MAXIMUM_OCTETS", "definite_block", "read_block"]
 
 MAXIMUM_OCTETS: Final = 1 << 31
-"""A block that announces more than this is refused: no memory of an instrument is that large."""
+"""A block that announces more than this is refused: no instrument's memory is that large."""
 _BLANKS: Final = 16
 _BRACKETED_DIGITS: Final = 12
 
@@ -26,16 +26,16 @@ def read_block(
 ) -> bytes:
     """Read one block from `read(n)`, which returns n octets or raises.
 
-    Before the `#` there may be blanks, and a header as long as `prefix` at most (what an
-    instrument writes there depends on its settings, and on the model). A BMP or PNG may come bare
-    instead. The length has one digit that may be hexadecimal (some write `#A` and ten digits), or
-    brackets from 1 GB on (Rohde & Schwarz).
-    What follows the data stays unread. `read_rest` returns what is left of a message, where the
-    connection tells its end: only there can a block without a length (#0) be read.
-    InstrumentError when it is not a block.
+    Before the `#` there may be blanks, and a header as long as `prefix` at most (its text depends
+    on the instrument's settings and model). Instead of a block, a BMP or PNG may come without a
+    header. The number of digits may be hexadecimal (some write `#A` and ten digits); from 1 GB on
+    the length may be in brackets (Rohde & Schwarz).
+    Octets after the data stay unread. `read_rest` returns the rest of a message, if the connection
+    marks its end: only then a block without a length (#0) can be read.
+    InstrumentError if it is not a block.
     """
     head = read(1)
-    for _ in range(_BLANKS):  # left over from an answer with two line endings
+    for _ in range(_BLANKS):  # the rest of an answer with two line endings
         if not head.isspace():
             break
         head = read(1)

@@ -1,8 +1,7 @@
-"""A conversation with an instrument, without an instrument.
+"""Conversations with an instrument, without I/O.
 
-A dialect is a set of generators that yield what is to be sent and are given what was answered, so
-that everything a family of instruments needs can be tested as pairs of command and reply. The owner
-of a connection (`Oscilloscope`) plays them.
+A dialect is a set of generators: they yield commands to send, and get the answers. So a dialect can
+be tested with pairs of command and reply. The owner of a connection (`Oscilloscope`) plays them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ T = TypeVar("T")
 
 
 class InstrumentError(Exception):
-    """An instrument cannot be reached or did not do its part; the text says what to do."""
+    """An instrument cannot be reached, or has failed; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait: the instrument needs it, and says nothing when it is done."""
+    """Wait: the instrument needs time, and does not report when it is ready."""
 
     seconds: float
 
@@ -77,7 +76,7 @@ def write(*commands: str) -> Conversation[None]:
 
 
 def query(command: str) -> Conversation[str]:
-    """Ask, and return the line without blanks around it."""
+    """Send a query, and return the line without blanks around it."""
     reply = yield Query(command)
     assert isinstance(reply, str)
     return reply.strip()

@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class Families(Mapping[str, type[T]]):
-    """Subclasses of one class, by name; one of an entry point is loaded when it is asked for.
+    """Subclasses of one class, by name; an entry point is loaded when it is first used.
 
-    Indexing raises KeyError for an unknown name, and InstrumentError, with what to do, for an entry
-    point that cannot be used. The others are not affected.
+    Indexing raises KeyError for an unknown name, and InstrumentError, with the remedy, for an entry
+    point that cannot be used. Other names are not affected.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Families(Mapping[str, type[T]]):
         try:
             found = point.load()
             fault = self._fault(point.name, found)
-        except (Exception, SystemExit) as trouble:  # what another author's module does
+        except (Exception, SystemExit) as trouble:  # another package's module may raise anything
             fault = f"{type(trouble).__name__}: {trouble}"
         if fault:
             raise InstrumentError(
@@ -80,7 +80,7 @@ class Families(Mapping[str, type[T]]):
         return loaded
 
     def _fault(self, name: str, found: object) -> str:
-        """Say what is missing in a class of another author; "" if nothing is."""
+        """Return what is missing in a class of another package; "" if nothing is."""
         if not (isinstance(found, type) and issubclass(found, self._base)):
             return f"it is not a subclass of {self._base.__module__}.{self._base.__qualname__}"
         if inspect.isabstract(found):

@@ -25,7 +25,7 @@ _SETTLE_S: Final = 0.3
 
 
 def play(transport: Transport, conversation: Conversation[T]) -> T:
-    """Play a conversation to its end and return what it found."""
+    """Play a conversation to its end and return its result."""
     reply: Reply = None
     while True:
         try:
@@ -35,7 +35,7 @@ def play(transport: Transport, conversation: Conversation[T]) -> T:
             return found
         except InstrumentError:
             raise
-        except Exception as fault:  # of a dialect, which may be another author's
+        except Exception as fault:  # a dialect of another package may raise anything
             raise InstrumentError(
                 f"The dialect failed ({type(fault).__name__}: {fault}) after the answer "
                 f"{str(reply)[:40]!r}. If it is of another package, repair or remove that; else "
@@ -50,7 +50,7 @@ def play(transport: Transport, conversation: Conversation[T]) -> T:
 
 
 class Oscilloscope:
-    """An oscilloscope that was reached and recognised.
+    """A connected oscilloscope of a known family.
 
     `set_up`, then for each shot: `arm`, make the event happen, `wait`, `read`.
     """
@@ -60,7 +60,7 @@ class Oscilloscope:
         self.identity = Identity.parse(str(transport.play(Query("*IDN?"))))
         self.dialect: Dialect = dialect_for(self.identity, dialect)
         self.read_again = 0
-        """How often something had to be asked again: an answer was late, cut off or not valid.
+        """How often a query was repeated, because an answer was late, cut off or not valid.
 
         The transport then reconnects, so that the next answer is not a stale one.
         """
@@ -69,7 +69,7 @@ class Oscilloscope:
     def open(
         cls, resource: str, dialect: str = "auto", *, timeout_s: float = 3.0, backend: str = "@py"
     ) -> Oscilloscope:
-        """Open a VISA resource; InstrumentError when it is not there or not known."""
+        """Open a VISA resource; InstrumentError if it cannot be reached, or is not known."""
         transport = VisaTransport(resource, timeout_s=timeout_s, backend=backend)
         try:
             return cls(transport, dialect)
@@ -84,7 +84,7 @@ class Oscilloscope:
 
     @property
     def simulated(self) -> bool:
-        """Whether it is one of our simulated instruments: they say so in their serial number."""
+        """Whether it is one of our simulated instruments, by its serial number."""
         return self.identity.serial == "SIMULATED"
 
     def play(self, conversation: Conversation[T]) -> T:
@@ -92,8 +92,8 @@ class Oscilloscope:
         return play(self.transport, conversation)
 
     def set_up(self, settings: ScopeSettings) -> None:
-        """Set everything; InstrumentError with the instrument's words if it refused something."""
-        # Earlier errors are not ours.
+        """Apply the settings; InstrumentError with the instrument's words if it refuses one."""
+        # Discard earlier errors.
         self._again(self.dialect.errors, tries=_ASK_TRIES)
         self._again(partial(self.dialect.set_up, settings), tries=_ASK_TRIES)
         refused = self._again(self.dialect.errors, tries=_ASK_TRIES)
@@ -106,8 +106,8 @@ class Oscilloscope:
     def arm(self, timeout_s: float = 5.0) -> bool:
         """Begin one acquisition and wait until it waits for the trigger.
 
-        False when it stopped before it was seen waiting (something triggered it at once): the
-        record cannot be used then. InstrumentError when neither happened in time.
+        False if it stopped before it was seen waiting, because it was triggered at once: then the
+        record cannot be used. InstrumentError if neither happened in time.
         """
         self._again(self.dialect.arm, tries=_ASK_TRIES)
         began_s = time.monotonic()
@@ -152,7 +152,7 @@ class Oscilloscope:
         return self._again(self.dialect.screenshot)
 
     def _again(self, ask: Callable[[], Conversation[T]], tries: int = _READ_TRIES) -> T:
-        """Converse, and repeat if it was too early for the instrument or a block was short."""
+        """Play a conversation; repeat it if it was too early, or if a block was short."""
         for left in reversed(range(tries)):
             try:
                 return self.play(ask())

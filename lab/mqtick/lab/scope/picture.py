@@ -1,6 +1,6 @@
-"""Pictures that an instrument sends bare, without the header of a block.
+"""Reads pictures that an instrument sends without the header of a block.
 
-Both formats say where they end: BMP in its file header, PNG by its last chunk (ISO/IEC 15948, 5).
+Both formats mark their end: BMP in its file header, PNG by its last chunk (ISO/IEC 15948, 5).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 __all__ = ["MAXIMUM_OCTETS", "read_picture"]
 
 MAXIMUM_OCTETS: Final = 1 << 26
-"""A picture that is longer is refused: no instrument has such a screen."""
+"""A longer picture is refused: no instrument has such a screen."""
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 
 

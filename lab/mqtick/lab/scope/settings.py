@@ -1,4 +1,4 @@
-"""What an oscilloscope is to be set to, in terms that every family has, and its states."""
+"""The settings of an oscilloscope, in terms that every family has, and its states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ChannelSettings:
     Attributes:
         number: as on the front panel, from 1.
         volts_per_division: vertical scale at the probe's tip, in V.
-        offset_v: the voltage at the probe's tip that is to be in the middle of the screen.
+        offset_v: the voltage at the probe's tip that shall be in the middle of the screen.
         probe: attenuation of the probe: 10 for a 10:1 probe.
         deskew_s: this channel's delay beyond that of the others (cable, probe), in s: the
             instrument shows the channel earlier by it. Positive for a longer cable.
@@ -64,13 +64,13 @@ class ScopeSettings:
 
 
 class State(Enum):
-    """What the acquisition does."""
+    """The state of the acquisition."""
 
     PREPARING = auto()
-    """Told to begin, but not ready for a trigger (fills the part before it), or not known."""
+    """Started, but not ready for a trigger (fills the part before it), or not known."""
     ARMED = auto()
     """Waits for the trigger."""
     TRIGGERED = auto()
-    """Had the trigger, takes the part after it (or further segments)."""
+    """Has been triggered, and takes the part after it (or further segments)."""
     STOPPED = auto()
-    """Nothing is being recorded: done, or never begun."""
+    """Not recording: done, or never started."""

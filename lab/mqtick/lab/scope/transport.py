@@ -1,7 +1,7 @@
-"""The way to an instrument: PyVISA, with a block reader of our own.
+"""The connection to an instrument: PyVISA, with a block reader of our own.
 
-PyVISA's reads until a termination character take one call an octet where the data are full of line
-feeds, and cannot tell a line feed in the data from the end; ours counts.
+PyVISA reads until a termination character. With many line feeds in the data that takes one call per
+octet, and a line feed in the data looks like the end. Our reader counts octets.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Transport(Protocol):
     name: str
 
     def play(self, step: Step) -> Reply:
-        """Do one step; InstrumentError when the instrument does not answer."""
+        """Do one step; InstrumentError if the instrument does not answer."""
 
     def reopen(self) -> None:
-        """Reconnect, so that nothing of a late answer is left."""
+        """Reconnect, to discard the rest of a late answer."""
 
     def close(self) -> None:
         """Release the instrument."""
@@ -77,7 +77,7 @@ class VisaTransport:
                 self._resource.interface_type == InterfaceType.tcpip
                 and self._resource.resource_class == "SOCKET"
             )
-            if self._is_socket:  # the others say where a message ends
+            if self._is_socket:  # the other protocols mark the end of a message
                 self._resource.read_termination = "\n"
                 self._session = mended(self._resource)
         except Exception as error:  # pyvisa-py raises Exception itself for a socket
@@ -140,7 +140,7 @@ class VisaTransport:
 
     def _line(self) -> str:
         line = self._any_line()
-        # A block ends with one line feed, or two, or none: the rest of it is not an answer.
+        # A block ends with one line feed, or two, or none: skip them before the next answer.
         for _ in range(_BLANK_LINES if self._after_block else 0):
             if line.strip():
                 break
@@ -174,7 +174,7 @@ class VisaTransport:
             resource.read_termination = "\n"
 
     def reopen(self) -> None:
-        """Reconnect; an instrument that takes one connection needs a moment to end the last."""
+        """Reconnect; instruments with a single connection need a moment to end the last one."""
         self.close()
         self.reopened += 1
         for left in reversed(range(_OPEN_TRIES)):
@@ -191,7 +191,7 @@ class VisaTransport:
         if self._resource is None:
             return
         resource, self._resource = self._resource, None
-        with contextlib.suppress(Exception):  # it may be gone already
+        with contextlib.suppress(Exception):  # the instrument may be gone already
             if self._out_of_step and not self._is_socket:
                 resource.clear()  # IEEE 488.2 device clear: discards the current answer
         with contextlib.suppress(Exception):
@@ -220,7 +220,7 @@ class _Message:
         return b"".join(parts)
 
     def rest(self) -> bytes:
-        """Return what is left of the message."""
+        """Return the rest of the message."""
         rest, self._left = bytes(self._left), memoryview(b"")
         return rest
 

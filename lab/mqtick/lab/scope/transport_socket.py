@@ -1,4 +1,4 @@
-"""What pyvisa-py's session of a raw socket lacks: the delay off, an end noticed, bounded reads."""
+"""Mends pyvisa-py's session of a raw socket: no send delay, notice of the end, bounded reads."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Final
 
 __all__ = ["line_received", "mended", "received"]
 
-# Time-outs restart for each piece, so that a slow instrument may take its time; but an endless
-# answer is not one: no line is longer, no link to an instrument slower.
+# Time-outs restart for each piece, so that a slow instrument may take its time. These limits stop
+# endless answers: no line is longer, and no link to an instrument is slower.
 _CHUNK: Final = 1 << 16
 _LONGEST_LINE: Final = 1 << 20
 _SLOWEST_OCTETS_PER_S: Final = 1000
 
 
 class _AttentiveSocket(socket.socket):
-    """A socket that says so when the other end has gone.
+    """A socket that raises an error when the other end has closed.
 
     pyvisa-py's session treats the empty read as "nothing yet", and spins until the time-out.
     """
@@ -30,11 +30,11 @@ class _AttentiveSocket(socket.socket):
 
 
 def mended(resource: Any) -> Any:
-    """Return pyvisa-py's session of a socket with what it (0.8) lacks; None with other back ends.
+    """Mend and return pyvisa-py's (0.8) session of a socket; None with other back ends.
 
-    It treats a refused connection as an open one, and it does not know VI_ATTR_TCPIP_NODELAY:
+    pyvisa-py treats a refused connection as an open one, and does not know VI_ATTR_TCPIP_NODELAY:
     without that the kernel holds a second command back until the instrument has acknowledged the
-    first, which takes up to 40 ms (Nagle's algorithm against delayed acknowledgement).
+    first, which takes up to 40 ms (Nagle's algorithm and delayed acknowledgement).
     """
     session: Any = getattr(resource.visalib, "sessions", {}).get(resource.session)
     plain = getattr(session, "interface", None)
@@ -50,9 +50,9 @@ def mended(resource: Any) -> Any:
 
 
 def received(session: Any, count: int, timeout_s: float) -> bytes:
-    """Read that many octets past pyvisa-py, which copies each of them four times.
+    """Read that many octets without pyvisa-py, which copies each of them four times.
 
-    What it has read too far comes first.
+    Octets in its buffer come first.
     """
     pending = session._pending_buffer
     parts = [bytes(pending[:count])]
@@ -74,7 +74,7 @@ def received(session: Any, count: int, timeout_s: float) -> bytes:
 
 
 def line_received(session: Any, timeout_s: float) -> bytes:
-    """Read a line without its end, past pyvisa-py, which would read an endless one forever."""
+    """Read a line without its end; not by pyvisa-py, which would read an endless one forever."""
     pending = session._pending_buffer
     connection = session.interface
     connection.settimeout(timeout_s)

@@ -1,4 +1,4 @@
-"""Settings: TOML file and flags in, one frozen dataclass out, or a sentence saying what is wrong.
+"""Loads settings: from TOML file and flags to one frozen dataclass, or an error sentence.
 
 Declare the settings with `key`, `table` and `tables`, read them with
 `load`, print them with `render`, and give the program a flag for each key with
@@ -46,10 +46,9 @@ def load(
     """Read the settings `cls` from a TOML file; `path` None means defaults only.
 
     `overrides` maps dotted key paths (`"chrony.poll"`) to values that win over the file.
-    Raises SettingsError, with one sentence that names file and key path, for whatever cannot be
-    used: the file, its syntax, an unknown key, a wrong type, a value out of range. What a class
-    checks across keys in its `__post_init__` (raise ValueError with a sentence) becomes a
-    SettingsError too.
+    Raises SettingsError, with one sentence that names file and key path, for all errors: the file,
+    its syntax, an unknown key, a wrong type, a value out of range. A class may check combinations
+    of keys in its `__post_init__`: its ValueError becomes a SettingsError, too.
     """
     root = describe(cls)
     origin = "defaults" if path is None else os.fspath(path)
@@ -74,7 +73,7 @@ def load(
 
 def _parse(path: str) -> dict[str, Any]:
     try:
-        if stat.S_ISFIFO(os.stat(path).st_mode):  # opening it would wait for somebody to write
+        if stat.S_ISFIFO(os.stat(path).st_mode):  # opening it would wait for a writer
             raise SettingsError(f"{path}: is a pipe; name a file, which can be read again")
         with open(path, "rb") as file:
             octets = file.read(MAXIMUM_SIZE + 1)
@@ -105,7 +104,7 @@ def _parse(path: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise SettingsError(f"{path}: is nested too deeply to be a configuration") from None
-    except ValueError as error:  # TOMLDecodeError, and int() of more digits than Python takes
+    except ValueError as error:  # TOMLDecodeError, and int() with more digits than Python allows
         raise SettingsError(f"{path}: is not TOML: {error}; correct that place") from None
 
 
@@ -139,7 +138,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
 
 def _read_named(root: Table, named: Table, content: object, origin: str) -> dict[str, Any]:
-    """Return one object for each of the tables that the user named."""
+    """Return one object for each table that the user has named."""
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
         raise SettingsError(
             f"{origin}: [{named.path}] holds tables with names of your own, and nothing else; "
@@ -168,7 +167,7 @@ def _checked(described: Key, value: object, origin: str) -> Any:
 
 
 def _name_default(default: object) -> str:
-    """Say a default briefly, for the end of a sentence."""
+    """Describe a default briefly, for the end of a sentence."""
     if isinstance(default, tuple):
         return f"({len(default)} elements)" if default else "(empty)"
     if isinstance(default, bool):
@@ -181,7 +180,7 @@ def _unknown(root: Table, described: Table, name: str) -> str:
     name = name if len(name) <= 60 else name[:57] + "..."
     shown = name if name.isidentifier() else ascii(name)
     here = [known.name for known in described.keys + described.tables + described.named]
-    # What a person most likely meant: spelled alike but for the unit, here or in another table.
+    # Suggest the key that was most likely meant: with another unit, or in another table.
     meant = {stem_of(known.name): known.path for known in root.all_keys()}
     meant |= {stem_of(known): known for known in here}
     close = difflib.get_close_matches(stem_of(name.rpartition(".")[2]), meant, n=1)

@@ -11,7 +11,7 @@ __all__ = ["BrokerSettings", "ConnectionSettings", "PinKeys", "RealtimeKeys"]
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """Where the broker is, and who we are there."""
+    """The broker's address, and our account there."""
 
     broker: str = key(
         "mqtt://localhost",
@@ -44,7 +44,7 @@ class BrokerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings(BrokerSettings):
-    """Where the broker is, who we are there, and which topics time travels on."""
+    """The broker's address, our account there, and the topics of time messages."""
 
     prefix: str = key("mqtick", "First level of the topics of the precise format.")
     keys_file: str = key(
@@ -78,7 +78,7 @@ class PinKeys:
 
 @dataclass(frozen=True, slots=True)
 class RealtimeKeys:
-    """What keeps the process from being held up; each is tried and reported, none is required."""
+    """Settings against delays of the process; each is tried, and reported if it fails."""
 
     lock_memory: bool = key(True, "Keep all memory resident (needs LimitMEMLOCK).")
     quiet_garbage_collector: bool = key(

@@ -1,4 +1,4 @@
-"""What a configuration consists of: nested frozen dataclasses, each field declared with a doc.
+"""Describes a configuration: nested frozen dataclasses, each field declared with a doc.
 
 Example::
 
@@ -7,8 +7,8 @@ Example::
         interval_s: float = key(1.0, "Time between two time messages.", minimum=0.1, maximum=3600)
         chrony: Chrony = table(Chrony, "How samples reach chrony.")
 
-This module only reads such classes. A class that is declared wrongly (a default outside its own
-limits, a secret as a key) is a mistake of the programmer, and raises SchemaError.
+This module only reads such classes. A wrong declaration (a default outside its own limits, a secret
+as a key) is a programming error, and raises SchemaError.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Scalar = bool | int | float | str
 _METADATA = "mqtick.settings"
 _SECRET_WORDS = {"password", "passphrase", "secret", "token", "psk", "credentials", "pin_code"}
 _SECRET_LAST_WORDS = {"key", "keys"}
-# USER:PASSWORD@HOST, with a scheme or without; HOST:PORT/a@b and VISA's A::B are something else.
+# USER:PASSWORD@HOST, with a scheme or without; but not HOST:PORT/a@b, nor VISA's A::B.
 _PASSWORD_IN_ADDRESS = re.compile(r"(\w[\w+.-]*://)?[^:/@\s\[]*:(?!:|\d{1,5}(/|$))[^@]*@")
 
 
@@ -64,7 +64,7 @@ class Table:
     cls: type
     keys: tuple[Key, ...]
     tables: tuple[Table, ...]
-    named: tuple[Table, ...] = ()  # of each, any number of tables with names of the user's
+    named: tuple[Table, ...] = ()  # of each, users may make any number, with names of their own
 
     def walk(self) -> Iterator[Table]:
         """Yield this table, then every table inside it except `named`, in order of declaration."""
@@ -92,7 +92,7 @@ def key(
     hold for each element where the field is an array (`tuple[int, ...]`).
     """
     declared = {"doc": doc, "minimum": minimum, "maximum": maximum, "choices": choices}
-    # dataclasses.field() pretends to return the type of its default, and so does this.
+    # Like dataclasses.field(), this is declared to return the type of its default.
     return dataclasses.field(default=default, metadata={_METADATA: declared})
 
 
@@ -158,7 +158,9 @@ def _describe_key(path: str, name: str, hint: Any, default: Any, declared: dict[
 
 
 def _refuse_secret(path: str, name: str) -> None:
-    """Secrets would be readable in the file, in --print-config and in the list of processes."""
+    """Raise SchemaError for a secret: it would be readable in the file, in --print-config and in
+    the list of processes.
+    """
     words = name.split("_")
     if words[-1] == "file":
         return
@@ -167,9 +169,9 @@ def _refuse_secret(path: str, name: str) -> None:
 
 
 def problem_with(described: Key, value: object) -> str | None:
-    """Say what is wrong with a value, as the end of a sentence, or None if it may be used.
+    """Return the error of a value, as the end of a sentence; None if it is valid.
 
-    An `int` is good for a float key; a `bool` is never a number.
+    An `int` is valid for a float key; a `bool` is never a number.
     """
     if not described.is_array:
         return _problem_with_scalar(described, value)
@@ -190,7 +192,7 @@ KIND_NAMES: dict[type, str] = {
 
 
 def name_value(value: object) -> str:
-    """Say what a value is, for the middle of a sentence, shortened to what a person needs."""
+    """Describe a value for the middle of a sentence, shortened for people."""
     if isinstance(value, bool):
         return f"the boolean {str(value).lower()}"
     if isinstance(value, (list, tuple)):
@@ -199,7 +201,7 @@ def name_value(value: object) -> str:
         return "a table"
     try:
         text = str(value)
-    except ValueError:  # an int of more digits than Python prints
+    except ValueError:  # an int with more digits than Python prints
         text = "with thousands of digits"
     text = text if len(text) <= 60 else text[:57] + "..."
     if isinstance(value, str):
@@ -250,7 +252,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def converted(described: Key, value: Any) -> Any:
-    """Return a value that has no problem as the type its class declares."""
+    """Convert a valid value to the type that its class declares."""
     if described.is_array:
         return tuple(described.kind(element) for element in value)
     return described.kind(value)

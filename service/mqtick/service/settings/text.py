@@ -92,12 +92,12 @@ def _comment(known: Key) -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    # A doc is one paragraph: its own line breaks mean nothing.
+    # A doc is one paragraph: its own line breaks have no meaning.
     return ["# " + line for line in textwrap.wrap(" ".join(text.split()), _WIDTH)]
 
 
 def limits_of(known: Key) -> str:
-    """Say unit, limits and choices of a key, in parentheses, or nothing."""
+    """Return unit, limits and choices of a key, in parentheses; empty if it has none."""
     facts: list[str] = []
     if unit := suffix_of(known.name):
         facts.append(SUFFIXES[unit])
@@ -143,9 +143,9 @@ def _escaped(text: str) -> Iterator[str]:
 def add_flags(parser: argparse.ArgumentParser, cls: type, *, hidden: bool = False) -> None:
     """Give the parser one flag for each key of `cls`, with doc, unit, limits and default.
 
-    Booleans become `--x` and `--no-x`; arrays take their elements separated by commas. A
-    flag that is not given leaves no trace, so the file decides. A bad value ends the program
-    with status 2 and a sentence, as argparse does. `hidden`: the parser's help is silent.
+    Booleans become `--x` and `--no-x`; arrays take their elements separated by commas. A flag that
+    is not given sets nothing, so the file decides. A bad value ends the program with status 2 and a
+    sentence, as argparse does. `hidden`: the parser's help does not list the flags.
     """
     for described in describe(cls).walk():
         title = f"settings [{described.path}]" if described.path else "settings"
@@ -156,7 +156,7 @@ def add_flags(parser: argparse.ArgumentParser, cls: type, *, hidden: bool = Fals
 
 
 def overrides_from(args: argparse.Namespace) -> dict[str, object]:
-    """Return what the flags said, by dotted key path, for `load`."""
+    """Return the values of the given flags, by dotted key path, for `load`."""
     return {
         name.removeprefix(_PREFIX): value
         for name, value in vars(args).items()
@@ -199,7 +199,7 @@ def _reader(known: Key) -> Callable[[str], Any]:
 
 
 def _scalar(known: Key, text: str) -> object:
-    """Return the text as the key's kind, or as text if it does not fit: the check then says so."""
+    """Convert the text to the key's type; else return it as text, which the check will refuse."""
     if known.kind is bool:
         return {"true": True, "false": False}.get(text, text)
     if known.kind is str:

@@ -1,1 +1,1 @@
-"""Families that nobody of us could try: found as any other package's, through entry points."""
+"""Families that are not tested on real instruments; found through entry points, as any other."""

@@ -36,7 +36,7 @@ def dialect_for(identity: Identity, name: str = "auto") -> Dialect:
     for each in DIALECTS:
         try:
             dialect = DIALECTS[each]
-        except InstrumentError as error:  # another one may know the instrument
+        except InstrumentError as error:  # another dialect may match the instrument
             unusable += f" {error}"
             continue
         if dialect.pattern.match(f"{identity.manufacturer} {identity.model}"):
@@ -51,7 +51,7 @@ def dialect_for(identity: Identity, name: str = "auto") -> Dialect:
 def _made(dialect: type[Dialect], identity: Identity) -> Dialect:
     try:
         return dialect(identity)
-    except Exception as fault:  # of another author's class
+    except Exception as fault:  # a class of another package may raise anything
         raise InstrumentError(
             f"The dialect {dialect.name} cannot be used with {identity} "
             f"({type(fault).__name__}: {fault}); name another one with --dialect."

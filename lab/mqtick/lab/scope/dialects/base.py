@@ -1,4 +1,4 @@
-"""What a family of oscilloscopes has to define: all that a new dialect needs."""
+"""The base class of dialects: all that a new family of oscilloscopes has to define."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mqtick.recording.waveform import Waveform, femtoseconds
 __all__ = ["INVALID", "Dialect", "Identity", "Segment", "number", "numbers", "step_up"]
 
 INVALID = 9e37
-"""From here on a number means "not a number" (IEEE 488.2 instruments answer 9.9E37 or 9.91E37)."""
+"""From this value on, it means "not a number" (IEEE 488.2 instruments answer 9.9E37 or 9.91E37)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Identity:
 class Segment:
     """One record of segmented memory: the waveforms by channel and the instant of its trigger.
 
-    `time_s` counts from the first segment's trigger, None where the instrument does not say;
-    `resolution_s` is how finely it says it.
+    `time_s` counts from the first segment's trigger; None: the instrument does not state it.
+    `resolution_s` is the resolution of the stated time.
     """
 
     waveforms: dict[int, Waveform]
@@ -64,20 +64,20 @@ class Dialect(ABC):
     """
 
     name: ClassVar[str]
-    """What --dialect takes."""
+    """The value for --dialect."""
     title: ClassVar[str]
-    """The series it is for, in words."""
+    """The supported series, in words."""
     pattern: ClassVar[re.Pattern[str]]
     """Matches "MANUFACTURER MODEL" of its instruments, from the first letter on."""
     port: ClassVar[int]
     """TCP port of the raw socket."""
     untried: ClassVar[bool] = True
-    """Whether only the simulated instrument of the family was ever tried."""
+    """Whether the dialect was tested only with the simulated instrument of the family."""
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self.deskew_fs: dict[int, int] = {}
-        """By channel, what `read` subtracts from the time base, if the instrument itself does not.
+        """By channel, the deskew that `read` subtracts, if the instrument itself does not.
 
         The deskew of many instruments is coarse, short, refused, or of an unknown sign.
         """
@@ -90,11 +90,11 @@ class Dialect(ABC):
         return last if last in (2, 4, 6, 8) else 4
 
     def keep_deskew(self, settings: ScopeSettings) -> None:
-        """Keep what `read` has to subtract."""
+        """Keep the deskew that `read` has to subtract."""
         self.deskew_fs = {each.number: femtoseconds(each.deskew_s) for each in settings.channels}
 
     def refuse_beyond(self, settings: ScopeSettings) -> None:
-        """Refuse, before anything is set, channels that the instrument does not have."""
+        """Refuse channels that the instrument does not have, before anything is set."""
         beyond = [each.number for each in settings.channels if each.number > self.inputs]
         if beyond:
             raise InstrumentError(
@@ -103,7 +103,7 @@ class Dialect(ABC):
             )
 
     def refuse_segments(self, settings: ScopeSettings) -> None:
-        """Refuse segments, before anything is set, where `read_segments` is not defined."""
+        """Refuse segments, before anything is set, if `read_segments` is not defined."""
         if settings.segments > 1:
             raise InstrumentError(
                 f"Segmented memory of {self.identity.model} is not supported; set segments = 1 and "
@@ -120,7 +120,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def state(self) -> Conversation[State]:
-        """Ask what the acquisition does; STOPPED once it is complete (all segments)."""
+        """Ask for the state of the acquisition; STOPPED once it is complete (all segments)."""
 
     @abstractmethod
     def stop(self) -> Conversation[None]:
@@ -131,15 +131,15 @@ class Dialect(ABC):
         """Read one channel of the finished acquisition, all points, raw codes."""
 
     def read_segments(self, channels: Sequence[int]) -> Conversation[list[Segment]]:
-        """Read all segments; InstrumentError where the family (or this dialect) has none."""
+        """Read all segments; InstrumentError if the family (or this dialect) has none."""
         raise InstrumentError(
             f"Segmented memory of {self.identity.model} is not supported; set segments = 1."
         )
-        yield  # the signature's generator
+        yield  # makes this a generator, as the signature says
 
     @abstractmethod
     def screenshot(self) -> Conversation[bytes]:
-        """Return the screen as PNG (or BMP, where the family has no other)."""
+        """Return the screen as PNG (or BMP, if the family has nothing else)."""
 
     def errors(self) -> Conversation[list[str]]:
         """Empty the error queue (SYSTem:ERRor?, SCPI-99 21.8) and return it, at most 32."""

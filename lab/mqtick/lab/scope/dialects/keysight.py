@@ -41,7 +41,7 @@ class Keysight(Dialect):
         position_s = (0.1 - settings.before) * settings.span_s
         yield from write(f":TIMebase:POSition {position_s:.9G}")
         on = {channel.number: channel for channel in settings.channels}
-        # A wanted channel that does not exist is refused by the instrument, and so reported.
+        # If a wanted channel does not exist, the instrument refuses it, which is reported.
         for channel in sorted({*range(1, self.inputs + 1), *on}):
             if channel not in on:
                 yield from write(f":CHANnel{channel}:DISPlay 0")
@@ -75,7 +75,7 @@ class Keysight(Dialect):
         yield from write("*CLS", ":SINGle")
 
     def state(self) -> Conversation[State]:
-        """Ask the condition register: the event register would remember the shot before."""
+        """Ask the condition register: the event register would still show the previous shot."""
         condition = int(number((yield from query(":OPERegister:CONDition?")), "the run state"))
         if not condition & _RUN:
             return State.STOPPED

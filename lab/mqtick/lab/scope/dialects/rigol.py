@@ -1,7 +1,7 @@
-"""What Rigol's DS1000Z, MSO5000 and DHO have in common.
+"""The common part of Rigol's DS1000Z, MSO5000 and DHO.
 
 Sources: programming guides MSO1000Z/DS1000Z, MSO5000, DHO800/DHO900, chapters :ACQuire, :CHANnel,
-:TIMebase, :TRIGger, :WAVeform; what they leave out from libsigrok (rigol-ds), scopehal
+:TIMebase, :TRIGger, :WAVeform; for their gaps libsigrok (rigol-ds), scopehal
 (RigolOscilloscope.cpp) and pymeasure (rigol_dho_base.py).
 """
 
@@ -25,7 +25,7 @@ _STATES = {
     "STOP": State.STOPPED,
     "WAIT": State.ARMED,
     "RUN": State.PREPARING,  # fills the part before the trigger
-    "AUTO": State.PREPARING,  # free running: what it records is not ours
+    "AUTO": State.PREPARING,  # free running: not our acquisition
     "TD": State.TRIGGERED,  # not sticky: it may be STOP at the next look
     "T'D": State.TRIGGERED,
 }
@@ -46,9 +46,9 @@ class Rigol(Recording):
 
     port = 5555
     divisions: ClassVar[int]
-    """Horizontal ones, of the screen."""
+    """Horizontal divisions of the screen."""
     page: ClassVar[int]
-    """Points that one :WAVeform:DATA? gives."""
+    """Points in one answer to :WAVeform:DATA?."""
     words: ClassVar[bool] = False
     """Whether a sample has more than 8 bits."""
     picture: ClassVar[str]
@@ -94,10 +94,10 @@ class Rigol(Recording):
             f"{head}COUPling {channel.coupling}",
             f"{head}INVert 0",
             f"{head}UNITs VOLTage",
-            f"{head}PROBe {channel.probe:G}",  # first: scale and offset count at its tip
+            f"{head}PROBe {channel.probe:G}",  # first: scale and offset refer to its tip
             f"{head}VERNier 1",  # scales between 1, 2 and 5 as well
             f"{head}SCALe {channel.volts_per_division:.6G}",
-            # Positive moves the trace up, so what stands in the middle is its opposite.
+            # Positive moves the trace up, so the voltage in the middle has the opposite sign.
             f"{head}OFFSet {-channel.offset_v:.6G}",
             f"{head}TCAL 0",
         )
@@ -114,12 +114,12 @@ class Rigol(Recording):
         yield from write(
             ":ACQuire:TYPE NORMal",
             f":TIMebase:MAIN:SCALe {scale_s:.6G}",
-            ":TIMebase:MODE MAIN",  # not roll, which knows no trigger
+            ":TIMebase:MODE MAIN",  # not roll, which has no trigger
             # The offset is the instant of the middle of the screen.
             f":TIMebase:MAIN:OFFSet {(0.5 - settings.before) * span_s:.9G}",
             f":ACQuire:MDEPth {self.depth_text(depth)}",
         )
-        for _ in range(_LOOKS):  # a DS1000Z that does not take it says nothing
+        for _ in range(_LOOKS):  # a DS1000Z reports no error if it does not accept the depth
             taken = yield from ask_depth(0)
             if taken == depth:
                 return
@@ -207,10 +207,10 @@ class Rigol(Recording):
     def points(self, announced: int) -> Conversation[int]:
         """Return how many points there are if the preamble says this many."""
         return announced
-        yield  # the signature's generator
+        yield  # makes this a generator, as the signature says
 
     def _pages(self, points: int) -> Conversation[bytes]:
-        """Read all points; the first and the last of a page count from 1, and are both in it."""
+        """Read all points; a page's first and last point are counted from 1, both inclusive."""
         width = 2 if self.words else 1
         pages = []
         for first in range(1, points + 1, self.page):

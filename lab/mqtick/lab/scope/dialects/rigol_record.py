@@ -1,8 +1,8 @@
 """Rigol's segmented memory, which it calls waveform recording.
 
-Sources: programming guides, :FUNCtion:WRECord (DS1000Z) and :RECord (MSO5000, DHO). That the
-recorder is ready only when the current frame is 1, and that a frame's time comes 300 ms after the
-frame, was measured by other authors on an MHO900 (rigol_fastrec), whose commands these are.
+Sources: programming guides, :FUNCtion:WRECord (DS1000Z) and :RECord (MSO5000, DHO). Other authors
+measured on an MHO900, which has the same commands (rigol_fastrec), that the recorder is ready only
+when the current frame is 1, and that a frame's time comes 300 ms after the frame.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Recording(Dialect):
     record: ClassVar[str] = ":RECord"
     frames: ClassVar[str] = "FRAMes"
     tags: ClassVar[bool] = True
-    """Whether it says when a frame was taken."""
+    """Whether the instrument states when a frame was taken."""
     tag_settle_s = 0.5
-    """How long after a frame was chosen its time is right."""
+    """How long after a frame was selected its stated time becomes valid."""
 
     segments = 1
-    """How many are set up."""
+    """How many frames are set up."""
 
     @property
     def recording_run(self) -> str:
@@ -42,11 +42,11 @@ class Recording(Dialect):
 
     @property
     def recording_stop(self) -> str:
-        """The command that ends it."""
+        """The command that stops recording."""
         return f"{self.record}:WRECord:OPERate STOP"
 
     def end_recording(self) -> Conversation[None]:
-        """Switch off the mode if someone left it on."""
+        """Switch the recording mode off, if a user left it on."""
         if self.segments > 1:
             yield from write(self.recording_stop)
         self.segments = 1
@@ -65,7 +65,7 @@ class Recording(Dialect):
         )
         fit = yield from self._set_frames(segments)
         if fit < segments and self.tags:
-            # How many fit is worked out when it runs, and may be of the memory before.
+            # The instrument computes how many fit when it runs; before, the number may be old.
             yield from self._set_frames(2)
             yield from write(self.recording_run)
             yield from pause(_WORKS_OUT_S)
@@ -78,7 +78,7 @@ class Recording(Dialect):
             )
 
     def _set_frames(self, frames: int) -> Conversation[int]:
-        """Ask for that many, and return how many it will take."""
+        """Ask for that many frames, and return how many it will take."""
         head = f"{self.record}:WRECord:{self.frames}"
         yield from write(f"{head} {frames}")
         return int(number((yield from query(f"{head}?")), "the number of frames"))
@@ -89,9 +89,9 @@ class Recording(Dialect):
         return not answer.upper().startswith("STOP")
 
     def recording_state(self, state: State) -> Conversation[State]:
-        """Return what `state` of the trigger means while it records.
+        """Return the state of the recording, from the `state` of the trigger.
 
-        The trigger waits before the recorder does, and what comes between is lost.
+        The trigger is ready before the recorder is; events in between are lost.
         """
         if not self.tags or state not in (State.ARMED, State.STOPPED):
             return State.PREPARING if state is State.STOPPED else state
@@ -99,7 +99,7 @@ class Recording(Dialect):
         return State.ARMED if number(answer, "the current frame") >= 1 else State.PREPARING
 
     def read_segments(self, channels: Sequence[int]) -> Conversation[list[Segment]]:
-        """Read one frame after another; their instants are as coarse as the instrument writes."""
+        """Read one frame after another; the resolution of their times is that of the answer."""
         play = f"{self.record}:WREPlay:"
         count = int(number((yield from query(f"{play}FMAX?")), "the number of frames"))
         yield from write(f"{play}OPERate STOP")
@@ -127,7 +127,7 @@ class Recording(Dialect):
 
 
 def frame_time_s(text: str) -> tuple[float, float]:
-    """Read a frame's time, such as 1.28217ks; returns it in s, and one of its last digit in s."""
+    """Read a frame's time, such as 1.28217ks; returns it and the weight of its last digit, in s."""
     match = re.fullmatch(r"([+-]?\d+(?:\.(\d+))?(?:[eE]([+-]?\d+))?)\s*([a-zµ]*)", text.strip())
     if match is None or match[4] not in {*_UNITS, ""}:
         raise InstrumentError(

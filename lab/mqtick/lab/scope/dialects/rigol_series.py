@@ -1,7 +1,7 @@
-"""Rigol's series, and what is special about each.
+"""Rigol's series, and their differences.
 
-Sources: programming guides MSO1000Z/DS1000Z, MSO5000 and DHO800/DHO900; scopehal for where
-the MSO5000 and the DHO differ from their guides.
+Sources: programming guides MSO1000Z/DS1000Z, MSO5000 and DHO800/DHO900; scopehal where the MSO5000
+and the DHO differ from their guides.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class RigolMso5000(Rigol):
     picture = ":DISPlay:DATA?"
 
     def depths(self, channels: int) -> tuple[int, ...]:
-        """Return what an instrument without options has."""
+        """Return the depths of an instrument without options."""
         most = {1: 100_000_000, 2: 50_000_000}.get(channels, 25_000_000)
         depths = (10**3, 10**4, 10**5, 10**6, 10**7, 25 * 10**6, 50 * 10**6, 10**8)
         return tuple(depth for depth in depths if depth <= most)
 
     def points(self, announced: int) -> Conversation[int]:
-        """Ask for the depth, and have it settle: a block asked for too early has no data."""
+        """Ask for the depth, and wait until it settles: a block read too early has no data."""
         yield from write("*WAI")
         return (yield from ask_depth(announced))
 
@@ -79,10 +79,10 @@ class RigolDho(Rigol):
         return tuple(depth for depth in depths if depth <= most)
 
     def select(self, channel: int) -> Conversation[None]:
-        """Leave RAW and come back: otherwise it keeps the previous depth."""
+        """Leave RAW mode and enter it again: otherwise it keeps the previous depth."""
         yield from write(":WAVeform:MODE NORMal")
         yield from super().select(channel)
 
     def points(self, announced: int) -> Conversation[int]:
-        """Ask for the depth: what the preamble announces is one page."""
+        """Ask for the depth: the preamble announces one page only."""
         return (yield from ask_depth(announced))

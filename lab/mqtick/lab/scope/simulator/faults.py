@@ -1,4 +1,4 @@
-"""What real instruments do now and then, on demand."""
+"""Simulated faults, as real instruments have them now and then."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BLOCK: Final = re.compile(rb"[^#]{0,30}#(?P<digits>[1-9])(?=\d)")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What happens to one answer."""
+    """The effect of faults on one answer."""
 
     data: bytes
     delay_s: float = 0.0
@@ -35,9 +35,9 @@ class Outcome:
 
 @dataclass(slots=True)
 class Faults:
-    """Which faults happen: each with a probability for each answer that it applies to.
+    """The faults: each has a probability for each answer to which it applies.
 
-    `once` holds faults that happen at the next opportunity, and then no more.
+    `once` holds faults that happen at the next opportunity, and then never again.
     """
 
     chances: dict[str, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Edges that really happened, as the `memory` pins of running processes send them."""
+"""Receives the true edges that the `memory` pins of running processes send."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class EdgeFeed:
     def listen(self, path: Path) -> None:
         """Take the records that come to a path, in a thread; OSError if that is not possible.
 
-        The kernel keeps as few as ten datagrams for one socket (net.unix.max_dgram_qlen), and a
-        pin does not wait: so a thread has to do nothing else.
+        The kernel queues as few as ten datagrams for one socket (net.unix.max_dgram_qlen), and a
+        pin does not wait: so this needs a thread of its own.
         """
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
@@ -97,7 +97,7 @@ class EdgeFeed:
 
 
 def _make_room(path: Path) -> None:
-    """Remove a socket that nobody reads any more; OSError if the path is in use."""
+    """Remove a socket that no process reads any more; OSError if the path is in use."""
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a simulated family has to define: its commands, its preamble, its codes."""
+"""The base class of simulated families, which define their commands, preamble and codes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Front:
     identity: ClassVar[str]
     """MANUFACTURER,MODEL,SIMULATED,FIRMWARE"""
     physics: ClassVar[Physics] = Physics()
-    """What the family's instruments can do; tests and users may give another one to the model."""
+    """The properties of the family's instruments; tests and users may give others to the model."""
     block_end: ClassVar[bytes] = b"\n"
-    """What follows a block."""
+    """The octets after a block."""
     line_end: ClassVar[bytes] = b"\n"
     separator: ClassVar[bytes] = b";"
-    """What stands between the answers to several queries of one line."""
+    """The separator between the answers to several queries of one line."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -45,7 +45,7 @@ class Front:
         self.ignore("*WAI")
 
     def ignore(self, *headers: str) -> None:
-        """Add commands that are taken, and change nothing that is simulated."""
+        """Add commands that are accepted, but have no effect."""
         for header in headers:
             self.scpi.on(header, lambda *_: None)
 
@@ -57,7 +57,7 @@ class Front:
         read: Callable[[str], Any] = float,
         write: Callable[[Any], str] | None = None,
     ) -> None:
-        """Add a command that sets a field of `owner`; its query too, if `write` says what it is."""
+        """Add a command that sets a field of `owner`; also its query, if `write` is given."""
         self.scpi.on(header, lambda text: setattr(owner, field, read(text)))
         if write is not None:
             self.scpi.on(f"{header}?", lambda _: write(getattr(owner, field)))
@@ -69,14 +69,14 @@ class Front:
         read: Callable[[str], Any] = float,
         write: Callable[[Any], str] | None = None,
     ) -> None:
-        """Add a command, with `<n>` in it, that sets a field of input n; its query too."""
+        """Add a command, with `<n>` in it, that sets a field of input n; also its query."""
         inputs = self.model.inputs
         self.scpi.on(header, lambda n, text: setattr(inputs[n], field, read(text)))
         if write is not None:
             self.scpi.on(f"{header}?", lambda n, _: write(getattr(inputs[n], field)))
 
     def answer(self, line: str) -> bytes:
-        """Do one line and return the answer, b"" for none."""
+        """Execute one line and return the answer, b"" for none."""
         answers = self.scpi.execute(line)
         if not answers:
             return b""

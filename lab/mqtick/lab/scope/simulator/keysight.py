@@ -130,7 +130,7 @@ class KeysightFront(Front):
         return -(-frame.points // self._stride(frame)) if frame else 0
 
     def _stride(self, frame: Frame) -> int:
-        """Return n where every n-th point is sent: fewer points may be wanted than there are."""
+        """Return n, if every n-th point is sent: fewer points may be wanted than there are."""
         return -(-frame.points // min(self._points or frame.points, frame.points))
 
     def _preamble(self) -> str:

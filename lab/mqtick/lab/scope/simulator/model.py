@@ -1,8 +1,7 @@
 """A simulated oscilloscope without its language: inputs, time base, trigger, converter.
 
-Everything happens on CLOCK_MONOTONIC_RAW. The acquisition is looked at only when somebody asks, and
-works out then what must have happened meanwhile: edges carry their instants, so nothing has to be
-awake when one occurs.
+Everything runs on CLOCK_MONOTONIC_RAW. The acquisition is computed only when it is queried, from
+the edges since then: edges carry their instants, so no code has to run when one occurs.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from mqtick.recording.waveform import Codes
 __all__ = ["Frame", "Input", "Model", "Physics"]
 
 _ARRIVAL_NS: Final = 10_000_000
-"""How long after an instant its records may still be in transit from another process."""
+"""How long after an edge its record from another process may come."""
 _GAUSSIAN: Final = NormalDist()
 _SIGMAS_10_90: Final = _GAUSSIAN.inv_cdf(0.9) - _GAUSSIAN.inv_cdf(0.1)
 _SIGMAS: Final = np.linspace(-5.0, 5.0, 2001)
 _SHARES: Final = np.array([_GAUSSIAN.cdf(sigmas) for sigmas in _SIGMAS])
-"""The edge as a system of Gaussian response shows it: 0 to 1, over +-5 standard deviations."""
+"""The step response of a Gaussian system: 0 to 1, over +-5 standard deviations."""
 _HIGH_V: Final = 3.3
-"""Of the pins; low is 0."""
+"""The high level of the pins; low is 0."""
 _LONGEST_SPAN_S: Final = 1e4
 _MOST_SEGMENTS: Final = 65_536
 
@@ -64,7 +63,7 @@ class Model:
         self.single = False
         self.running = False
         self.fails_to_trigger: Callable[[], bool] = lambda: False
-        """Asked at the start of an acquisition: a fault, no trigger comes in this one."""
+        """Called at the start of an acquisition; True is a fault: no trigger comes in this one."""
         self._blind = False
         self.frames: list[Frame] = []
         self._now = now
@@ -72,7 +71,7 @@ class Model:
         self._taken = 0
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set, or raise ValueError for a setting that no instrument takes."""
+        """Set, or raise ValueError for a setting that no instrument accepts."""
         if name == "span_s" and not 0 < value <= _LONGEST_SPAN_S:
             raise ValueError(f"a span of {value} s")
         if name == "depth" and not 2 <= value <= max(self.physics.depths):
@@ -89,7 +88,7 @@ class Model:
 
     @property
     def rate_hz(self) -> float:
-        """Sample rate: what the memory allows over the span, at most the highest; from 1-2-5."""
+        """Sample rate: as memory and span allow, at most the highest; in steps of 1-2-5."""
         wanted = min(self.physics.max_rate_hz, self.depth / self.span_s)
         decade = 10.0 ** math.floor(math.log10(wanted) + 1e-9)
         step = max(step for step in (1, 2, 2.5, 4, 5) if step * decade <= wanted * (1 + 1e-9))
@@ -101,18 +100,18 @@ class Model:
         return min(round(self.span_s * self.rate_hz), self.depth)
 
     def start(self, *, single: bool) -> None:
-        """Begin to record; what was recorded before is gone."""
+        """Begin to record; the previous record is lost."""
         self.single, self.running, self.frames = single, True, []
         self._blind = self.fails_to_trigger()
         self._armed_ns = self._now() + self.before * self.span_s * 1e9
 
     def stop(self) -> None:
-        """End."""
+        """End the acquisition."""
         self.poll()
         self.running = False
 
     def poll(self) -> State:
-        """Work out what has happened until now."""
+        """Compute what has happened until now, and return the state."""
         now_ns = self._now()
         while self.running:
             if now_ns < self._armed_ns:
@@ -144,7 +143,7 @@ class Model:
             rests_at = _HIGH_V if not level else 0.0
             level_v = self.trigger_level_v + (rests_at if one.coupling == "AC" else 0.0)
             share = level_v / _HIGH_V
-            if 0 < share < 1:  # else the edge does not reach the trigger's level
+            if 0 < share < 1:  # else the edge does not cross the trigger's level
                 sigmas = _GAUSSIAN.inv_cdf(share if level else 1 - share)
                 after_ns = delay_ns + sigmas * self._sigma_ns
                 return time_ns + math.floor(after_ns), after_ns % 1.0
@@ -216,7 +215,7 @@ class Model:
         steps = np.zeros(frame.points + 1)
         level = before
         for time_ns, after in edges:
-            if after == level:  # the record of the edge between was lost
+            if after == level:  # the record of an edge before it was lost
                 continue
             level = after
             height = _HIGH_V if after else -_HIGH_V
@@ -235,9 +234,9 @@ class Model:
         return volts
 
     def truth_s(self, channel: int, frame: Frame) -> list[float]:
-        """Return when the channel's edges really were, in s from the true trigger, for checks.
+        """Return the true instants of the channel's edges, in s from the true trigger, for checks.
 
-        Without the channel's delay, and as a perfect time base would have it.
+        Without the channel's delay, and for a perfect time base.
         """
         line = self.lines.get(channel)
         if line is None:

@@ -1,4 +1,4 @@
-"""What a simulated instrument can do, how an input is set, what a record is."""
+"""The properties of a simulated instrument, the settings of an input, and a record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Frame", "Input", "Physics"]
 
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """The properties of a real instrument that ours simulates.
+    """The simulated properties of an instrument.
 
     Attributes:
         bits: of the converter.
@@ -19,11 +19,11 @@ class Physics:
         depths: memory depths in points, ascending.
         rise_s: rise time of every edge, 10 to 90 %, of Gaussian shape.
         noise_v: standard deviation of the noise at the probe's tip.
-        ppm: time base error; positive: the instrument's clock is fast, so that it finds every
-            interval longer than it is.
-        skew_s: each channel's delay by cable and probe, by channel number: a signal appears later
-            by it (before the deskew that the user sets).
-        seed: of everything random.
+        ppm: time base error; positive: the instrument's clock is fast, so that it measures
+            intervals too long.
+        skew_s: each channel's delay by cable and probe, by channel number: a signal appears this
+            much later (before the deskew that the user sets).
+        seed: of all random numbers.
     """
 
     bits: int = 8
@@ -39,9 +39,9 @@ class Physics:
 
 @dataclass(slots=True)
 class Input:
-    """One input as it is set; ValueError where a number is not valid that an instrument takes.
+    """The settings of one input; ValueError for a value that no instrument accepts.
 
-    `coupling` "AC" removes the level that the line had before an edge or a record (it rests
+    `coupling` "AC" removes the level that the line had before an edge or a record (lines are idle
     much longer than the coupling's time constant), "GND" removes the signal.
     """
 
@@ -63,10 +63,10 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One record: the true instant of its trigger, and the time base it was taken with.
+    """One record: the true instant of its trigger, and its time base.
 
-    `start_s` is the first sample's instant relative to the trigger. `rest_ns` is what the trigger
-    came after `trigger_ns`, below 1 ns: a float of the whole would hold no fractions.
+    `start_s` is the first sample's instant relative to the trigger. `rest_ns` is how much later
+    than `trigger_ns` the trigger came, below 1 ns: a float of the whole would hold no fractions.
     """
 
     number: int

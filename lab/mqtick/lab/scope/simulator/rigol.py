@@ -1,8 +1,8 @@
-"""What the simulated Rigols have in common.
+"""The common part of the simulated Rigols.
 
-Sources: the programming guides; what they leave out from libsigrok, scopehal and pymeasure. Sample
-rates go in steps of 1, 2, 2.5, 4 and 5; where the depth does not fit the screen with them, the
-memory is longer than the screen, as it is on a real DHO800.
+Sources: the programming guides; for their gaps libsigrok, scopehal and pymeasure. Sample rates go
+in steps of 1, 2, 2.5, 4 and 5. If no step makes the depth fit the screen, the memory is longer than
+the screen, as on a real DHO800.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TCAL_SCALE_S, _TCAL_LIMIT_S = 10e-6, 100e-9
 
 
 class RigolFront(RigolWaveform):
-    """What they have in common."""
+    """The common commands, except :WAVeform."""
 
     depths: ClassVar[tuple[tuple[int, ...], ...]]
     """Memory depths with one, two, three and four channels on."""
@@ -39,11 +39,11 @@ class RigolFront(RigolWaveform):
     frames: ClassVar[str] = "FRAMes"
     tags: ClassVar[bool] = True
     lag_s: ClassVar[float] = 0.03
-    """How long after :SINGle it still says STOP; 0.3 s on real ones."""
+    """How long after :SINGle it still answers STOP; 0.3 s on real ones."""
     says_refused_depth: ClassVar[bool] = True
-    """Whether a depth that it does not accept is an error."""
+    """Whether a depth that it does not accept gives an error."""
     stale_depth: ClassVar[bool] = False
-    """Whether reading keeps the old depth until the mode has changed."""
+    """Whether reads use the old depth until the mode has changed."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -135,7 +135,7 @@ class RigolFront(RigolWaveform):
         self._fit()
 
     def _fit(self) -> None:
-        """Work out rate and record from scale, offset and depth."""
+        """Compute rate and record from scale, offset and depth."""
         model = self.model
         model.depth = self.depth
         model.span_s = self.divisions * self.scale_s

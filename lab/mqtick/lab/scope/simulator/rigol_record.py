@@ -36,7 +36,7 @@ class Recorder:
         self._model, self._start, self._tags = front.model, start, tags
         self._wanted = 1
         self._worked_out: int | None = None
-        """How many frames fit, as of the last recording: a new depth does not change it."""
+        """How many frames fit, computed by the last recording: a new depth does not change it."""
         self._before, self._chosen_s = 1, float("-inf")
         on, play, record = front.scpi.on, f"{record}:WREPlay:", f"{record}:WRECord:"
         on(f"{record}ENABle", self._enable)

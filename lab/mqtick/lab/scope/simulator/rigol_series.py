@@ -28,7 +28,7 @@ class RigolDs1000zFront(RigolFront):
     tags = False
 
     def depth_text(self) -> str:
-        """All digits."""
+        """Write the depth with all digits."""
         return str(self.depth)
 
 
@@ -44,7 +44,7 @@ class RigolMso5000Front(RigolFront):
     depths = ((1_000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000),) * 4
 
     def text(self, codes: Codes) -> bytes | str:
-        """There is a comma after the last one, too."""
+        """Write values with a comma after each, the last one included."""
         text = super().text(codes)
         assert isinstance(text, bytes)
         return self.block(text[11:] + b",")
@@ -79,17 +79,17 @@ class RigolDhoFront(RigolFront):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        # Other authors saw 0 for as long as it runs (libsigrok, pull request 229).
+        # Real ones answer 0 while they run (libsigrok, pull request 229).
         self.scpi.on("*OPC?", lambda _: str(int(not model.running)))
 
     def announced(self, frame: Frame) -> int:
-        """One page, which is what lies between start and stop."""
+        """Return the points of one page: from start to stop."""
         if self.mode == "NORM":
             return self.screen_points
         return max(min(self.last, self.readable) - self.first + 1, 0)
 
     def text(self, codes: Codes) -> bytes | str:
-        """There is no block around it."""
+        """Write values without a block header."""
         text = super().text(codes)
         assert isinstance(text, bytes)
         return text[11:].decode()

@@ -1,4 +1,4 @@
-"""How the simulated Rigols hand out what they recorded: modes, formats, pages, preamble.
+"""The data transfer of the simulated Rigols: modes, formats, pages, preamble.
 
 Sources: programming guides, chapter :WAVeform.
 """
@@ -29,9 +29,9 @@ class RigolWaveform(Front):
     divisions: ClassVar[int]
     screen_points: ClassVar[int]
     page_octets: ClassVar[int]
-    """What one :WAVeform:DATA? gives at most."""
+    """The most points in one answer to :WAVeform:DATA?."""
     word_bits: ClassVar[int] = 8
-    """Bits of a word that are used, the lower ones."""
+    """How many bits of a word are used: the lower ones."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -65,7 +65,7 @@ class RigolWaveform(Front):
         return self.screen_points if mode == "NORM" else self.model.points
 
     def _frame(self) -> Frame | None:
-        """Return the frame, if there is one; the memory only when stopped."""
+        """Return the frame, if there is one; memory can be read only when stopped."""
         stopped = self.model.poll() is State.STOPPED
         frames = self.model.frames
         on = self.model.inputs[self.source].on
@@ -78,12 +78,12 @@ class RigolWaveform(Front):
         return -1
 
     def announced(self, frame: Frame) -> int:
-        """Return the number of points that the preamble tells."""
+        """Return the number of points that the preamble states."""
         return self.screen_points if self.mode == "NORM" else frame.points
 
     def _preamble(self) -> list[str]:
         frame = self._frame()
-        if frame is None:  # what it says while there is nothing
+        if frame is None:  # the answer without a record
             return ["0", str(_MODES[self.mode]), "0", "1", *["0.000000E+00"] * 6]
         memory = frame.start_s, frame.interval_s
         begin_s, interval_s = self._screen() if self.mode == "NORM" else memory
@@ -104,7 +104,7 @@ class RigolWaveform(Front):
         ]
 
     def _shift(self) -> int:
-        """Return by how many bits a sample that is sent is longer than one of the converter."""
+        """Return how many bits longer a transferred sample is than one of the converter."""
         return (8 if self.format == "BYTE" else self.word_bits) - self.model.physics.bits
 
     def _screen(self) -> tuple[float, float]:
@@ -131,7 +131,7 @@ class RigolWaveform(Front):
         return self.block(shifted.astype("<u2" if self.format == "WORD" else "u1").tobytes())
 
     def _codes(self, frame: Frame) -> Codes:
-        """Return the record; kept, for it is read in pages."""
+        """Return the record's codes; cached, because they are read in pages."""
         key = (self.source, frame, astuple(self.model.inputs[self.source]))
         if self._kept is None or self._kept[0] != key:
             self._kept = (key, self.model.codes(self.source, frame))

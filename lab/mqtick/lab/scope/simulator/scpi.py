@@ -18,9 +18,9 @@ Handler = Callable[..., str | bytes | None]
 class Scpi:
     """A table of commands. A handler is given the numeric suffixes as int, then the argument text.
 
-    Raising ValueError (an invalid number, a choice that does not exist) puts -224 into the
-    error queue, as an instrument would. A command that was added later goes before earlier ones,
-    so that a family may replace what all have in common.
+    If a handler raises ValueError (an invalid number, an unknown choice), -224 goes into the error
+    queue, as in an instrument. A command that is added later overrides earlier ones, so that a
+    family may replace common commands.
     """
 
     def __init__(self) -> None:
@@ -48,10 +48,10 @@ class Scpi:
         self._table.insert(0, (re.compile(f":?{expression}", re.IGNORECASE), handler))
 
     def execute(self, line: str) -> list[str | bytes]:
-        """Do one line of commands (`;` between them) and return the answers, in order.
+        """Execute a line of commands (separated by `;`) and return the answers, in order.
 
-        A command that begins neither with `:` nor with `*` stands where the one before it stood:
-        `:CHANnel1:SCALe 1;OFFSet 0` (SCPI-99, 6.2.4). One that is unknown there may still be a
+        A command that begins neither with `:` nor with `*` is relative to the one before it:
+        `:CHANnel1:SCALe 1;OFFSet 0` (SCPI-99, 6.2.4). If it is unknown there, it is tried as a
         complete command: several makers do not follow the rule.
         """
         answers: list[str | bytes] = []

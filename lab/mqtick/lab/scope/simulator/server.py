@@ -16,10 +16,10 @@ _PATIENCE_S: Final = 30.0
 
 
 class InstrumentServer:
-    """Serves one front to several connections, one line at a time, as an instrument does.
+    """Serves one front to several connections, one line at a time, like an instrument.
 
-    Nothing that a connection sends ends it for the others: a line of more than 64 KiB cuts that
-    connection, one that reads no answer for 30 s is cut, and of many the last ones are refused.
+    A connection cannot disturb others: it is cut after a line of more than 64 KiB, or if it reads
+    no answer for 30 s. If there are too many connections, new ones are refused.
     """
 
     def __init__(self, front: Front, faults: Faults | None = None) -> None:
@@ -50,8 +50,8 @@ class InstrumentServer:
                 if not await self._answer(line.decode("latin-1").strip(), writer):
                     break
         except (ConnectionError, asyncio.CancelledError):
-            pass  # the other end has gone, or the server stops
-        except (ValueError, TimeoutError):  # readline's error for a line too long; nobody reads
+            pass  # the other end has closed, or the server stops
+        except (ValueError, TimeoutError):  # the line is too long; the answer is not read
             self.refused += 1
         finally:
             self._connections.discard(task)

@@ -16,22 +16,22 @@ from mqtick.lab.scope.conversation import InstrumentError
 __all__ = ["OCTETS", "Descriptor"]
 
 OCTETS: Final = 346
-"""In sequence mode 16 octets a segment follow."""
+"""In sequence mode, 16 octets for each segment follow."""
 _LEAST_DIVISIONS, _MOST_DIVISIONS = 6.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """The parts of it that are used.
+    """The parts of the descriptor that are used.
 
     Attributes:
         words: whether :WAVeform:WIDTh is WORD.
         high_first: order of octets in a word.
-        points: of one segment, whatever :WAVeform:INTerval says.
-        stride: :WAVeform:INTerval; 0 where the firmware leaves it out.
+        points: of one segment, regardless of :WAVeform:INTerval.
+        stride: :WAVeform:INTerval; 0 if the firmware leaves it out.
         volts_per_division, offset_v: at the input, before the probe's factor.
         codes_per_division: see `volts_per_code`.
-        bits: 8, or more where words carry more (10, 12, 16).
+        bits: 8, or more in words (10, 12, 16).
         interval_s: a 32-bit float, so within 6e-8 only.
         probe: attenuation.
     """
@@ -49,7 +49,7 @@ class Descriptor:
 
     @classmethod
     def parse(cls, data: bytes) -> Descriptor:
-        """Read one; InstrumentError if it is not one, or if there is no waveform."""
+        """Parse a descriptor; InstrumentError if it is invalid, or if there is no waveform."""
         if len(data) < OCTETS or not (data.startswith(b"WAVEDESC") or not any(data[:OCTETS])):
             raise InstrumentError(
                 f"The instrument sent {len(data)} octets that begin with {data[:8]!r} where a "
@@ -96,9 +96,9 @@ class Descriptor:
     def volts_per_code(self) -> float:
         """Volts at the probe's tip between two codes as they are transferred.
 
-        Codes are aligned to the left, but firmware differs in what `codes_per_division` counts:
+        Codes are aligned to the left, but the unit of `codes_per_division` depends on the firmware:
         octets (2000X Plus: 30), the converter's bits (6000A: 170 at 12 bits), or words (800X HD:
-        7680, whatever the width is). Only one of them gives as many divisions as a screen has.
+        7680, at any width). Only one of them gives the number of divisions of a screen.
         """
         for bits in (8, self.bits, 16):
             divisions = (1 << bits) / self.codes_per_division if 8 <= bits <= 16 else 0.0

@@ -36,14 +36,14 @@ _DEPTHS = (
 )
 _DIVISIONS: Final = 10
 _CLOSE: Final = 1e-5
-"""How far the sample rate may be from the descriptor's 32-bit interval and still belong to it."""
+"""Tolerance between the sample rate and the descriptor's 32-bit interval, as a share."""
 
 
 class Siglent(Dialect):
     """Volts: code * (V/div * probe / codes/div) - offset * probe; t from the reference position.
 
     The deskew is subtracted from the time base here, not by the instrument: its own ends at 100 ns,
-    and the guide does not say which way it goes.
+    and the guide does not state its sign.
     """
 
     name = "siglent"
@@ -56,7 +56,7 @@ class Siglent(Dialect):
     def __init__(self, identity: Identity) -> None:
         super().__init__(identity)
         self._octets_only = False
-        """Set once firmware was found to count samples where it should count octets."""
+        """True once firmware was found that counts samples instead of octets."""
 
     def set_up(self, settings: ScopeSettings) -> Conversation[None]:
         """Set everything; while it runs, because memory depth cannot be set when it is stopped."""
@@ -135,7 +135,7 @@ class Siglent(Dialect):
         return (yield from self._read(channel, descriptor))
 
     def _select(self, channel: int) -> Conversation[None]:
-        # Start, count and stride stay as the last user left them, even after a new connection.
+        # The instrument keeps start, count and stride of the last user, across connections.
         yield from write(
             f":WAVeform:SOURce C{channel}",
             ":WAVeform:STARt 0",
@@ -163,7 +163,7 @@ class Siglent(Dialect):
         rate_hz = quantity((yield from query(":ACQuire:SRATe?")), "the sample rate")
         codes = yield from self._codes(descriptor)
         interval_s = descriptor.interval_s
-        if abs(rate_hz * interval_s - 1) < _CLOSE:  # the same, with more digits
+        if abs(rate_hz * interval_s - 1) < _CLOSE:  # the same value, with more digits
             interval_s = 1 / rate_hz
         return recorded(
             codes,
@@ -193,11 +193,11 @@ class Siglent(Dialect):
         for first in range(0, descriptor.points, page):
             count = min(page, descriptor.points - first)
             if descriptor.points > page:
-                # The count first: start and count together must not be past the end.
+                # Set the count first: start plus count must not exceed the end.
                 yield from write(f":WAVeform:POINt {count}", f":WAVeform:STARt {first}")
             data = yield from block(":WAVeform:DATA?")
             if size == 2 and len(data) == count:
-                # SDS2000X Plus up to 1.3.9R6: the rest is still on its way; read again, as octets.
+                # SDS2000X Plus up to 1.3.9R6: the rest is still to come; read again, as octets.
                 self._octets_only = True
             if len(data) != count * size:
                 raise InstrumentError(
@@ -210,5 +210,5 @@ class Siglent(Dialect):
         return codes.astype(np.int16 if descriptor.words else np.int8, copy=False)
 
     def screenshot(self) -> Conversation[bytes]:
-        """Return the screen as PNG, which comes bare."""
+        """Return the screen as PNG, which comes without a block header."""
         return (yield from block(":PRINt? PNG"))

@@ -69,7 +69,7 @@ class SiglentFront(Front):
         try:
             self.model.span_s = span_s
             self.model.before = round(self._percent / 100 - self._delay_s / span_s, 9)
-        except ValueError:  # what is refused changes nothing
+        except ValueError:  # a refused value has no effect
             setattr(self, field, before_it)
             raise
 

@@ -1,4 +1,4 @@
-"""What Siglent's two command sets have in common: numbers with units, words of the run state."""
+"""The common part of Siglent's two command sets: numbers with units, words of the run state."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _QUANTITY: Final = re.compile(
 _SMALL: Final = {"p": 1e-12, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "k": 1e3, "": 1.0}
 _LARGE: Final = {"k": 1e3, "m": 1e6, "g": 1e9, "": 1.0}
 _STATES: Final = {
-    # Armed takes the samples before the trigger, and no trigger counts; Ready waits for it
-    # (Siglent, "More on trigger status messages").
+    # Arm: it takes the samples before the trigger, and ignores triggers. Ready: it waits for the
+    # trigger (Siglent, "More on trigger status messages").
     "arm": State.PREPARING,
     "ready": State.ARMED,
     "trig": State.TRIGGERED,
     "stop": State.STOPPED,
     "fstop": State.STOPPED,
-    # A mode that this dialect never leaves on, or the moment before a command is obeyed.
+    # A mode that this dialect does not use, or the moment before a command takes effect.
     "auto": State.PREPARING,
     "roll": State.PREPARING,
     "scan": State.PREPARING,
@@ -37,8 +37,8 @@ _STATES: Final = {
 def quantity(text: str, what: str) -> float:
     """Read "1.00GSa/s", "5.00E-01V", "C1:VDIV 500mV", "TDIV 2.00E-04S", "14K" or a bare number.
 
-    M is mega before samples, points and nothing (memory sizes), but milli before S and V. The
-    header (CHDR SHORT or LONG) may stand before it. InstrumentError when there is no number.
+    M is mega before samples, before points and without a unit (memory sizes), but milli before S
+    and V. A header (CHDR SHORT or LONG) may come first. InstrumentError if there is no number.
     """
     last = re.split(r"[ ,](?=[-+.\d])", text.strip())[-1]
     match = _QUANTITY.match(last)

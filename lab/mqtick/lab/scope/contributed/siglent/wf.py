@@ -1,8 +1,8 @@
 """Siglent's older command set (WF?): SDS1000X, X+, X-E, SDS2000X, X-E.
 
-Source: programming guide for the SDS series PG01-E02 (WAVEFORM p. 142, INR p. 74, TRIG_DELAY);
-what it leaves out from scopehal (SiglentSCPIOscilloscope.cpp), libsigrok (siglent-sds) and
-pymeasure (LeCroyT3DSO1204, the same instrument).
+Source: programming guide for the SDS series PG01-E02 (WAVEFORM p. 142, INR p. 74, TRIG_DELAY); for
+its gaps scopehal (SiglentSCPIOscilloscope.cpp), libsigrok (siglent-sds) and pymeasure
+(LeCroyT3DSO1204, the same instrument).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["SiglentWf"]
 
 _CODES_PER_DIVISION: Final = 25
 _DIVISIONS: Final = 14
-"""Horizontal ones of a record: only to choose a time base, never to find a time."""
+"""Horizontal divisions of a record: only to choose a time base, not to compute times."""
 _SLOPES = {"rising": "POS", "falling": "NEG", "either": "WINDOW"}
 _COUPLINGS = {"DC": "D1M", "AC": "A1M"}
 _ALONE, _SHARED = "14K 140K 1.4M 14M", "7K 70K 700K 7M"
@@ -41,9 +41,8 @@ class SiglentWf(Dialect):
     """Volts: code * V/div / 25 - offset, signed octets; the record's middle lies at TRDL.
 
     There is no error queue, and commands that come too fast are dropped silently: so every
-    setting is read back, and sent again if it did not arrive. The deskew is subtracted
-    from the time base here: the instrument's own ends at 100 ns, and the guide does not say which
-    way it goes.
+    setting is read back, and sent again if it did not arrive. The deskew is subtracted from the
+    time base here: the instrument's own ends at 100 ns, and the guide does not state its sign.
     """
 
     name = "siglent-wf"
@@ -63,12 +62,12 @@ class SiglentWf(Dialect):
     def _set(
         self, command: str, wanted: str, right: Callable[[str], bool] | None = None
     ) -> Conversation[bool]:
-        """Set, read back, and set again; what is still wrong goes into `errors`."""
+        """Set, read back, and set again; a setting that is still wrong goes into `errors`."""
         answer = ""
         for _ in range(2):
             yield from write(f"{command} {wanted}")
             answer = yield from query(f"{command}?")
-            # A header stands before it when CHDR OFF is what did not arrive.
+            # If CHDR OFF did not arrive, the answer begins with a header.
             if right(answer) if right else answer.endswith(wanted):
                 return True
         self._refused.append(f"{command} {wanted} was answered by {answer[:40]}")
@@ -91,7 +90,7 @@ class SiglentWf(Dialect):
         centre_s = (0.5 - settings.before) * scale_s * _DIVISIONS
         yield from write("CHDR OFF")
         yield from self._set("TRMD", "AUTO")
-        yield from self._set("ACQW", "SAMPLING")  # taken only while it runs, like MSIZ
+        yield from self._set("ACQW", "SAMPLING")  # accepted only while it runs, like MSIZ
         on = {channel.number: channel for channel in settings.channels}
         self.keep_deskew(settings)
         for channel in range(1, self.inputs + 1):
@@ -157,7 +156,7 @@ class SiglentWf(Dialect):
         """Read the channel, all points."""
         yield from write("CHDR OFF")
         if self._armed and not self._acquired:
-            # An answer that was lost took the bit with it.
+            # Each read of INR? clears the bit, so a lost answer has lost it.
             lost, self._asked = self._asked, True
             changes = int(quantity((yield from query("INR?")), "the state changes"))
             self._asked, self._acquired = False, lost or bool(changes & _NEW_SIGNAL)
@@ -196,11 +195,11 @@ class SiglentWf(Dialect):
         )
 
     def screenshot(self) -> Conversation[bytes]:
-        """Return the screen as BMP, which comes bare."""
+        """Return the screen as BMP, which comes without a block header."""
         return (yield from block("SCDP"))
 
     def errors(self) -> Conversation[list[str]]:
-        """Return the settings that did not arrive; there is no queue to ask."""
+        """Return the settings that did not arrive; the instrument has no error queue."""
         found, self._refused = self._refused, []
         return found
-        yield  # the signature's generator
+        yield  # makes this a generator, as the signature says

@@ -48,7 +48,7 @@ class SiglentWfFront(Front):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.lost: list[str] = []
-        """Commands that begin like this are dropped silently, once each, as in reality."""
+        """Commands that begin like this are dropped silently, once each, as by real instruments."""
         self._headers = True
         self._mode = "AUTO"
         self._scale_s, self._centre_s = 1e-4, 0.0
@@ -59,7 +59,7 @@ class SiglentWfFront(Front):
         self._add_waveform()
 
     def answer(self, line: str) -> bytes:
-        """Do one line, if it is not lost."""
+        """Execute one line, if it is not lost."""
         for start in self.lost:
             if line.startswith(start) and "?" not in line:
                 self.lost.remove(start)
@@ -164,13 +164,13 @@ class SiglentWfFront(Front):
         self._place()
 
     def _place(self) -> None:
-        """The record is as long as the grid, and its middle lies at the delay."""
+        """Place the record: it is as long as the grid, and its middle is at the delay."""
         self.model.span_s = self._scale_s * _DIVISIONS
         before = round(0.5 - self._centre_s / self.model.span_s, 9)
         self.model.before = min(max(before, 0.0), 1.0)
 
     def _set_depth(self, text: str) -> None:
-        if text in _DEPTHS and self.model.running:  # stopped, it does nothing and says nothing
+        if text in _DEPTHS and self.model.running:  # ignored silently when stopped
             self.model.depth = int(quantity(text, "MSIZ"))
 
     def _set_mode(self, text: str) -> None:
@@ -239,7 +239,7 @@ class SiglentWfFront(Front):
         return f"{header}DAT2,".encode() + definite_block(data)
 
     def _data(self, channel: int, frame: Frame) -> bytes:
-        finer = 1 << (self.model.physics.bits - 8)  # what --bits gives beyond an octet
+        finer = 1 << (self.model.physics.bits - 8)  # for more than 8 bits by --bits
         codes = self.model.codes(channel, frame).astype(np.int32)
         codes = np.minimum((codes + finer // 2) // finer, 255) - 128
         codes = codes[self._first :: max(self._every, 1)]
@@ -247,7 +247,7 @@ class SiglentWfFront(Front):
 
 
 def _number(text: str) -> float:
-    """Read what users write: 500MV is milli here, as is 5MS."""
+    """Read a number with unit; M is milli in 500MV and in 5MS."""
     match = re.match(r"([-+.\dE]+)\s*([NUMK]?)[VS]?$", text.upper())
     if match is None:
         raise ValueError

@@ -1,4 +1,4 @@
-"""What a Tektronix answers: the preamble of a waveform, several values in one line."""
+"""Parses answers of a Tektronix: the preamble of a waveform, several values in one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELDS = (*_NUMBERS, "BN_Fmt", "BYT_Or")
 
 
 class Preamble:
-    """The preamble of a waveform, asked for by names: their order differs with the firmware."""
+    """The preamble of a waveform, queried field by field: the order depends on the firmware."""
 
     def __init__(self, values: Sequence[str]) -> None:
         points, interval, offset, zero, self.scale, self.code, self.volts, octets = (
@@ -59,5 +59,5 @@ class Preamble:
 
 
 def fields(reply: str) -> list[str]:
-    """Split the answers to several queries; a header that stands before a value is left out."""
+    """Split the answers to several queries; headers before the values are removed."""
     return [part.strip().rsplit(" ", 1)[-1] for part in reply.split(";")]

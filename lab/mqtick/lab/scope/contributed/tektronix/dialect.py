@@ -19,12 +19,12 @@ from mqtick.recording.waveform import Waveform
 __all__ = ["Tektronix"]
 
 _STATES = {
-    "REA": State.ARMED,  # READY: all of the part before the trigger is there
-    "ARM": State.PREPARING,  # ARMED: takes the part before the trigger, and would miss one
+    "REA": State.ARMED,  # READY: the part before the trigger is complete
+    "ARM": State.PREPARING,  # ARMED: takes the part before the trigger, and ignores triggers
     "TRI": State.TRIGGERED,
-    "AUT": State.PREPARING,  # free running: what it records is not ours
+    "AUT": State.PREPARING,  # free running: not our acquisition
     "SCA": State.PREPARING,
-    "SAV": State.TRIGGERED,  # works on what it took, for ACQuire:STATE is still 1
+    "SAV": State.TRIGGERED,  # still processes the record, because ACQuire:STATE is 1
 }
 _SLOPES = {"rising": "RISe", "falling": "FALL", "either": "EITHer"}
 _EVENT = re.compile(r'(\d+),"([^"]*)"')
@@ -32,7 +32,7 @@ _ALL_POINTS = 1_000_000_000
 """More than any memory: the manuals use this for "to the end"."""
 _PICTURE = '"mqtick.png"'
 _FARTHEST = 5
-"""Divisions by which a TBS moves a channel at most."""
+"""A TBS moves a channel by at most this many divisions."""
 
 
 class Tektronix(Dialect):
@@ -57,7 +57,7 @@ class Tektronix(Dialect):
     # -- setting up ----------------------------------------------------------------------------
 
     def set_up(self, settings: ScopeSettings) -> Conversation[None]:
-        """Set everything; the inputs first, for the record depends on how many there are."""
+        """Set everything; the inputs first, because the record length depends on their number."""
         self._check(settings)
         self.keep_deskew(settings)
         yield from write("*CLS", "HEADer 0", "VERBose 1", "ACQuire:STATE 0")
@@ -67,7 +67,7 @@ class Tektronix(Dialect):
             yield from write(f"SELect:CH{channel} {int(channel in on)}")
             if channel in on:
                 yield from self._input(on[channel])
-        if self.series.frames:  # as someone may have left it
+        if self.series.frames:  # a user may have left it on
             yield from write("HORizontal:FASTframe:STATE 0")
         yield from self._time(settings)
         trigger = settings.trigger
@@ -81,7 +81,7 @@ class Tektronix(Dialect):
         )
 
     def _check(self, settings: ScopeSettings) -> None:
-        """Refuse what the instrument does not have, before setting anything."""
+        """Refuse settings that the instrument does not have, before anything is set."""
         self.refuse_beyond(settings)
         self.refuse_segments(settings)
         if settings.trigger.slope == "either" and not self.series.either:
@@ -92,7 +92,7 @@ class Tektronix(Dialect):
 
     def _input(self, channel: ChannelSettings) -> Conversation[None]:
         head = f"CH{channel.number}:"
-        # First: scale and offset count at the probe's tip.
+        # First the probe: scale and offset refer to its tip.
         if self.series.depths:
             yield from write(f"{head}PRObe:GAIN {1 / channel.probe:.6G}")
         else:
@@ -105,7 +105,7 @@ class Tektronix(Dialect):
             offset = f"{head}OFFSet {channel.offset_v:.6G}"
             yield from write(f"{head}POSition 0", offset, f"{head}DESKew 0")
             return
-        # In divisions, and up is positive: what stands in the middle is its opposite.
+        # In divisions, up is positive: the voltage in the middle has the opposite sign.
         position = -channel.offset_v / channel.volts_per_division
         if abs(position) > _FARTHEST:
             raise InstrumentError(
@@ -119,7 +119,7 @@ class Tektronix(Dialect):
     def _time(self, settings: ScopeSettings) -> Conversation[None]:
         if depths := self.series.depths:
             depth = next((depth for depth in depths if depth >= settings.points), depths[-1])
-            # A record is ten divisions, on a TBS too, whose screen has 15 (077-1149, WFMOutpre?).
+            # A record has ten divisions, also on a TBS, whose screen has 15 (077-1149, WFMOutpre?).
             scale_s = step_up(settings.span_s / 10, (1, 2, 4))
             yield from write(f"HORizontal:RECOrdlength {depth}", f"HORizontal:SCAle {scale_s:.6G}")
         else:
@@ -137,14 +137,14 @@ class Tektronix(Dialect):
                     f"{self.identity.model} records {length:g} points at most, but {points} are "
                     f"needed ({settings.span_s:g} s at {rate_hz:g} per second); set fewer points."
                 )
-        # With the delay mode off the position counts.
+        # With the delay mode off, the position is used.
         position = f"HORizontal:POSition {100 * settings.before:.6G}"
         yield from write("HORizontal:DELay:MODe 0", position)
 
     # -- acquisition ---------------------------------------------------------------------------
 
     def arm(self) -> Conversation[None]:
-        """Clear the events and begin; somebody may have pressed RUN meanwhile."""
+        """Clear the events and begin; a user may have pressed RUN meanwhile."""
         yield from write("*CLS", "ACQuire:STOPAfter SEQuence", "ACQuire:STATE 1")
 
     def state(self) -> Conversation[State]:
@@ -173,7 +173,7 @@ class Tektronix(Dialect):
         return preamble.waveform(data, self.deskew_fs.get(channel, 0))
 
     def _select(self, channel: int) -> Conversation[Preamble]:
-        """Choose what CURVe? sends, all points of it, and ask how it is to be read."""
+        """Select the data of CURVe?, all points, and ask for the preamble."""
         last = _ALL_POINTS
         if self.series.position:
             last = int(number((yield from query("HORizontal:RECOrdlength?")), "the record length"))
@@ -201,7 +201,7 @@ class Tektronix(Dialect):
 
     def screenshot(self) -> Conversation[bytes]:
         """Save the screen on the instrument, fetch the file, and delete it there."""
-        if self.series.depths:  # the others go by the file's name
+        if self.series.depths:  # other series choose the format by the file's name
             yield from write("SAVe:IMAGe:FILEFormat PNG")
         yield from write(f"SAVe:IMAGe {_PICTURE}")
         yield from query("*OPC?")

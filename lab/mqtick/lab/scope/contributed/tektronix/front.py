@@ -71,7 +71,7 @@ class TektronixFront(TektronixData):
         if not self._readable:
             return _PENDING
         self._readable = False
-        # The codes are without the sign that SCPI gives them.
+        # Tektronix's codes have no sign, unlike SCPI's.
         events = [error.removeprefix("-") for error in self.scpi.errors]
         self.scpi.errors.clear()
         return ",".join(events)

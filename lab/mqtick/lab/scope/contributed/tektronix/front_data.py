@@ -1,4 +1,4 @@
-"""How the simulated Tektronix hands out what it recorded: sources, encodings, preamble.
+"""The data transfer of the simulated Tektronix: sources, encodings, preamble.
 
 Sources: as the dialect's; the form of the answers from drivers by other authors, the order of the
 preamble's fields from scopehal (TektronixOscilloscope.cpp).
@@ -89,14 +89,14 @@ class TektronixData(Front):
         return max(min(self.last, frame.points) - self.first + 1, 0)
 
     def _levels(self, frame: Frame) -> Codes:
-        """Return what is sent of a record: signed, 0 in the middle of the screen."""
+        """Return the values to send for a record: signed, 0 in the middle of the screen."""
         codes = self.model.codes(self.source, frame)[self.first - 1 :][: self._points(frame)]
         levels = codes.astype(np.int32) - self.model.middle_code
         return levels << self._shift if self._shift >= 0 else levels >> -self._shift
 
     @property
     def _shift(self) -> int:
-        """By how many bits the converter's codes are shifted, so that they fill what is sent."""
+        """How many bits the converter's codes are shifted, so that they fill an octet or word."""
         return 8 * self.width - self.model.physics.bits
 
     @property
@@ -119,7 +119,7 @@ class TektronixData(Front):
         """Return the preamble, in the order of the instrument."""
         frame = self._frame()
         one, points = self.model.inputs[self.source], self._points(frame)
-        # The point after the trigger, and how long after it is.
+        # The point after the trigger, and its time after the trigger.
         after = math.ceil(round(-frame.start_s / frame.interval_s, 6))
         scale = self.model.volts_per_code(self.source) / 2.0**self._shift
         return self._no_fields() | {

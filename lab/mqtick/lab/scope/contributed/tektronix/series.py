@@ -13,13 +13,13 @@ class Series:
     """How the series differ.
 
     Attributes:
-        width: octets of a sample: 2 where the converter has more than 8 bits.
-        depths: record lengths to choose from, with a scale; where there are none, sample rate and
-            record length are set freely, and the probe's gain is its own: what is wanted beyond it
-            goes into an external attenuation.
-        frames: whether there is FastFrame, which has to be off.
-        either: whether it triggers on either edge.
-        position: a channel is moved by divisions, not by an offset in volts.
+        width: octets of a sample: 2 if the converter has more than 8 bits.
+        depths: record lengths to choose from, with a scale. Empty: sample rate and record length
+            are set freely, and the probe's gain is fixed: a further factor is set as external
+            attenuation.
+        frames: whether it has FastFrame, which must be off.
+        either: whether it can trigger on either edge.
+        position: whether a channel is moved by divisions, not by an offset in volts.
     """
 
     width: int = 1
