@@ -1,4 +1,4 @@
-"""chrony_lines: which refclock line is best, and how soon does chronyd select its source?
+"""chrony_lines: which refclock line serves best, and how soon does chronyd select its source?
 
 Steady: a real mqtick-client measures a time server on a virtual clock (simulated). Its samples go
 to several chronyd at once, each with its own line, so that all get the same samples. None steers
