@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from broker.conformance.client import (
+    CONNACK,
     DISCONNECT,
     PING,
     PINGRESP,
@@ -271,6 +272,50 @@ def test_a_session_that_survived_may_change_its_subscriptions(launch: Launch) ->
         assert client.subscribe("a").reasons == [2]
     client.publish("a", b"heard", qos=1)
     assert client.message().payload == b"heard"
+
+
+def test_a_message_that_waits_for_many_sessions_is_in_memory_once_after_a_restart(
+    launch: Launch,
+) -> None:
+    broker = launch("[limits]\nmemory = 67108864")
+    for number in range(100):
+        client = broker.client(f"away-{number}")
+        client.subscribe("a")
+        client.vanish()
+    payloads = [bytes([number]) * 100_000 for number in range(10)]
+    sender = broker.client("sender")
+    for payload in payloads:
+        sender.publish("a", payload, qos=1)
+    broker.again()
+    broker.client("new")  # were there a copy for each session, the limit would not let it in
+    client = broker.client("away-99")
+    assert [client.message().payload for _ in payloads] == payloads
+
+
+def test_whoever_reconnects_while_the_disk_hangs_is_let_in_when_it_goes_on(
+    launch: Launch, disk: Disk
+) -> None:
+    broker = launch()
+    client = broker.client("a")
+    client.subscribe("a")
+    sender = broker.client("sender")
+    disk.set("hang")
+    sender.send(sender.encode.publish("a", b"x", qos=2, packet_id=1))
+    disk.hangs()
+    client.vanish()
+    again = Client(("127.0.0.1", broker.port), V5, "a")
+    again.send(again.encode.connect("a", clean=False, properties=[("session_expiry", 100)]))
+    disk.set()
+    assert again.expect(CONNACK).reason == 0
+    assert again.message().payload == b"x"
+
+
+def test_an_unsubscribe_of_more_filters_than_a_client_may_have_is_refused(launch: Launch) -> None:
+    broker = launch("[limits]\nsubscriptions_a_client = 10")
+    client = broker.client("a")
+    assert client.unsubscribe(*"0123456789").reasons == [0x11] * 10
+    client.send(client.encode.unsubscribe(7, *"0123456789a"))
+    assert client.expect(DISCONNECT).reason == 0x97
 
 
 def test_an_exchange_goes_on_where_it_was(launch: Launch) -> None:

@@ -299,6 +299,12 @@ impl Connection {
     ) -> Result<(), End> {
         self.published = self.published.saturating_add(1);
         let session = self.session()?;
+        if unsubscribe.filters().count() > desk.shared.settings.limits.subscriptions_a_client {
+            return Err(End::because(
+                reason::QUOTA,
+                "it unsubscribes from more filters than a client may have",
+            ));
+        }
         let version = self.version;
         self.with_state(desk, |state, desk| {
             let known = |filter| state.remove_filter(filter);

@@ -69,6 +69,7 @@ pub struct Link {
     held_from: usize, // position of its first octet, from the first that ever was held back
     passed: usize,    // up to which position octets are let through
     marks: VecDeque<Mark>,
+    newest: u64, // of all batches that anything was held back for
     /// The newest batch that a worker waits for, to let through what is held back.
     pub awaited: u64,
     wire: Vec<u8>,
@@ -103,6 +104,7 @@ impl Link {
             passed: 0,
             marks: VecDeque::new(),
             awaited: 0,
+            newest: 0,
             wire: Vec::new(),
             written: 0,
             blocked: false,
@@ -131,6 +133,7 @@ impl Link {
 
     /// Hold back what is appended from now on until changes are on disk.
     pub fn hold(&mut self, span: Span, promise: Promise) {
+        self.newest = self.newest.max(span.last);
         self.marks.push_back(Mark {
             at: self.held_from + self.held.len(),
             span,
@@ -174,7 +177,7 @@ impl Link {
 
     /// The newest batch for which something is held back.
     pub fn newest(&self) -> Option<u64> {
-        self.marks.back().map(|mark| mark.span.last)
+        (!self.marks.is_empty()).then_some(self.newest)
     }
 
     /// Take the next promise, if the store has answered its changes: batches up to `answered`. Then

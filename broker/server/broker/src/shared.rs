@@ -345,6 +345,7 @@ impl Shared {
         let mut subscriptions = Vec::new();
         let mut waiting = 0;
         let (newest, ended) = sort_out(&kept.sessions);
+        let mut messages = HashMap::new();
         for client in ended {
             ledger.append(Change::SessionGone { client });
         }
@@ -352,7 +353,7 @@ impl Shared {
             self.next_session.fetch_max(number + 1, Relaxed);
             let session = Session::new(client, number);
             let mut state = session.lock();
-            state.restore(one, now_s);
+            state.restore(one, &mut messages, now_s);
             if one.session.disconnected_at == 0 {
                 ledger.append(session_change(&one.client, &state, now_s));
             }

@@ -5,9 +5,10 @@ use super::{Courier, State};
 use crate::connection::reason;
 use crate::ledger::{Ledger, Span, from_store, session_change, will_from_store};
 use crate::link::Promise;
-use crate::message::Copy;
+use crate::message::{Copy, Kept};
 use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp};
 use mqtick_store::{Change, KeptSession};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(super) const SENT: u8 = 0; // the steps of a message, as the store numbers them
@@ -93,8 +94,13 @@ impl State {
     }
 
     /// Take over what the store has kept. A client that was connected when the broker ended counts
-    /// as disconnected since now.
-    pub fn restore(&mut self, kept: &KeptSession, now_s: u64) {
+    /// as disconnected since now. `messages`: those that sessions have in common, by their numbers.
+    pub fn restore(
+        &mut self,
+        kept: &KeptSession,
+        messages: &mut HashMap<u64, Arc<Kept>>,
+        now_s: u64,
+    ) {
         self.key = Some(Arc::clone(&kept.client));
         self.user = kept.session.user.as_deref().map(Into::into);
         self.expiry_s = kept.session.expiry;
@@ -109,7 +115,8 @@ impl State {
         }
         for one in &kept.queue {
             self.next_place = one.place + 1;
-            let message = from_store(&one.body, false);
+            let message = messages.entry(one.message);
+            let message = Arc::clone(message.or_insert_with(|| from_store(&one.body, false)));
             let copy = Copy {
                 version: Version::V5,
                 qos: Qos::try_from(one.qos).unwrap_or_default(),
