@@ -10,7 +10,7 @@ mod tree;
 
 use check::{Act, Watched};
 use json::Value;
-use mqtick_sn::{Gateway, Qos, Settings};
+use mqtick_sn::{Count, Gateway, Qos, Settings};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
@@ -170,6 +170,29 @@ fn a_will_did_not_come_with_the_datagram_that_ends_a_connection() {
         broker.published,
         [("cd".into(), true), ("a/b".into(), false)]
     );
+}
+
+#[test]
+fn a_client_that_connects_too_often_repeats_the_end_of_its_will_until_it_may() {
+    let from = "10.0.0.2:5000".parse().expect("an address");
+    for end in ["030978", "0207"] {
+        let mut gateway = Gateway::new(Settings::default());
+        let mut broker = Broker::default();
+        let mut say = |text: &str, broker: &mut Broker| {
+            gateway.datagram(0, from, &octets(text), broker);
+            std::mem::take(&mut broker.sent)
+        };
+        say("07040c01003c73", &mut broker);
+        if end == "030978" {
+            say("060700612f62", &mut broker);
+        }
+        broker.refuses = Some(Count::Rate);
+        for _ in 0..2 {
+            assert!(say(end, &mut broker).is_empty());
+        }
+        broker.refuses = None;
+        assert_eq!(hex(&say(end, &mut broker)[0].1), "030500");
+    }
 }
 
 #[test]

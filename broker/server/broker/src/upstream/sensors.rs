@@ -3,7 +3,7 @@
 use super::counters::Count;
 use super::line::{Line, Terms, Will};
 use super::settings::Mode;
-use super::{LINES, Upstream};
+use super::{Done, Held, LINES, Upstream};
 use crate::desk::Desk;
 use crate::message::{Kept, Message};
 use crate::session::Session;
@@ -139,9 +139,22 @@ impl Upstream {
                 .as_ref()
                 .is_some_and(|owner| Arc::ptr_eq(owner, who))
         {
-            self.hang_up(token, false);
+            self.give_up(token, false);
             self.drop_line(token);
         }
+    }
+
+    /// End the connection of a sensor that is gone. If the upstream has not answered it yet, whoever
+    /// waits for that answer is refused.
+    fn give_up(&mut self, token: u64, is_lost: bool) {
+        if let Some(Held { line, .. }) = self.lines.get(&token)
+            && line.is_open()
+            && !line.is_up()
+        {
+            let done = Done::Admitted(Arc::clone(&line.client), Code::CONGESTION);
+            self.done.push_back(done);
+        }
+        self.hang_up(token, is_lost);
     }
 
     /// A sensor has left.
@@ -149,7 +162,7 @@ impl Upstream {
         if self.mode == Mode::Transparent
             && let Some(token) = self.token_of(client)
         {
-            self.hang_up(token, is_lost);
+            self.give_up(token, is_lost);
             let held = self.lines.get(&token);
             if held.is_some_and(|held| held.line.owner.is_none()) {
                 self.drop_line(token); // the upstream has accepted it, but there was no room here

@@ -17,6 +17,7 @@ const ANY_S: u16 = 3600; // the keep-alive of a client that states none
 const PROTOCOL: u8 = 1;
 
 /// A CONNECT that waits for the will.
+#[derive(Clone)]
 pub(super) struct Connecting {
     client: Box<str>,
     clean: bool,
@@ -90,7 +91,6 @@ impl<M: Keep, S> Gateway<M, S> {
             sent: 0,
         };
         if !will {
-            self.connecting.remove(&address);
             return self.enter(now_ns, address, connecting, Change::Stays, engine);
         }
         if self.connecting.len() >= CONNECTING && !self.connecting.contains_key(&address) {
@@ -115,7 +115,7 @@ impl<M: Keep, S> Gateway<M, S> {
         let connecting = connecting.ok_or(Count::Unexpected)?;
         connecting.received += octets;
         let Some(will) = will else {
-            let connecting = self.connecting.remove(&address).ok_or(Count::Unexpected)?;
+            let connecting = connecting.clone();
             return self.enter(now_ns, address, connecting, Change::Ends, engine);
         };
         connecting.will = Some(Testament::of(will, &[]));
@@ -134,11 +134,10 @@ impl<M: Keep, S> Gateway<M, S> {
     ) -> Result<(), Count> {
         let connecting = self.connecting.get_mut(&address);
         let connecting = connecting.ok_or(Count::Unexpected)?;
-        let mut will = connecting.will.take().ok_or(Count::Unexpected)?;
+        let mut will = connecting.will.clone().ok_or(Count::Unexpected)?;
         will.payload = payload.into();
         connecting.received += octets;
-        let connecting = self.connecting.remove(&address).ok_or(Count::Unexpected)?;
-        let will = Change::Is(will);
+        let (connecting, will) = (connecting.clone(), Change::Is(will));
         self.enter(now_ns, address, connecting, will, engine)
     }
 
@@ -173,6 +172,7 @@ impl<M: Keep, S> Gateway<M, S> {
             true => Some(Code::CONGESTION),
             false => engine.admit(&entrance)?,
         };
+        self.connecting.remove(&address); // else the client sends its will again
         match admitted {
             Some(Code::ACCEPTED) => self.come_in(now_ns, address, &wanted, will, engine),
             Some(code) => {

@@ -8,6 +8,7 @@ use crate::codec::{Qos, Will};
 use std::collections::HashSet;
 
 /// A will.
+#[derive(Clone)]
 pub(super) struct Testament {
     pub(super) topic: Box<str>,
     pub(super) payload: Box<[u8]>,

@@ -56,6 +56,8 @@ pub struct Broker {
     pub registers: HashMap<u16, (u16, u16)>,
     /// The topics of published messages; false: it is a will, which came earlier.
     pub published: Vec<(String, bool)>,
+    /// Why nobody may connect now, and gets no answer.
+    pub refuses: Option<Count>,
     came_long_ago: bool,
     tree: Tree<u64, (Seat<Body>, Qos)>,
     retained: Retained<Vec<u8>>,
@@ -143,7 +145,7 @@ impl Engine for Broker {
     fn flush(&mut self) {}
 
     fn admit(&mut self, _: &Entrance<'_>) -> Result<Option<Code>, Count> {
-        Ok(Some(Code::ACCEPTED))
+        self.refuses.map_or(Ok(Some(Code::ACCEPTED)), Err)
     }
 
     fn left(&mut self, _: &str, _: bool) {}
