@@ -172,7 +172,7 @@ impl<M: Keep, S> Gateway<M, S> {
             true => Some(Code::CONGESTION),
             false => engine.admit(&entrance)?,
         };
-        self.connecting.remove(&address); // else the client sends its will again
+        self.connecting.remove(&address); // only now: a client without an answer repeats its will
         match admitted {
             Some(Code::ACCEPTED) => self.come_in(now_ns, address, &wanted, will, engine),
             Some(code) => {
