@@ -419,6 +419,20 @@ def test_packets_that_do_not_end_cost_those_who_send_them_their_connections(
     assert other.message().payload == b"x" * 3000
 
 
+def test_topic_aliases_are_part_of_the_limit(program: Program) -> None:
+    """Also where nothing but whole packets comes, one at a time."""
+    watched = Watched(program, f"{limited(8 * MIB)}topic_alias = 65535\n")
+    one = client(watched.port)
+    for alias in range(1, 200):
+        named = [("topic_alias", alias)]
+        one.send(one.encode.publish("x" * 60_000, b"", qos=1, packet_id=1, properties=named))
+        answer = one.receive()
+        if answer.kind == DISCONNECT:
+            break
+    assert (answer.kind, answer.reason) == (DISCONNECT, 0x97)
+    assert 60 < alias < 80, "half of it"
+
+
 def test_subscriptions_are_part_of_the_limit(program: Program) -> None:
     watched = Watched(program, limited(8 * MIB))
     one = client(watched.port)

@@ -1,6 +1,6 @@
 //! PUBLISH, SUBSCRIBE, UNSUBSCRIBE and acknowledgements of a connected client.
 
-use crate::connection::{Connection, End, Stage, reason};
+use crate::connection::{Connection, End, NO_MEMORY, Stage, reason};
 use crate::desk::Desk;
 use crate::link::Promise;
 use crate::memory;
@@ -134,12 +134,18 @@ impl Connection {
             ));
         }
         let at = usize::from(alias) - 1;
-        if self.aliases.len() <= at {
-            self.aliases.resize(at + 1, Box::default());
-        }
-        match self.aliases.get_mut(at) {
-            Some(known) if !topic.is_empty() => *known = topic.into(),
-            _ => {}
+        if !topic.is_empty() {
+            let slots = self.aliases.len().max(at + 1);
+            let before = self.aliases.get(at).map_or(0, |known| known.len());
+            let octets = self.alias_octets + topic.len() - before;
+            if topic.len() > before && !memory::may_hold(octets + slots * size_of::<Box<str>>()) {
+                return Err(End::because(reason::QUOTA, NO_MEMORY));
+            }
+            self.aliases.resize(slots, Box::default());
+            if let Some(known) = self.aliases.get_mut(at) {
+                *known = topic.into();
+                self.alias_octets = octets;
+            }
         }
         match self.aliases.get(at) {
             Some(known) if !known.is_empty() => Ok(known.clone()),
