@@ -457,7 +457,9 @@ def test_identifiers_that_are_not_released_are_part_of_the_limit(program: Progra
             reasons += [each.expect(PUBREC).reason for _ in range(1000)]
     assert held(watched) < 8 * MIB + 65_536, "each may hold 4 KiB in any case"
     assert reasons.index(0x97) > 1000
-    for number in range(1, 100):
+    for number, reason in zip(numbers, reasons, strict=True):
+        if reason == 0x97:
+            continue
         one.send(one.encode.ack(PUBREL, number))
         assert one.expect(PUBCOMP).reason == 0
     one.send(flood[-1])
