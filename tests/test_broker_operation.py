@@ -22,7 +22,18 @@ from typing import TypeVar
 
 import pytest
 
-from broker.conformance.client import CONNACK, DISCONNECT, PUBACK, V3, V5, Client, ClosedError
+from broker.conformance.client import (
+    CONNACK,
+    DISCONNECT,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V3,
+    V5,
+    Client,
+    ClosedError,
+)
 from broker.conformance.launch import PASSWORD, USER
 from demo.local_broker import MqtickBroker, free_port
 
@@ -417,6 +428,42 @@ def test_packets_that_do_not_end_cost_those_who_send_them_their_connections(
     other.subscribe("a")
     other.send(other.encode.publish("a", b"x" * 3000))
     assert other.message().payload == b"x" * 3000
+
+
+def test_topic_aliases_are_part_of_the_limit(program: Program) -> None:
+    """Also where nothing but whole packets comes, one at a time."""
+    watched = Watched(program, f"{limited(8 * MIB)}topic_alias = 65535\n")
+    one = client(watched.port)
+    for alias in range(1, 200):
+        named = [("topic_alias", alias)]
+        one.send(one.encode.publish("x" * 60_000, b"", qos=1, packet_id=1, properties=named))
+        answer = one.receive()
+        if answer.kind == DISCONNECT:
+            break
+    assert (answer.kind, answer.reason) == (DISCONNECT, 0x97)
+    assert 60 < alias < 80, "half of it"
+
+
+def test_identifiers_that_are_not_released_are_part_of_the_limit(program: Program) -> None:
+    watched = Watched(program, limited(8 * MIB))
+    numbers = range(1, 60_001)
+    crowd = [client(watched.port, f"c{number}") for number in range(4)]
+    one = crowd[-1]
+    flood = [one.encode.publish("a", b"", qos=2, packet_id=number) for number in numbers]
+    for each in crowd:
+        reasons = []
+        for first in range(0, len(flood), 1000):
+            each.send(*flood[first : first + 1000])
+            reasons += [each.expect(PUBREC).reason for _ in range(1000)]
+    assert held(watched) < 8 * MIB + 65_536, "each may hold 4 KiB in any case"
+    assert reasons.index(0x97) > 1000
+    for number, reason in zip(numbers, reasons, strict=True):
+        if reason == 0x97:
+            continue
+        one.send(one.encode.ack(PUBREL, number))
+        assert one.expect(PUBCOMP).reason == 0
+    one.send(flood[-1])
+    assert one.expect(PUBREC).reason == 0x10, "nobody is subscribed"
 
 
 def test_subscriptions_are_part_of_the_limit(program: Program) -> None:

@@ -34,6 +34,7 @@ from broker.conformance.launch import PASSWORD, USER, write_rules
 from demo.local_broker import MqtickBroker, free_port, running
 from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
 
+KEEP_ALIVE = 0x8D
 SO_TIMESTAMPNS = 35
 pytestmark = pytest.mark.broker
 _numbers = itertools.count(1)
@@ -431,6 +432,22 @@ def test_at_its_end_it_tells_its_clients(launch: Launch) -> None:
 
 
 # -- hostile clients -------------------------------------------------------------------------------
+
+
+def test_a_pause_of_the_broker_ends_no_client_that_spoke_meanwhile(launch: Launch) -> None:
+    """More clients than one thread hears at once, which it hears again only one after another."""
+    broker = launch(first="threads = 1")
+    assert broker.process is not None
+    crowd = [broker.client(keep_alive=2) for _ in range(600)]
+    broker.process.send_signal(signal.SIGSTOP)
+    for one in crowd:
+        one.send(PING)
+    time.sleep(6)  # twice as long as a client may be silent
+    broker.process.send_signal(signal.SIGCONT)
+    for one in crowd:
+        one.expect(PINGRESP)
+    for one in crowd:  # which speak no more
+        assert one.expect(DISCONNECT).reason == KEEP_ALIVE
 
 
 def test_a_client_that_reads_nothing_holds_up_nobody(launch: Launch) -> None:

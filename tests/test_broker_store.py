@@ -772,6 +772,24 @@ def test_who_floods_a_disk_that_hangs_is_not_read_and_loses_nothing(
     sending.join()
 
 
+def test_who_is_not_read_because_the_disk_hangs_is_not_late(launch: Launch, disk: Disk) -> None:
+    broker = launch("[limits]\nqueue_messages = 1000\nqueue = 268435456")
+    away = broker.client("away")
+    away.subscribe(("t", 1))
+    away.vanish()
+    client = broker.client("a", clean=True, keep_alive=2)
+    numbers = range(1, 301)
+    flood = [client.encode.publish("t", bytes(60_000), qos=1, packet_id=n) for n in numbers]
+    disk.set("hang")
+    sending = threading.Thread(target=client.send, args=flood, daemon=True)
+    sending.start()
+    disk.hangs()
+    time.sleep(6)  # twice as long as a client may be silent
+    disk.set()
+    assert [client.expect(PUBACK).packet_id for _ in numbers] == list(numbers)
+    sending.join()
+
+
 def received(port: int) -> tuple[int, int]:
     """For how many seconds the broker has run, and how many messages came by then."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:

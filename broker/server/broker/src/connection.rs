@@ -134,6 +134,7 @@ pub struct Connection {
     share: Share,
     _seat: Seat,
     pub(crate) aliases: Vec<Box<str>>,
+    pub(crate) alias_octets: usize, // of all their topics
 }
 
 impl Connection {
@@ -168,6 +169,7 @@ impl Connection {
             share: Share::new(Of::Packets, 0),
             _seat: seat,
             aliases: Vec::new(),
+            alias_octets: 0,
         }
     }
 
@@ -330,7 +332,7 @@ impl Connection {
             Stage::Checking(_, whole) => whole.len(),
             _ => 0,
         };
-        let aliases: usize = self.aliases.iter().map(|one| one.len()).sum();
+        let aliases = self.alias_octets + self.aliases.capacity() * size_of::<Box<str>>();
         self.share.set(self.partial.capacity() + waiting + aliases);
         if more > 0 && !memory::may_hold(self.partial.len() + waiting + aliases + more) {
             return Err(End::because(reason::QUOTA, NO_MEMORY));

@@ -1,6 +1,6 @@
 //! PUBLISH, SUBSCRIBE, UNSUBSCRIBE and acknowledgements of a connected client.
 
-use crate::connection::{Connection, End, Stage, reason};
+use crate::connection::{Connection, End, NO_MEMORY, Stage, reason};
 use crate::desk::Desk;
 use crate::link::Promise;
 use crate::memory;
@@ -50,9 +50,9 @@ impl Connection {
         let ledger = desk.courier.ledger.as_ref();
         let ledger = ledger.filter(|_| publish.qos == Qos::ExactlyOnce).cloned();
         let _whole = ledger.as_ref().map(|ledger| ledger.whole());
-        if publish.qos > Qos::AtMostOnce && !self.begin_qos(desk, publish)? {
+        let Some(identifiers) = self.begin_qos(desk, publish)? else {
             return Ok(()); // it has come before
-        }
+        };
         desk.courier.once = desk.courier.span;
         if desk.stamp.is_some() && has_trailer(publish.payload) {
             self.arrived(desk);
@@ -94,7 +94,8 @@ impl Connection {
             }
             let is_kept = publish.retain && !publish.payload.is_empty();
             has_room = publish.qos == Qos::AtMostOnce
-                || memory::may_hold(message.octets()) && !(is_kept && memory::is_tight());
+                || memory::may_hold(message.octets() + identifiers)
+                    && !(is_kept && memory::is_tight());
             if has_room {
                 anybody = desk.publish(Some(session), &message, alone);
             } else {
@@ -134,12 +135,18 @@ impl Connection {
             ));
         }
         let at = usize::from(alias) - 1;
-        if self.aliases.len() <= at {
-            self.aliases.resize(at + 1, Box::default());
-        }
-        match self.aliases.get_mut(at) {
-            Some(known) if !topic.is_empty() => *known = topic.into(),
-            _ => {}
+        if !topic.is_empty() {
+            let slots = self.aliases.len().max(at + 1);
+            let before = self.aliases.get(at).map_or(0, |known| known.len());
+            let octets = self.alias_octets + topic.len() - before;
+            if topic.len() > before && !memory::may_hold(octets + slots * size_of::<Box<str>>()) {
+                return Err(End::because(reason::QUOTA, NO_MEMORY));
+            }
+            self.aliases.resize(slots, Box::default());
+            if let Some(known) = self.aliases.get_mut(at) {
+                *known = topic.into();
+                self.alias_octets = octets;
+            }
         }
         match self.aliases.get(at) {
             Some(known) if !known.is_empty() => Ok(known.clone()),
@@ -150,19 +157,19 @@ impl Connection {
         }
     }
 
-    /// Whether a message of QoS 1 or 2 is new.
-    fn begin_qos(&mut self, desk: &mut Desk, publish: &Publish) -> Result<bool, End> {
-        if publish.qos == Qos::AtLeastOnce {
-            return Ok(true);
+    /// If a message is new: the octets that its session's identifiers of QoS 2 take.
+    fn begin_qos(&mut self, desk: &mut Desk, publish: &Publish) -> Result<Option<usize>, End> {
+        if publish.qos < Qos::ExactlyOnce {
+            return Ok(Some(0));
         }
         self.with_state(desk, |state, desk| {
             if state.receive(&mut desk.courier, publish.id) {
                 state.hold();
-                return true;
+                return Some(state.received_octets());
             }
             let span = desk.courier.span.take();
             state.answer(AckKind::Pubrec, publish.id, 0, span);
-            false
+            None
         })
     }
 

@@ -311,6 +311,11 @@ impl State {
             .set(SESSION + self.client_octets + user + entries + self.filter_octets);
     }
 
+    /// The octets that the identifiers of received QoS 2 messages take at least.
+    pub fn received_octets(&self) -> usize {
+        self.received.len() * size_of::<(u32, Option<Span>)>()
+    }
+
     /// The filters that it is subscribed to.
     pub fn filters(&self) -> &HashSet<Box<str>> {
         &self.filters

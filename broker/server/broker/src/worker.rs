@@ -63,6 +63,7 @@ pub struct Worker {
     next: Instant,   // when the next one may be accepted
     deaf: bool,
     starved: bool, // no descriptors: accept nothing until a connection ends, or the second does
+    puts_off: bool, // until the next second: to end MQTT-SN clients that are late
     leaving: Option<Leaving>,
     calls: VecDeque<Call>, // taken, but not carried out yet
 }
@@ -105,6 +106,7 @@ impl Worker {
             next: Instant::now(),
             deaf: true,
             starved: false,
+            puts_off: false,
             calls: VecDeque::new(),
             leaving: None,
         })
@@ -161,8 +163,8 @@ impl Worker {
         loop {
             let now_s = self.desk.shared.now_s();
             if now_s != second {
+                self.tick(now_s, now_s.saturating_sub(second + 1));
                 second = now_s;
-                self.tick(now_s);
             }
             self.settle();
             self.poller.wait(&mut events, self.patience_ms());
@@ -486,8 +488,9 @@ impl Worker {
         is_over
     }
 
-    /// Once a second.
-    fn tick(&mut self, now_s: u64) {
+    /// Once a second. `missed_s`: how many seconds went by in which it did not read, because the
+    /// process or the machine stood still. They are nobody's silence.
+    fn tick(&mut self, now_s: u64, missed_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
         shared.alive(self.desk.worker);
         self.desk.came = None; // when waiting packets came is not known any more
@@ -498,6 +501,10 @@ impl Worker {
         for connection in self.connections.values_mut() {
             connection.published = 0;
             connection.looked = 0;
+            connection.heard_s += missed_s;
+            if connection.is_crowded(&self.desk) {
+                connection.heard_s = now_s; // it is not read, because of the disk
+            }
             connection.answer_pings(now_s);
             if is_tight {
                 connection.give_back();
@@ -506,7 +513,10 @@ impl Worker {
         for token in std::mem::take(&mut self.waiting) {
             self.resume(token);
         }
-        let late = self.connections.values().filter(|one| one.is_late(now_s));
+        // What came while it stood still is read before the next second.
+        let until_s = now_s - u64::from(missed_s > 0);
+        let late = self.connections.values();
+        let late = late.filter(|one| one.is_late(until_s));
         for token in late.map(|one| one.token).collect::<Vec<_>>() {
             let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
             self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
@@ -514,7 +524,8 @@ impl Worker {
         if let Some((_, door)) = &mut self.door {
             door.tick(&mut self.desk);
         }
-        if let Some((_, gate)) = &mut self.gate {
+        self.puts_off = missed_s > 0 && !self.puts_off;
+        if let Some((_, gate)) = self.gate.as_mut().filter(|_| !self.puts_off) {
             gate.tick(&mut self.desk);
         }
         self.desk.refresh(); // else remembered fan-outs keep sessions that have ended
