@@ -77,9 +77,8 @@ def either(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 
 def stamped(sock: KernelSocket, data: bytes) -> Transmit:
-    sock.transmit = Transmit(time.time_ns())
+    sent = sock.transmit = Transmit(time.time_ns())
     assert sock.send(data) == len(data)
-    sent, sock.transmit = sock.transmit, None
     return sent
 
 
@@ -222,6 +221,53 @@ def test_frames_go_over_datagrams_as_they_do_over_a_stream() -> None:
             assert left.stamp.realtime_ns <= arrival.stamp.realtime_ns
 
 
+def unsent(sock: KernelSocket) -> int:
+    """Octets that wait to be sent: linux/tcp.h, tcpi_notsent_bytes."""
+    return int.from_bytes(
+        sock.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 148)[-4:], "little"
+    )
+
+
+def test_what_waits_for_the_other_sides_window_has_the_stamp_of_the_program(pair: Pair) -> None:
+    """Else whoever closes the window chooses how late we believe that it left."""
+    one, other = pair
+    other.setblocking(False)
+    while not unsent(one):
+        one.sock.send(b"x" * 10_000)
+    sent = stamped(one, b"late")
+    end = time.monotonic() + 30
+    while unsent(one):
+        with contextlib.suppress(BlockingIOError):
+            other.sock.recv(65536)
+        assert time.monotonic() < end
+    one.drain_error_queue()
+    assert sent.stamp == Stamp(sent.user_ns, StampSource.USER)
+
+
+def test_what_goes_out_in_several_segments_has_the_stamp_of_the_program() -> None:
+    """The kernel stamps the last octet, and the other side may take the others long before."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 100)
+        one = KernelSocket(socket.create_connection(server.getsockname()))
+        other = KernelSocket(server.accept()[0])
+    with closing((one, other)):
+        most = one.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+        whole, cut = stamped(one, b"x" * most), stamped(one, b"x" * (most + 1))
+        assert collect(one, whole) == 1
+        assert whole.stamp.source is StampSource.KERNEL
+        assert cut.stamp == Stamp(cut.user_ns, StampSource.USER)
+
+
+@pytest.mark.parametrize("outside_ns", [999, 2_001])
+def test_a_transmit_stamp_outside_the_call_that_sent_it_does_not_count(outside_ns: int) -> None:
+    sent = Transmit(1_000)
+    sent.returned_ns = 2_000
+    sent.note(outside_ns)
+    assert sent.stamp == Stamp(1_000, StampSource.USER)
+    sent.note(2_000)
+    assert sent.stamp == Stamp(2_000, StampSource.KERNEL)
+
+
 def test_the_stamp_of_a_retransmission_is_not_taken_for_the_first_ones(pair: Pair) -> None:
     """It is 200 ms late; whoever floods and does not acknowledge would choose what we believe."""
     one, other = pair
@@ -259,12 +305,9 @@ def test_the_error_queue_is_empty_afterwards_and_no_poll_returns_for_it(either: 
 
 def test_stamps_that_never_come_take_no_memory_without_end(pair: Pair) -> None:
     one, other = pair
-    other.setblocking(False)
     for _ in range(6000):
-        one.transmit = Transmit(0)
-        one.send(b"t")
-        if one.sent % 500 == 0:
-            other.read_chunk()
+        stamped(one, b"t")
+        other.sock.recv(1)
     assert len(one._pending) == 4096
 
 

@@ -6,6 +6,18 @@ queue, with a number (SOF_TIMESTAMPING_OPT_ID): on a stream the number of the la
 send(); on a datagram socket the number of the datagram among those with a requested stamp. Stamps
 are matched by this number, never by order. If the error queue is not drained, every poll returns at
 once.
+
+Whoever owns the other end of a stream chooses when TCP lets octets through, and the stamps follow.
+An interval may rest on a transmit stamp only if nobody can have made it late, and on a receive
+stamp only if nobody can have made it early. So:
+
+- A transmit stamp of the kernel counts only if the message left whole inside the call that sent it:
+  in one segment, with no octets waiting before it, stamped before the call returned. A closed
+  window, small segments, or a withheld acknowledgement (then the only stamp may be that of a
+  retransmission) make it later. Otherwise the program's stamp before the call counts.
+- A receive stamp of the kernel counts only if all octets came in order. If the last ones came
+  first, the stamp is theirs, although the message was not whole until later. Otherwise the
+  program's stamp after the read counts.
 """
 
 from __future__ import annotations
@@ -37,8 +49,10 @@ _TRANSMIT_FLAG = struct.pack("=I", _TX_SOFTWARE)
 # SO_TIMESTAMPING_NEW cmsg support", January 2024). It holds flags only, no time.
 _TRANSMIT_REQUEST = (socket.SOL_SOCKET, _SO_TIMESTAMPING_OLD, _TRANSMIT_FLAG)
 _ANCILLARY = 256
-# linux/tcp.h, struct tcp_info
-_RETRANSMITTED = struct.Struct("=100xI")
+# linux/tcp.h, struct tcp_info: tcpi_snd_mss, tcpi_notsent_bytes, tcpi_rcv_ooopack (Linux 5.4).
+_TCP_INFO = struct.Struct("=16xI124xI76xI")
+# asm-generic/socket.h; linux/sock_diag.h: the first number is SK_MEMINFO_RMEM_ALLOC.
+_SO_MEMINFO = 55
 _PENDING_LIMIT = 4096
 _ERROR_QUEUE = int(socket.MSG_ERRQUEUE) | int(socket.MSG_DONTWAIT)
 
@@ -60,13 +74,26 @@ class Stamp(NamedTuple):
 
 
 class Transmit:
-    """The stamps of a sent message: when we gave it to the kernel, and when the kernel sent it."""
+    """The stamps of a sent message; none is later than the instant at which its first octet left.
 
-    __slots__ = ("kernel_ns", "user_ns")
+    Attributes:
+        user_ns: Just before the call that gave it to the kernel, CLOCK_REALTIME.
+        returned_ns: When that call returned; None if the message did not go out whole in it.
+        kernel_ns: When the kernel sent it, if that was inside the call; None if it was not, or is
+            not known yet.
+    """
+
+    __slots__ = ("kernel_ns", "returned_ns", "user_ns")
 
     def __init__(self, user_ns: int) -> None:
         self.user_ns = user_ns
+        self.returned_ns: int | None = None
         self.kernel_ns: int | None = None
+
+    def note(self, kernel_ns: int) -> None:
+        """Take the kernel's stamp of the last octet, if nobody outside can have made it late."""
+        if self.returned_ns is not None and self.user_ns <= kernel_ns <= self.returned_ns:
+            self.kernel_ns = kernel_ns
 
     @property
     def stamp(self) -> Stamp:
@@ -74,6 +101,16 @@ class Transmit:
         if self.kernel_ns is not None:
             return Stamp(self.kernel_ns, StampSource.KERNEL)
         return Stamp(self.user_ns, StampSource.USER)
+
+
+class _TcpInfo(NamedTuple):
+    """What the kernel says of a connection (tcp(7), TCP_INFO)."""
+
+    segment_octets: int
+    """The most that goes into one segment."""
+    unsent_octets: int
+    out_of_order: int
+    """Segments that have come out of order so far."""
 
 
 class Buffered(abc.ABC):
@@ -143,15 +180,17 @@ class KernelSocket(Buffered):
         self.received = Stamp(0, StampSource.NONE)
         """When the last octets that were read arrived."""
         self.transmit: Transmit | None = None
-        """Set during a send to get its transmit stamp: of the last octet, or of the datagram."""
+        """Set for one send to get its transmit stamp: of the last octet, or of the datagram."""
         self.linger_s = 0.0
         """How long `close` waits until the other side has read all data and has closed."""
         self.quick = True
         """Whether `acknowledge` acknowledges at once; else it delays, as most programs do."""
         self.sent = 0
         """Octets sent on a stream, or datagrams with a requested stamp: what the kernel counts."""
-        self._pending: dict[int, tuple[Transmit, int]] = {}
-        """By number: the message, and how many segments had been retransmitted before it."""
+        self._pending: dict[int, Transmit] = {}
+        """By number: the messages whose stamps have not come."""
+        self._out_of_order = 0
+        """Segments out of order up to the last moment when none of them was waiting."""
         self._cmsg_type = 0
         is_network = sock.family in (socket.AF_INET, socket.AF_INET6)
         self._is_stream = sock.type == socket.SOCK_STREAM
@@ -194,15 +233,44 @@ class KernelSocket(Buffered):
             data = self.sock.recv(size)
             self.received = Stamp(time.time_ns(), StampSource.USER)
             return data
-        data, ancillary, _, _ = self.sock.recvmsg(size, _ANCILLARY)
+        try:
+            data, ancillary, _, _ = self.sock.recvmsg(size, _ANCILLARY)
+        except BlockingIOError:
+            self._see_whether_all_is_in_order()
+            raise
+        now_ns, kernel_ns = time.time_ns(), 0
         for level, kind, value in ancillary:
             if level == socket.SOL_SOCKET and kind == self._cmsg_type:
-                realtime_ns = self._stamp_of(value)
-                if realtime_ns:
-                    self.received = Stamp(realtime_ns, StampSource.KERNEL)
-                    return data
-        self.received = Stamp(time.time_ns(), StampSource.USER)
+                kernel_ns = self._stamp_of(value)
+        if kernel_ns and self._is_in_order():
+            self.received = Stamp(kernel_ns, StampSource.KERNEL)
+        else:
+            self.received = Stamp(now_ns, StampSource.USER)
         return data
+
+    def _tcp_info(self) -> _TcpInfo | None:
+        """Ask the kernel; None if it does not say enough, as kernels before Linux 5.4."""
+        size = _TCP_INFO.size
+        found = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+        return _TcpInfo(*_TCP_INFO.unpack(found)) if len(found) == size else None
+
+    def _is_in_order(self) -> bool:
+        """Whether all that was read has come in order."""
+        if not self._is_tcp:
+            return True  # a datagram comes whole
+        info = self._tcp_info()
+        return info is not None and info.out_of_order == self._out_of_order
+
+    def _see_whether_all_is_in_order(self) -> None:
+        """Trust stamps again if nothing waits in the socket, in order or out of order.
+
+        Counted first: what comes between the two questions makes the next stamp count as doubtful.
+        """
+        info = None if not self._is_tcp or self._is_in_order() else self._tcp_info()
+        if info is not None:
+            used = self.sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 4)
+            if used == bytes(4):
+                self._out_of_order = info.out_of_order
 
     def acknowledge(self) -> None:
         """Acknowledge at once, not 40 ms later (tcp(7), TCP_QUICKACK, which is not permanent).
@@ -221,18 +289,29 @@ class KernelSocket(Buffered):
             count = self.sock.send(data)
             self.sent += count if self._is_stream else 0
             return count
-        retransmitted = self._retransmitted()
+        self.transmit = None  # what a second call sends is not the beginning of the message
+        goes_whole = self._goes_whole(len(data))
+        transmit.user_ns = time.time_ns()
         try:
             count = self.sock.sendmsg([data], [_TRANSMIT_REQUEST])
         except OSError:
             self._count_anew()
             raise
+        if goes_whole and count == len(data):
+            transmit.returned_ns = time.time_ns()
         self.sent += count if self._is_stream else 1
-        if count == len(data):
+        if transmit.returned_ns is not None:
             if len(self._pending) >= _PENDING_LIMIT:
                 self._pending.pop(next(iter(self._pending)))
-            self._pending[(self.sent - 1) & 0xFFFFFFFF] = transmit, retransmitted
+            self._pending[(self.sent - 1) & 0xFFFFFFFF] = transmit
         return count
+
+    def _goes_whole(self, octets: int) -> bool:
+        """Whether so many octets fit into one segment, and none wait to be sent before them."""
+        if not self._is_tcp:
+            return True
+        info = self._tcp_info()
+        return info is not None and not info.unsent_octets and octets <= info.segment_octets
 
     def _count_anew(self) -> None:
         """Start the numbers at 0 again, here and in the kernel, after a datagram was not sent.
@@ -249,15 +328,6 @@ class KernelSocket(Buffered):
             for flags in (_FLAGS & ~_OPT_ID, _FLAGS):  # the kernel's count is reset to 0
                 self.sock.setsockopt(socket.SOL_SOCKET, self._cmsg_type, flags)
 
-    def _retransmitted(self) -> int:
-        """How many segments of this connection were sent more than once (tcp(7), TCP_INFO)."""
-        if not self._is_tcp:
-            return 0
-        size = _RETRANSMITTED.size
-        found = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
-        # Emulated kernels may return less; an attack on their clocks is not to be expected.
-        return int(_RETRANSMITTED.unpack(found)[0]) if len(found) == size else 0
-
     @property
     def unsent(self) -> int:
         """Octets accepted, but not yet given to the kernel: always 0 for a plain socket."""
@@ -270,13 +340,7 @@ class KernelSocket(Buffered):
         """Return None: there is no certificate without TLS."""
 
     def drain_error_queue(self) -> int:
-        """Take all transmit stamps from the error queue; return how many matched a message.
-
-        Each transmission of a segment is stamped, but the kernel drops a stamp while the receive
-        buffer is full, which a hostile peer can cause. Then only the stamp of a retransmission
-        comes, although the octets arrived long before. So after a retransmission the stamps of
-        earlier messages are ignored.
-        """
+        """Take all transmit stamps from the error queue; return how many matched a message."""
         matched = 0
         while self._cmsg_type:
             try:
@@ -293,9 +357,9 @@ class KernelSocket(Buffered):
                     fields = _EXTENDED_ERROR.unpack_from(value)
                     if fields[1] == _ORIGIN_TIMESTAMPING:
                         offset = fields[6]
-            transmit, retransmitted = self._pending.pop(offset, (None, 0))
-            if transmit is not None and realtime_ns and retransmitted == self._retransmitted():
-                transmit.kernel_ns = realtime_ns
+            transmit = self._pending.pop(offset, None)
+            if transmit is not None and realtime_ns:
+                transmit.note(realtime_ns)
                 matched += 1
         return matched
 
