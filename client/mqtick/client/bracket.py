@@ -21,11 +21,16 @@ __all__ = ["Agreement", "Bracket", "Growth", "Interval", "agree"]
 
 
 class Interval(NamedTuple):
-    """At `local_ns` the offset lies in `lower_ns`..`upper_ns`."""
+    """At `local_ns` the offset lies in `lower_ns`..`upper_ns`.
+
+    Attributes:
+        slew: How fast the reference may depart from a straight line after that, ns per ns.
+    """
 
     local_ns: int
     lower_ns: int
     upper_ns: int
+    slew: float = 0.0
 
 
 class Agreement(NamedTuple):
@@ -59,7 +64,8 @@ class Growth:
     def carry(self, interval: Interval, local_ns: int) -> tuple[int, int]:
         """Lower and upper limit at another instant."""
         duration = local_ns - interval.local_ns
-        shift, grown = round(self.frequency * duration), self.by_ns(duration)
+        shift = round(self.frequency * duration)
+        grown = self.by_ns(duration) + math.ceil(interval.slew * abs(duration))
         return interval.lower_ns + shift - grown, interval.upper_ns + shift + grown
 
     def within(self, least: float, most: float) -> Growth:
@@ -190,5 +196,6 @@ class Bracket:
         """
         if self.agreement is None:
             raise ValueError("There is no interval yet, so nothing is guaranteed; add one first.")
-        held = Interval(self.local_ns, self.agreement.lower_ns, self.agreement.upper_ns)
+        slew = min(one.slew for one in self._intervals)  # what was promised once holds on
+        held = Interval(self.local_ns, self.agreement.lower_ns, self.agreement.upper_ns, slew)
         return growth.carry(held, local_ns)

@@ -43,8 +43,9 @@ class Estimate:
         age_ns: Local time since the newest sample in use.
         kind: The kind of samples in use.
         samples: How many samples the line goes through.
-        root_distance_ns: How far the server's own clock may be wrong, as the server last stated.
-            The interval is about the server's clock: add this on both sides to bound UTC.
+        root_distance_ns: How far the server's own clock may be wrong, as the server stated in the
+            last exchange, grown since. The interval is about the server's clock: add this on both
+            sides to bound UTC.
     """
 
     local_ns: int

@@ -7,6 +7,7 @@ are refused but remembered; if enough of them agree among themselves, they repla
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import replace
 
@@ -22,6 +23,8 @@ from mqtick.client.sample import Counters, Kind, Reason, Sample, SampleVerdict
 
 __all__ = ["Estimator"]
 
+_DISPERSION_RATE = 1e-6
+"""How fast a disciplined clock may err on its own, ns per ns: chrony's default of maxclockerror."""
 _REMEMBERED = 64
 """A duplicate is recognised among this many last samples."""
 _DOUBTED = 2
@@ -110,8 +113,14 @@ class Estimator:
             age_ns=age_ns,
             kind=history.kind,
             samples=line.points,
-            root_distance_ns=self._newest.root_distance_ns,
+            root_distance_ns=self._root_distance_ns(local_ns),
         )
+
+    def _root_distance_ns(self, local_ns: int) -> int:
+        """The root distance of the newest sample, grown since then."""
+        assert self._newest is not None
+        age_ns = max(local_ns - self._newest.local_ns, 0)
+        return self._newest.root_distance_ns + math.ceil(_DISPERSION_RATE * age_ns)
 
     def _narrow_at(self, local_ns: int, lower: int, upper: int) -> tuple[int, int] | None:
         """The part of the interval to which echoes and residences narrow it; None: they do not."""
@@ -256,8 +265,8 @@ class Estimator:
         """Take a broadcast after there were exchanges: learn its delay, or use it as a sample.
 
         Every client holds the key of broadcasts and can forge one. So a broadcast moves the
-        estimate only inside the interval. It narrows neither the interval nor the stated error of
-        the server's clock.
+        estimate only inside the interval. The interval and the stated error of the server's clock
+        stay those of the exchanges.
         """
         history = self._history
         line = history.fit
@@ -272,8 +281,7 @@ class Estimator:
             return sample.refused(Reason.CONTRADICTS)
         if sample.offset_ns > upper_ns + round(self.settings.stamp_error_us * 1e3):
             return sample.refused(Reason.RESIDENCE)
-        distance_ns = max(sample.root_distance_ns, self._newest.root_distance_ns)
-        self._note(replace(sample, root_distance_ns=distance_ns))
+        self._note(replace(sample, root_distance_ns=self._root_distance_ns(sample.local_ns)))
         if history.better_is_fresh(sample.kind, sample.local_ns):
             self._unlearned.append((path, sample.local_ns, sample.offset_ns))
             return sample.judged(SampleVerdict.KEPT, Reason.BETTER_KIND)

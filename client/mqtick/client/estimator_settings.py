@@ -166,6 +166,14 @@ class EstimatorSettings:
         maximum=10_000,
     )
 
+    assumed_slew_ppm: float = key(
+        100.0,
+        "How fast the clock of a server may be slewed that promises nothing: the published formats, "
+        "older servers. chronyd slews faster where maxslewrate allows it (83333 by default).",
+        minimum=0,
+        maximum=100_000,
+    )
+
     holdover_after_s: float = key(60.0, "Without a sample for this long: holdover.", minimum=1)
     maximum_age_s: float = key(
         14_400.0, "Without a sample for this long: unsynchronised.", minimum=1

@@ -105,6 +105,8 @@ class Origin:
 
     Attributes:
         root_distance_ns: The largest error of the server's own clock, as the server states it.
+        rate_change_ppb: The most by which the server's time will depart from a straight line, as the
+            server promises for this generation, ns per s; None: it promises nothing.
         leap: As in NTP; 3: the server is not synchronised.
     """
 
@@ -112,6 +114,7 @@ class Origin:
     sequence: int = 0
     generation: int = 0
     root_distance_ns: int = 0
+    rate_change_ppb: int | None = None
     stratum: int = 0
     leap: int = 0
     authenticated: bool = False
