@@ -291,7 +291,7 @@ def test_what_is_longer_than_a_node_takes_does_not_keep_the_rest_from_other_site
 
 def test_echo_messages_of_a_time_server_stay_on_their_site_also_retained(two: list[Site]) -> None:
     here, there = two
-    keep(here, "mqtick/f/0/c1", bytes([0x15]) + bytes(31))
+    keep(here, "mqtick/f/0/c1", bytes([0x18]) + bytes(31))
     keep(here, "other", b"x")
     join(here, there)
     has(there, other=b"x")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from mqtick.protocol import draft2021 as draft
 from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.time_types import END_NS
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "draft2021.json").read_text())
-END_NS = (1 << 32) * 10**9
 instants = st.integers(0, END_NS - 1)
 offsets = st.integers(-14 * 60, 14 * 60).map(lambda minutes: 60 * minutes)
 
@@ -102,7 +102,7 @@ def test_a_timestamp_that_a_broker_added_is_noticed() -> None:
         ("2016-12-31T23:59:60", "format"),
         ("0000-01-01T00:00:00", "format"),
         ("1969-12-31T23:59:59.999999", "range"),
-        ("2106-02-07T06:28:16", "range"),
+        ("2262-04-11T23:47:16.854775808", "range"),
         ("9999-12-31T23:59:59-23:59", "range"),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_t1_that_is_long_or_not_printable_is_refused(t1: str) -> None:
 
 
 def test_what_cannot_be_written_is_refused_with_a_sentence() -> None:
-    with pytest.raises(ValueError, match="before 1970 or after 2106"):
+    with pytest.raises(ValueError, match="before 1970 or after 2262"):
         draft.encode_syn(END_NS)
     with pytest.raises(ValueError, match="less than a day"):
         draft.parse_local("2024-10-05T14:01:43", 86_400)

@@ -1,6 +1,6 @@
 """Messages of no octet, of 256 KiB, and with each field at its extremes: nothing breaks.
 
-1970 and 2106, a residence of 2^48 ns, corrections of both signs, root distances of a century, every
+1970 and 2262, a residence of 2^48 ns, corrections of both signs, root distances of a century, every
 leap flag: whatever the octets of a field can say.
 """
 

@@ -79,7 +79,7 @@ class Keys:
     def sign(self, body: bytes, topic: str, context: bytes = b"") -> bytes:
         """Return the payload: `body`, its tag and, in version 2, room for the trailer.
 
-        `context`: the request's nonce for kind 3, the reply's tag for kinds 4 and 5, else empty.
+        `context`: the request's nonce for kind 3, the reply's tag for kinds 4 and 8, else empty.
         """
         tag = _tag(self.keys[0], body, topic, context) if self.keys else _NO_TAG
         return body + tag + (bytes(TRAILER_OCTETS) if version_of(body) == 2 else b"")

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from mqtick.protocol.errors import DecodeError, shown
-from mqtick.protocol.time_types import NS_PER_S
+from mqtick.protocol.time_types import END_NS, NS_PER_S, check_instant
 from mqtick.protocol.topics import topic_fault
 
 __all__ = [
@@ -102,12 +102,12 @@ class DraftReply:
 
 
 def format_local(instant_ns: int, utc_offset_s: int = 0) -> str:
-    """Return an instant (ns, UTC, 1970 to 2106) as naive local time, cut to microseconds.
+    """Return an instant (ns, UTC) as naive local time, cut to microseconds.
 
     `utc_offset_s`: local time minus UTC.
     """
-    _check_instant(instant_ns)
-    local = _EPOCH + timedelta(microseconds=instant_ns // 1000, seconds=_offset(utc_offset_s))
+    since = timedelta(microseconds=check_instant(instant_ns) // 1000)
+    local = _EPOCH + since + timedelta(seconds=_offset(utc_offset_s))
     return local.replace(tzinfo=None).isoformat()
 
 
@@ -128,9 +128,10 @@ def parse_local(text: str, utc_offset_s: int = 0) -> int:
     except ValueError:
         raise DecodeError("format", f"There is no date and time {shown(text)}; ignored.") from None
     seconds = (local - _EPOCH - (timedelta() if zulu else offset)) // timedelta(seconds=1)
-    if not 0 <= seconds < 1 << 32:
-        raise DecodeError("range", f"{shown(text)} is before 1970 or after 2106; ignored.")
-    return seconds * NS_PER_S + int((fraction or "").ljust(9, "0"))
+    instant_ns = seconds * NS_PER_S + int((fraction or "").ljust(9, "0"))
+    if not 0 <= instant_ns < END_NS:
+        raise DecodeError("range", f"{shown(text)} is before 1970 or after 2262; ignored.")
+    return instant_ns
 
 
 def encode_syn(transmit_ns: int, utc_offset_s: int = 0) -> list[tuple[str, str]]:
@@ -202,14 +203,6 @@ def _wanted(found: dict[str, str], name: str) -> str:
     if name not in found:
         raise DecodeError("properties", f"The property {name} is missing; ignored.")
     return found[name]
-
-
-def _check_instant(instant_ns: int) -> None:
-    if not 0 <= instant_ns < (1 << 32) * NS_PER_S:
-        raise ValueError(
-            f"The instant {instant_ns} ns is before 1970 or after 2106. Nothing was encoded; "
-            "check the clock it was read from."
-        )
 
 
 def _offset(utc_offset_s: int) -> int:

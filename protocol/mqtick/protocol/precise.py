@@ -191,13 +191,15 @@ class FollowUp:
     """Kind 4, after a reply: the correction of its stated transmit time."""
 
     KIND: ClassVar[int] = 4
-    LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBIiBB", "iB", absent=_NO_CORRECTION)
+    LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBIiBBH", "iB", absent=_NO_CORRECTION)
 
     server: int
     sequence: int
     correction_ns: int | None
     correction_source: int
     generation: int
+    rate_change_ppb: int | None = None
+    """As in `Echo`."""
     request_correction_ns: int | None = None
     """Correction of the request's residence, as the reply repeats it, ns; version 2."""
     request_source: int = 0
@@ -212,6 +214,7 @@ class FollowUp:
             wire.known_or(self.correction_ns, wire.UNKNOWN_CORRECTION),
             wire.pack_sources(self.correction_source),
             self.generation,
+            wire.known_or(self.rate_change_ppb, wire.UNKNOWN_RATE_CHANGE),
             wire.known_or(self.request_correction_ns, wire.UNKNOWN_CORRECTION),
             wire.pack_sources(self.request_source),
         )
@@ -223,18 +226,18 @@ class FollowUp:
         if source > 3:
             raise wire.reserved_bits("sources of a follow-up", source)
         correction_ns = wire.if_known(correction, wire.UNKNOWN_CORRECTION)
-        generation, *request = rest
-        return cls(
-            server, sequence, correction_ns, source, generation, *_request(*request), version
-        )
+        generation, change, *request = rest
+        change_ppb = wire.if_known(change, wire.UNKNOWN_RATE_CHANGE)
+        rest = [generation, change_ppb, *_request(*request), version]
+        return cls(server, sequence, correction_ns, source, *rest)
 
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """Kind 5, after a reply: its correction, and when its two echoes arrived at the server."""
+    """Kind 8, after a reply: its correction, and when its two echoes arrived at the server."""
 
-    KIND: ClassVar[int] = 5
-    LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBIiIIBBI", "iB", absent=_NO_CORRECTION)
+    KIND: ClassVar[int] = 8
+    LAYOUTS: ClassVar[dict[int, Layout]] = wire.layouts("BBIiIHHBBI", "iB", absent=_NO_CORRECTION)
 
     server: int
     sequence: int
@@ -242,7 +245,7 @@ class Echo:
     first_echo_ns: int
     """Arrival of the first echo at the server minus stated T3."""
     echo_span_ns: int
-    """Arrival of the last echo minus arrival of the first."""
+    """Arrival of the last echo minus arrival of the first; stated as root distances are."""
     correction_source: int
     first_source: int
     last_source: int
@@ -251,6 +254,9 @@ class Echo:
     """The server's own recent delay from transmission to arrival, through the broker."""
     placement: int = 0
     """0 to 3: changes when the first echo subscribed again; the client must do so after it."""
+    rate_change_ppb: int | None = None
+    """What the served time, from now on and within this generation, departs at most from the
+    straight line through its last 1000 s, ns for each second that passes; None: no promise."""
     request_correction_ns: int | None = None
     """Correction of the request's residence, as the reply repeats it, ns; version 2."""
     request_source: int = 0
@@ -264,7 +270,8 @@ class Echo:
             self.sequence,
             wire.known_or(self.correction_ns, wire.UNKNOWN_CORRECTION),
             self.first_echo_ns,
-            self.echo_span_ns,
+            encode_root_distance(self.echo_span_ns),
+            wire.known_or(self.rate_change_ppb, wire.UNKNOWN_RATE_CHANGE),
             wire.pack_sources(self.correction_source, self.first_source, self.last_source)
             | self.placement << 6,  # 4 and more overflow the octet, which struct refuses
             self.generation,
@@ -276,20 +283,23 @@ class Echo:
     @classmethod
     def decode(cls, payload: bytes) -> Echo:
         """Read a payload of this kind, tag included but unverified."""
-        version, *fields = wire.unpack(cls, payload)
-        server, sequence, correction, first, span, sources, generation, loop, *request = fields
+        version, server, sequence, correction, first, span, change, *rest = wire.unpack(
+            cls, payload
+        )
+        sources, generation, loop, *request = rest
         return cls(
             server,
             sequence,
             wire.if_known(correction, wire.UNKNOWN_CORRECTION),
             first,
-            span,
+            decode_root_distance(span),
             sources & 3,
             sources >> 2 & 3,
             sources >> 4 & 3,
             generation,
             wire.if_known(loop, wire.UNKNOWN_LOOP),
             sources >> 6,
+            wire.if_known(change, wire.UNKNOWN_RATE_CHANGE),
             *_request(*request),
             version,
         )
@@ -365,7 +375,7 @@ class Loop:
 
 Message = Time | Request | Reply | FollowUp | Echo | Claim | Loop
 _KINDS: Final[dict[int, type[Message]]] = {
-    kind.KIND: kind for kind in (Time, Request, Reply, FollowUp, Echo, Claim, Loop)
+    kind.KIND: kind for kind in (Time, Request, Reply, FollowUp, Claim, Loop, Echo)
 }
 
 
@@ -374,7 +384,8 @@ def decode(payload: bytes) -> Message:
     number = wire.read_kind(payload)
     kind = _KINDS.get(number)
     if kind is None:
-        raise DecodeError("kind", f"The message is of kind {number}; 1 to 7 are known; ignored.")
+        known = ", ".join(map(str, _KINDS))
+        raise DecodeError("kind", f"The message is of kind {number}; {known} are known; ignored.")
     return kind.decode(payload)
 
 

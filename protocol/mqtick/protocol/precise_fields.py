@@ -7,7 +7,7 @@ import struct
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from mqtick.protocol.errors import DecodeError
-from mqtick.protocol.time_types import NS_PER_S
+from mqtick.protocol.time_types import END_NS, NS_PER_S, check_instant
 
 __all__ = [
     "MAX_ROOT_DISTANCE_NS",
@@ -16,6 +16,7 @@ __all__ = [
     "TRAILER_OCTETS",
     "UNKNOWN_CORRECTION",
     "UNKNOWN_LOOP",
+    "UNKNOWN_RATE_CHANGE",
     "VERSIONS",
     "Layout",
     "Leap",
@@ -51,6 +52,8 @@ UNKNOWN_CORRECTION: Final = -(1 << 31)
 """Stands for a correction that is not known."""
 UNKNOWN_LOOP: Final = (1 << 32) - 1
 """Stands for a loop delay that is not known."""
+UNKNOWN_RATE_CHANGE: Final = (1 << 16) - 1
+"""Stands for "the server promises nothing about its rate"."""
 
 
 class Leap(enum.IntEnum):
@@ -123,7 +126,7 @@ def without_trailer(payload: bytes) -> bytes:
 def read_kind(payload: bytes) -> int:
     """Return the kind that the first octet names, once its version is known to be ours."""
     if not payload:
-        raise DecodeError("length", "The message is empty; the shortest has 20 octets; ignored.")
+        raise DecodeError("length", "The message is empty; the shortest has 22 octets; ignored.")
     if version_of(payload) not in VERSIONS:
         raise DecodeError(
             "version",
@@ -135,28 +138,29 @@ def read_kind(payload: bytes) -> int:
 
 def split_instant(instant_ns: int) -> tuple[int, int, int]:
     """Split an instant as TimeInstance does: the high and low seconds, the nanoseconds."""
-    seconds, nanoseconds = divmod(instant_ns, NS_PER_S)
-    return 0, seconds, nanoseconds
+    seconds, nanoseconds = divmod(check_instant(instant_ns), NS_PER_S)
+    return seconds >> 32, seconds & 0xFFFF_FFFF, nanoseconds
 
 
 def join_instant(high: int, low: int, nanoseconds: int) -> int:
-    """Return the instant in ns since 1970; refuse what TimeInstance or the year 2106 forbids."""
-    if high:
-        raise DecodeError(
-            "range", f"The instant is {high << 32 | low} s after 1970, past the year 2106; ignored."
-        )
+    """Return the instant in ns since 1970; refuse what TimeInstance or the year 2262 forbids."""
     if nanoseconds >= NS_PER_S:
         raise DecodeError(
             "nanoseconds", f"The nanoseconds are {nanoseconds}; they end at 999999999; ignored."
         )
-    return low * NS_PER_S + nanoseconds
+    instant_ns = (high << 32 | low) * NS_PER_S + nanoseconds
+    if instant_ns >= END_NS:
+        raise DecodeError(
+            "range", f"The instant is {instant_ns} ns after 1970, past the year 2262; ignored."
+        )
+    return instant_ns
 
 
 def known_or(value: int | None, unknown: int) -> int:
     """Return `value`, or if it is None, `unknown`: the wire's value for "not known"."""
     if value == unknown:
         raise ValueError(
-            f"{value} ns stands for 'not known' and cannot be stated. Nothing was encoded; "
+            f"{value} stands for 'not known' and cannot be stated. Nothing was encoded; "
             "pass None, or do not send the message."
         )
     return unknown if value is None else value

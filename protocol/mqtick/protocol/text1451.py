@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqtick.protocol.errors import DecodeError, shown
-from mqtick.protocol.time_types import NS_PER_S
+from mqtick.protocol.time_types import END_NS, NS_PER_S, check_instant
 from mqtick.protocol.topics import topic_fault
 
 __all__ = [
@@ -70,13 +70,8 @@ class TextReply:
 
 
 def format_seconds(instant_ns: int) -> str:
-    """Return an instant (ns since 1970, before 2106) as decimal seconds with nine digits."""
-    seconds, nanoseconds = divmod(instant_ns, NS_PER_S)
-    if not 0 <= seconds < 1 << 32:
-        raise ValueError(
-            f"The instant {instant_ns} ns is before 1970 or after 2106. Nothing was encoded; "
-            "check the clock it was read from."
-        )
+    """Return an instant (ns since 1970) as decimal seconds with nine digits."""
+    seconds, nanoseconds = divmod(check_instant(instant_ns), NS_PER_S)
     return f"{seconds}.{nanoseconds:09d}"
 
 
@@ -85,15 +80,15 @@ def parse_seconds(text: str) -> int:
 
     Up to 18 digits may follow the point, because another node may print more than it knows; those
     past the ninth are dropped, which is less than 1 ns. Signs, spaces, exponents, digits other than
-    0 to 9 and instants after 2106 are refused.
+    0 to 9 and instants after 2262 are refused.
     """
     match = _SECONDS.fullmatch(text)
     if match is None:
         raise DecodeError("format", f"{shown(text)} is not a decimal number of seconds; ignored.")
-    seconds = int(match[1])
-    if seconds >= 1 << 32:
-        raise DecodeError("range", f"{seconds} s after 1970 is past the year 2106; ignored.")
-    return seconds * NS_PER_S + int((match[2] or "").ljust(9, "0")[:9])
+    instant_ns = int(match[1]) * NS_PER_S + int((match[2] or "").ljust(9, "0")[:9])
+    if instant_ns >= END_NS:
+        raise DecodeError("range", f"{shown(text)} is past the year 2262; ignored.")
+    return instant_ns
 
 
 def check_lns(lns: str) -> str:

@@ -2,6 +2,18 @@
 
 from typing import Final
 
-__all__ = ["NS_PER_S"]
+__all__ = ["END_NS", "NS_PER_S", "check_instant"]
 
 NS_PER_S: Final = 1_000_000_000
+END_NS: Final = 1 << 63
+"""The first instant that nobody states or reads: 64-bit programs count no further (year 2262)."""
+
+
+def check_instant(instant_ns: int) -> int:
+    """Return an instant that can be stated; ValueError for any other."""
+    if not 0 <= instant_ns < END_NS:
+        raise ValueError(
+            f"The instant {instant_ns} ns is before 1970 or after 2262. Nothing was encoded; "
+            "check the clock it was read from."
+        )
+    return instant_ns

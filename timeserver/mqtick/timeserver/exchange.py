@@ -265,6 +265,7 @@ class PreciseResponder:
             correction_ns,
             sent.source if correction_ns is not None else StampSource.NONE,
             exchange.generation,
+            None,
             *_of_request(exchange),
         )
         topic = self._tree.follow_up(self._number, exchange.client)
@@ -310,6 +311,7 @@ class PreciseResponder:
             exchange.generation,
             loop_ns if loop_ns is not None and loop_ns < _U32 - 1 else None,
             self._context.echo.placement,
+            None,
             *_of_request(exchange),
         )
 
