@@ -54,6 +54,7 @@ def exchange(
         delay_ns=2 * half_ns,
         sequence=round(at_s * 1000),
         readings=(("t1", Reading(local_ns)),),
+        rate_change_ppb=0,
     )
     return replace(sample, **fields)  # type: ignore[arg-type]
 

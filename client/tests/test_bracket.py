@@ -101,6 +101,10 @@ def test_no_interval_shrinks_with_age(first, second):
     assert growth.by_ns(max(first, second)) >= growth.by_ns(min(first, second))
 
 
+def test_an_interval_grows_by_the_slew_of_its_reference_too():
+    assert Growth(rate=1e-6).carry(Interval(0, -100, 100, 2e-6), 2 * SECOND) == (-6100, 6100)
+
+
 # the bracket
 
 
@@ -125,6 +129,14 @@ def test_intervals_are_intersected_where_the_newest_is(bracket):
     bracket.add(Interval(SECOND, -4000, 9000), PPM)
     assert bracket.at(SECOND, PPM) == (-4000, 3000)
     assert bracket.at(3 * SECOND, PPM) == (-6000, 5000)
+
+
+def test_a_promise_holds_on_and_says_nothing_of_the_time_before_it(bracket):
+    bracket.add(Interval(0, -1000, 2000, 100e-6), PPM)
+    bracket.add(Interval(SECOND, -4000, 9000, 1e-6), PPM)
+    bracket.add(Interval(SECOND, -4000, 9000, 100e-6), PPM)
+    assert bracket.at(SECOND, PPM) == (-4000, 9000)
+    assert bracket.at(3 * SECOND, PPM) == (-8000, 13_000)
 
 
 def test_a_single_contradiction_is_refused_and_changes_nothing(bracket):

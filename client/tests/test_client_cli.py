@@ -104,6 +104,8 @@ def server_row(state: str, half_ns: int) -> dict[str, Any]:
         "bound_is_assumed": False,
         "narrow_bound_ns": None,
         "root_distance_ns": 0,
+        "slew_ppb": 750,
+        "slew_is_assumed": False,
         "delay_ns": 300 * US,
         "frequency_ppb": 1200.0,
         "age_ns": 2 * SECOND,

@@ -124,6 +124,11 @@ class Bracket:
     def __len__(self) -> int:
         return len(self._intervals)
 
+    @property
+    def slew(self) -> float:
+        """How fast the reference may depart from a straight line: what was promised once holds."""
+        return min((one.slew for one in self._intervals), default=0.0)
+
     def clear(self) -> None:
         """Forget all intervals."""
         self._intervals.clear()
@@ -196,6 +201,5 @@ class Bracket:
         """
         if self.agreement is None:
             raise ValueError("There is no interval yet, so nothing is guaranteed; add one first.")
-        slew = min(one.slew for one in self._intervals)  # what was promised once holds on
-        held = Interval(self.local_ns, self.agreement.lower_ns, self.agreement.upper_ns, slew)
+        held = Interval(self.local_ns, self.agreement.lower_ns, self.agreement.upper_ns, self.slew)
         return growth.carry(held, local_ns)

@@ -46,6 +46,9 @@ class Estimate:
         root_distance_ns: How far the server's own clock may be wrong, as the server stated in the
             last exchange, grown since. The interval is about the server's clock: add this on both
             sides to bound UTC.
+        slew_ppb: How fast the server's clock may depart from a straight line, ns per s; the
+            interval grows by it.
+        slew_is_assumed: The server promises nothing: `assumed_slew_ppm` is all that limits it.
     """
 
     local_ns: int
@@ -62,6 +65,8 @@ class Estimate:
     kind: Kind | None = None
     samples: int = 0
     root_distance_ns: int = 0
+    slew_ppb: int = 0
+    slew_is_assumed: bool = False
 
     @property
     def is_measured(self) -> bool:

@@ -69,7 +69,7 @@ class Estimator:
         self._narrow_refused = 0
         self._candidates.clear()
         self._seen: deque[tuple[Kind, int, int, int]] = deque(maxlen=_REMEMBERED)
-        self._assumed = False
+        self._assumed = self._promised = False
         self._newest: Sample | None = None
         self._last_exchange: tuple[Sample, Interval] | None = None
         self._forget_path()
@@ -114,6 +114,8 @@ class Estimator:
             kind=history.kind,
             samples=line.points,
             root_distance_ns=self._root_distance_ns(local_ns),
+            slew_ppb=round(self._bracket.slew * 1e9),
+            slew_is_assumed=not self._promised,
         )
 
     def _root_distance_ns(self, local_ns: int) -> int:
@@ -170,8 +172,12 @@ class Estimator:
 
     def _take(self, sample: Sample) -> Sample:
         if sample.kind.is_exchange:
-            if self._assumed:
-                self._restart()  # the first measurement replaces the assumption
+            promises = sample.rate_change_ppb is not None
+            if self._assumed or (promises and not self._promised):
+                # The first measurement replaces the assumption; and what the server's clock did
+                # before its first promise says nothing of its rate since.
+                self._restart()
+            self._promised |= promises
             return self._take_exchange(sample)
         if self._assumed or not len(self._bracket):
             return self._take_assumed(sample)

@@ -168,8 +168,8 @@ class EstimatorSettings:
 
     assumed_slew_ppm: float = key(
         100.0,
-        "How fast the clock of a server may be slewed that promises nothing: the published formats, "
-        "older servers. chronyd slews faster where maxslewrate allows it (83333 by default).",
+        "How fast a server's clock may be slewed if the server promises nothing, as in the published "
+        "formats; chronyd there slews faster unless its maxslewrate is as low.",
         minimum=0,
         maximum=100_000,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from dataclasses import replace
 
 from mqtick.client.exchange import echo, one_way, two_way, without_broker
 from mqtick.client.pending import ArrivalReading, Placement, PrecisePending
@@ -298,6 +299,8 @@ class PreciseTrack(Track):
         self.heard_raw_ns = arrival.reading.instant_ns
         slewed_ns = abs(arrival.time_minus_raw_ns - pending.time_minus_raw_ns)
         origin = self._origin(reply, reply.sequence)
+        if message is not None:
+            origin = replace(origin, rate_change_ppb=message.rate_change_ppb)
         correction_ns = message.correction_ns if message is not None else None
         corrected = StampSource.USER if message is None else StampSource(message.correction_source)
         exchange = two_way(

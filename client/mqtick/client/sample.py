@@ -105,8 +105,8 @@ class Origin:
 
     Attributes:
         root_distance_ns: The largest error of the server's own clock, as the server states it.
-        rate_change_ppb: The most by which the server's time will depart from a straight line, as the
-            server promises for this generation, ns per s; None: it promises nothing.
+        rate_change_ppb: How fast the server's time may depart from a straight line, at most, as
+            the server promises for this generation, ns per s; None: it promises nothing.
         leap: As in NTP; 3: the server is not synchronised.
     """
 

@@ -58,6 +58,8 @@ def _server(track: Track, raw_ns: int, time_minus_raw_ns: int) -> dict[str, Any]
         "bound_is_assumed": estimate.assumed,
         "narrow_bound_ns": estimate.narrow_bound_ns,
         "root_distance_ns": estimate.root_distance_ns,
+        "slew_ppb": estimate.slew_ppb,
+        "slew_is_assumed": estimate.slew_is_assumed,
         "delay_ns": track.last_delay_ns,
         "frequency_ppb": frequency_ppb(estimate, track.estimator.settings),
         "frequency_uncertainty_ppb": _finite(estimate.frequency_uncertainty_ppb),
