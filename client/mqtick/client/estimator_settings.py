@@ -168,7 +168,7 @@ class EstimatorSettings:
 
     assumed_slew_ppm: float = key(
         100.0,
-        "How fast a server's clock may be slewed if the server promises nothing, as in the published "
+        "How fast a server's clock may be slewed that promises nothing, as in the published "
         "formats; chronyd there slews faster unless its maxslewrate is as low.",
         minimum=0,
         maximum=100_000,
