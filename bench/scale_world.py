@@ -193,7 +193,9 @@ class Node:
         (error_2, distance), (error_3, _) = self.reference(at[1]), self.reference(at[2])
         t2, t3 = at[1] + error_2, at[2] + error_3
         self._sequence += 1
-        origin = Origin(sequence=self._sequence, root_distance_ns=distance, stratum=1)
+        origin = Origin(
+            sequence=self._sequence, root_distance_ns=distance, rate_change_ppb=750, stratum=1
+        )
 
         def kernel(instant_ns: int) -> Reading:
             return Reading(instant_ns, StampSource.KERNEL)

@@ -74,7 +74,7 @@ class World:
 
     def origin(self) -> Origin:
         self.sequence += 1
-        return Origin(sequence=self.sequence, root_distance_ns=1000)
+        return Origin(sequence=self.sequence, root_distance_ns=1000, rate_change_ppb=750)
 
     def exchange(self, local_ns: int, settings: EstimatorSettings) -> list[Sample]:
         """A two-way exchange and its echo: RTT 250 to 2000 us, asymmetry 40 us +- 40 us."""
