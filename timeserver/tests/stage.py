@@ -18,6 +18,7 @@ from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.context import Counters
 from mqtick.timeserver.rate import RateLimit
 from mqtick.timeserver.reference import Reference
+from mqtick.timeserver.served import ServedClock
 
 __all__ = ["KEYS", "MS", "NONCE", "TREE", "US", "S", "Stage", "arrival"]
 
@@ -27,17 +28,22 @@ KEYS = Keyring(fleet=(bytes(range(32)),))
 NONCE = b"\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8"
 
 
+def raw_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+
+
 class Stage:
     """Server `number`, whose clock is `ahead_ns` of the host's; the broker may take no data."""
 
     def __init__(self, number: int = 0, keys: Keyring | None = None, *, ahead_ns: int = 0) -> None:
         self.number, self.tree, self.keys = number, TREE, keys or Keyring()
         ahead = VirtualClock(VirtualClockSettings.starting_now(offset_ns=ahead_ns))
-        self.clock = ahead if ahead_ns else SystemClock()
+        self.clock = ServedClock(ahead if ahead_ns else SystemClock(), raw_ns)
         self.counters = Counters()
         self.generation = 3
         self.copies, self.fills = Copies(), False
         self.reference = Reference(True, 2, 25_000, Leap.NONE, "")
+        self.root_distance_ns = 25_000
         self.published: list[tuple[str, bytes, bytes]] = []
         self.transmits: list[Transmit] = []
         self.takes_data = True

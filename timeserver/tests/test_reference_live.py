@@ -16,6 +16,7 @@ from mqtick.protocol.precise import Leap, Time
 from mqtick.service import Leap as ChronydLeap
 from mqtick.service import chronyd
 from mqtick.timeserver.reference import ReferenceWatch, from_chronyd, unsynchronised
+from mqtick.timeserver.served import Look
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "client/tests"))
@@ -126,7 +127,7 @@ def test_a_leap_second_that_chronyd_announces_is_announced(
 
 def test_an_answer_that_is_too_old_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     good = unsynchronised("any answer")
-    watch = ReferenceWatch(4.0, lambda: good)
+    watch = ReferenceWatch(4.0, lambda: good, lambda: Look(0, 0, 0))
     watch._ask()
     assert watch.current is good
     clock = time.monotonic_ns
@@ -137,4 +138,5 @@ def test_an_answer_that_is_too_old_counts_no_more(monkeypatch: pytest.MonkeyPatc
 
 
 def test_before_chronyd_was_asked_nothing_is_claimed() -> None:
-    assert not ReferenceWatch(4.0, lambda: unsynchronised("")).current.synchronised
+    watch = ReferenceWatch(4.0, lambda: unsynchronised(""), lambda: Look(0, 0, 0))
+    assert not watch.current.synchronised

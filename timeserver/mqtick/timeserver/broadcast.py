@@ -10,6 +10,9 @@ from mqtick.timeserver.context import Context
 __all__ = ["Broadcast"]
 
 _CORRECTION_LIMIT = 2**31 - 1
+# A stamp is a second old when its message is corrected. If the clock was slewed suddenly meanwhile,
+# nobody knows what the served clock was.
+_UNSURE_NS = 1_000
 
 
 class Broadcast:
@@ -33,9 +36,9 @@ class Broadcast:
         if self._previous is None:
             return None, StampSource.NONE
         sent = self._previous.stamp
-        correction_ns = self._context.clock.time_of_kernel_ns(sent.realtime_ns)
-        correction_ns -= self._previous_stated_ns
-        if abs(correction_ns) > _CORRECTION_LIMIT:
+        earliest_ns, latest_ns = self._context.clock.span_of_kernel_ns(sent.realtime_ns)
+        correction_ns = earliest_ns - self._previous_stated_ns
+        if latest_ns - earliest_ns > _UNSURE_NS or abs(correction_ns) > _CORRECTION_LIMIT:
             return None, StampSource.NONE
         return correction_ns, sent.source
 
@@ -52,7 +55,7 @@ class Broadcast:
             self.sequence,
             stated_ns,
             self.last_correction_ns,
-            reference.root_distance_ns,
+            context.root_distance_ns,
             reference.stratum,
             reference.leap,
             self.last_source,

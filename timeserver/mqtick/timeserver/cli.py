@@ -161,7 +161,7 @@ def serve(settings: Settings) -> int:
     read_keys_on_hangup(loop.call_on_signal, settings.keys_file, server.use_keys)
     driver: PpsDriver | None = None
     if pps is not None:
-        driver = PpsDriver(loop, pps, lambda time_ns: _raw_of_time(clock, server, time_ns))
+        driver = PpsDriver(loop, pps, lambda time_ns: _raw_of_time(server, time_ns))
         driver.start()
     if edges is not None:
         about = {
@@ -187,11 +187,11 @@ def serve(settings: Settings) -> int:
     return Exit.GOOD
 
 
-def _raw_of_time(clock: Clock, server: Server, time_ns: int) -> int | None:
+def _raw_of_time(server: Server, time_ns: int) -> int | None:
     """Convert the served clock's time to CLOCK_MONOTONIC_RAW; None while not synchronised."""
     if not server.reference.synchronised:
         return None
-    return clock.monotonic_raw_ns(time_ns - clock.time_minus_raw_ns())
+    return time_ns - server.clock.time_minus_raw_ns()
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ from typing import Protocol
 
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.loop import Loop
-from mqtick.protocol.clocks import Clock
 from mqtick.protocol.residence import Copies
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.reference import Reference
+from mqtick.timeserver.served import ServedClock
 
 __all__ = ["Context", "Counters"]
 
@@ -44,7 +44,7 @@ class Context(Protocol):
 
     number: int
     tree: TopicTree
-    clock: Clock
+    clock: ServedClock
     loop: Loop
     connection: Connection
     counters: Counters
@@ -57,10 +57,14 @@ class Context(Protocol):
 
     @property
     def reference(self) -> Reference:
-        """The present quality of the clock."""
+        """The present quality of the system clock."""
+
+    @property
+    def root_distance_ns(self) -> int:
+        """Bound of the served clock's error against UTC, now."""
 
     def clock_changed(self) -> bool:
-        """Whether the clock was set since the last call; if so, a new generation begins."""
+        """Whether the clock was set or taken anew since the last call: a new generation begins."""
 
     @property
     def stamps_are_doubtful(self) -> bool:

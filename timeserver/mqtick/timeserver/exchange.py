@@ -148,9 +148,11 @@ class PreciseResponder:
         self._answered[key] = now_ns
 
     def _answer(self, received: Stamp, request: Request, client: str, topic: str) -> None:
-        received_ns = self._clock.time_of_kernel_ns(received.realtime_ns)
+        # Not earlier than it can be, because what the client takes for certain rests on it.
+        received_ns = self._clock.span_of_kernel_ns(received.realtime_ns)[1]
         context, connection = self._context, self._context.connection
         reference, generation = context.reference, context.generation
+        root_distance_ns = context.root_distance_ns
         version = 2 if request.version == 2 and context.fills else 1
         residence = context.copies.current if version == 2 else None
         # `ready` comes first: it subscribes for the client even before the order is known.
@@ -168,7 +170,7 @@ class PreciseResponder:
             request.sequence,
             stated_ns,
             residence_ns,
-            reference.root_distance_ns,
+            root_distance_ns,
             reference.stratum,
             reference.leap,
             received.source,
@@ -256,7 +258,7 @@ class PreciseResponder:
         self._relax()
         self._context.connection.collect_stamps()
         sent = exchange.transmit.stamp
-        correction_ns: int | None = self._since(sent, exchange)
+        correction_ns: int | None = self._since(sent, exchange)[0]
         if abs(correction_ns or 0) > _CORRECTION_LIMIT:
             correction_ns = None
         message = self._echo(exchange, sent, correction_ns) or FollowUp(
@@ -265,7 +267,7 @@ class PreciseResponder:
             correction_ns,
             sent.source if correction_ns is not None else StampSource.NONE,
             exchange.generation,
-            None,
+            self._clock.rate_change_ppb,
             *_of_request(exchange),
         )
         topic = self._tree.follow_up(self._number, exchange.client)
@@ -273,8 +275,10 @@ class PreciseResponder:
         payload = keys.sign(message.body(), topic, tag_of(exchange.reply))
         self._context.connection.publish_unstamped(topic, payload)
 
-    def _since(self, stamp: Stamp, exchange: Exchange) -> int:
-        return self._clock.time_of_kernel_ns(stamp.realtime_ns) - exchange.stated_ns
+    def _since(self, stamp: Stamp, exchange: Exchange) -> tuple[int, int]:
+        """Earliest and latest time of a stamp, minus stated T3."""
+        earliest_ns, latest_ns = self._clock.span_of_kernel_ns(stamp.realtime_ns)
+        return earliest_ns - exchange.stated_ns, latest_ns - exchange.stated_ns
 
     def _echo(self, exchange: Exchange, sent: Stamp, correction_ns: int | None) -> Echo | None:
         """Return the echo message if both echoes came, in order and with their own stamps."""
@@ -291,9 +295,10 @@ class PreciseResponder:
         if first.source is StampSource.USER and sent.source is StampSource.KERNEL:
             self._counters.refuse("echo-shared-read")
             return None
-        first_ns = self._since(first, exchange)
-        span_ns = last.realtime_ns - first.realtime_ns
-        if not (0 <= first_ns < _U32 and 0 <= span_ns < _U32):
+        first_ns, _ = self._since(first, exchange)
+        span_ns = self._since(last, exchange)[1] - first_ns
+        in_order = first.realtime_ns <= last.realtime_ns
+        if not (in_order and 0 <= first_ns < _U32 and 0 <= span_ns < _U32):
             self._counters.refuse("echo-order")
             return None
         self.spans.add(span_ns, time.monotonic_ns())
@@ -311,7 +316,7 @@ class PreciseResponder:
             exchange.generation,
             loop_ns if loop_ns is not None and loop_ns < _U32 - 1 else None,
             self._context.echo.placement,
-            None,
+            self._clock.rate_change_ppb,
             *_of_request(exchange),
         )
 

@@ -111,7 +111,7 @@ class ForeignFormats:
         request = text1451.decode_request(arrival.payload)
         self._allow(request.client)
         topic, correlation = self._address(arrival, text1451.reply_topic(request.client))
-        received_ns = self._clock.time_of_kernel_ns(arrival.stamp.realtime_ns)
+        received_ns = self._clock.span_of_kernel_ns(arrival.stamp.realtime_ns)[1]
         reply = TextReply(request.t1, received_ns, self._clock.time_ns(), self._name)
         self._send(topic, text1451.encode_reply(reply), correlation, [])
 
@@ -123,7 +123,7 @@ class ForeignFormats:
         t1 = draft2021.decode_srq(user)
         self._allow(None)  # the draft's requests do not name the client
         topic, correlation = self._address(arrival, self._draft.srs)
-        received_ns = self._clock.time_of_kernel_ns(arrival.stamp.realtime_ns)
+        received_ns = self._clock.span_of_kernel_ns(arrival.stamp.realtime_ns)[1]
         reply = DraftReply(t1, received_ns, self._clock.time_ns())
         self._send(topic, draft2021.SRS_PAYLOAD, correlation, draft2021.encode_srs(reply))
 

@@ -36,6 +36,7 @@ from mqtick.timeserver.order import OrderProbe
 from mqtick.timeserver.rate import RateLimit
 from mqtick.timeserver.reference import Reference, ReferenceWatch, from_chronyd
 from mqtick.timeserver.schedule import Lateness, next_deadline_ns
+from mqtick.timeserver.served import RETAKE_NS, ServedClock
 
 __all__ = ["Server"]
 
@@ -70,7 +71,8 @@ class Server:
         before_send: Callable[[], None] | None = None,
         after_send: Callable[[], None] | None = None,
     ) -> None:
-        self.settings, self.loop, self.clock = settings, loop, clock
+        self.settings, self.loop = settings, loop
+        self.clock = ServedClock(clock, lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
         self.tree = TopicTree(settings.prefix)
         self.number = settings.number
         self.interval_ns = seconds_to_ns(settings.interval_s)
@@ -78,7 +80,7 @@ class Server:
         self.lateness = Lateness()
         self.generation = secrets.randbelow(256)
         self.instance = secrets.token_hex(8)
-        self.started_ns = clock.time_ns()
+        self.started_ns = self.clock.time_ns()
         self.steps = 0
         self.experiments: ExperimentHooks | None = None
         """To be set before `start`."""
@@ -147,15 +149,22 @@ class Server:
             return None
         host, port = self.settings.chronyd_host, self.settings.chronyd_port
         return ReferenceWatch(
-            self.settings.chronyd_interval_s, lambda: from_chronyd(host or None, port)
+            self.settings.chronyd_interval_s,
+            lambda: from_chronyd(host or None, port),
+            self.clock.look_at_system,
         )
 
     @property
     def reference(self) -> Reference:
-        """The present quality of the served clock."""
+        """The present quality of the system clock."""
         if self._watch is None:
             return self._trusted
         return self._watch.current
+
+    @property
+    def root_distance_ns(self) -> int:
+        """Bound of the served clock's error against UTC, now."""
+        return self.reference.distance_ns(self.clock.read())
 
     @property
     def fills(self) -> bool:
@@ -264,19 +273,25 @@ class Server:
         self.loop.call_at(time.monotonic_ns() + after_ns, due, precise=True)
 
     def clock_changed(self) -> bool:
-        """Whether the clock was set or the host slept; if so, begin a new generation.
+        """Whether the clock was set, taken anew, or the host slept: a new generation begins.
 
         The next deadline and all earlier stamps are then invalid.
         """
-        change = self._steps.look()
-        if change is None:
+        change, reference = self._steps.look(), self.reference
+        if change is not None:
+            self.clock.begin()
+            self.steps += 1
+            self.counters.count(change.value)
+        elif self.clock.look(
+            max(RETAKE_NS, reference.root_distance_ns // 4) if reference.synchronised else RETAKE_NS
+        ):
+            self.counters.count("clock-taken-anew")
+        else:
             return False
-        self.steps += 1
         self.generation = (self.generation + 1) % 256
         self.broadcast.forget_previous()
         self.responder.forget_pending()
         self.loopback.forget_pending()
-        self.counters.count(change.value)
         self._schedule()
         return True
 
@@ -346,6 +361,7 @@ class Server:
             return  # another server may hold our number, and this topic
         payload = announcement(
             self.reference,
+            self.clock.read().lag_ns,
             interval_ns=self.interval_ns,
             instance=self.instance,
             since_ns=self.started_ns,

@@ -45,7 +45,9 @@ def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
         "keys": server.broadcast.keys.names,
         "stratum": reference.stratum,
         "leap": reference.leap,
-        "root_distance_ns": reference.root_distance_ns,
+        "root_distance_ns": server.root_distance_ns,
+        "lag_ns": server.clock.read().lag_ns,
+        "rate_change_ppb": server.clock.rate_change_ppb,
         "generation": server.generation,
         "clock_steps": server.steps,
         "interval_ns": server.interval_ns,
@@ -86,6 +88,12 @@ def status_lines(values: dict[str, Any]) -> Iterator[str]:
     yield (
         f"clock             stratum {values['stratum']}, "
         f"root distance {values['root_distance_ns'] / us:.1f} us, {values['clock_steps']} steps"
+    )
+    change_ppb = values["rate_change_ppb"]
+    promise = f"by {change_ppb} ppb at most" if change_ppb is not None else "not known yet"
+    yield (
+        f"served clock      {values['lag_ns'] / us:.1f} us behind the system clock, "
+        f"changes its rate {promise}"
     )
     yield (
         f"time messages     {values['done'].get('times', 0)} sent, every "
@@ -131,6 +139,14 @@ def metrics(values: dict[str, Any]) -> list[Metric]:
         "root_distance_seconds": (
             "Bound of the served clock's error.",
             values["root_distance_ns"] / 1e9,
+        ),
+        "lag_seconds": (
+            "By how much the served clock is behind the system clock.",
+            values["lag_ns"] / 1e9,
+        ),
+        "promises_rate": (
+            "1 while messages promise how little the served clock's rate changes.",
+            values["rate_change_ppb"] is not None,
         ),
         "lateness_mean_seconds": (
             "Mean lateness of time messages.",
