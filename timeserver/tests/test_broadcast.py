@@ -93,6 +93,15 @@ def test_a_correction_out_of_range_is_unknown(server: Server, after_ns: int) -> 
     assert (message.previous_correction_ns, message.correction_source) == (None, StampSource.NONE)
 
 
+def test_a_correction_is_unknown_if_the_clock_was_slewed_since(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.send()
+    monkeypatch.setattr(server.clock, "span_of_kernel_ns", lambda ns: (ns - 2 * US, ns))
+    message = server.send()
+    assert (message.previous_correction_ns, message.correction_source) == (None, StampSource.NONE)
+
+
 @pytest.mark.parametrize("after_ns", [2**31 - 1, 1 - 2**31])
 def test_the_largest_correction_still_fits(server: Server, after_ns: int) -> None:
     server.send()

@@ -197,6 +197,38 @@ def test_a_correction_that_does_not_fit_is_unknown(server: Server) -> None:
     assert (message.correction_ns, message.correction_source) == (None, StampSource.NONE)
 
 
+def test_no_certain_end_rests_on_a_stamp_that_the_clocks_slew_has_moved(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a stamp stands for is known only to within 12 us; the client must not have it closer."""
+    monkeypatch.setattr(server.clock, "span_of_kernel_ns", lambda ns: (ns - 7 * US, ns + 5 * US))
+    server.echo_ready = True
+    _, came_ns = server.ask(echo=True)
+    assert server.reply.receive_ns == came_ns + 5 * US
+    server.hear(last=False, after_ns=200 * US)
+    server.hear(last=True, after_ns=201 * US)
+    server.wait()
+    echo = decode(server.published[-1][1])
+    assert isinstance(echo, Echo)
+    assert echo.correction_ns == 38_500 - 7 * US
+    assert echo.first_echo_ns == 193 * US
+    assert echo.echo_span_ns >= 13 * US
+
+
+def test_both_completions_promise_what_the_served_clock_keeps(server: Server) -> None:
+    for rate_ppb in (None, 20_000.0):
+        server.clock._rate_ppb = rate_ppb
+        for echo in (False, True):
+            server.echo_ready = True
+            server.ask(echo=echo)
+            server.hear(last=False, after_ns=200 * US)
+            server.hear(last=True, after_ns=201 * US)
+            server.wait()
+            message = decode(server.published[-1][1])
+            assert isinstance(message, Echo if echo else FollowUp)
+            assert message.rate_change_ppb == (None if rate_ppb is None else 750)
+
+
 # -- the echo --------------------------------------------------------------------------------------
 
 

@@ -176,6 +176,11 @@ def test_metrics_and_status_can_be_read(
         lines[0] == "state             synchronised: the system clock is trusted by configuration."
     )
     assert f"broker            {broker.url}, connected" in lines
+    promise = "not known yet"
+    if values["rate_change_ppb"] is not None:
+        promise = "by 750 ppb at most"
+    assert f"served clock      0.0 us behind the system clock, changes its rate {promise}" in lines
+    assert "mqtick_timeserver_lag_seconds 0" in metrics
     assert values["state"] == "synchronised"
     assert values["done"]["times"] >= 1
     assert values["pid"] == server.process.pid

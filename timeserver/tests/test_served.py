@@ -12,9 +12,10 @@ import pytest
 
 from mqtick.protocol.precise import Leap
 from mqtick.timeserver.reference import Reference
-from mqtick.timeserver.served import RATE_CHANGE_PPB, RETAKE_NS, Reading, ServedClock
+from mqtick.timeserver.served import RATE_CHANGE_PPB, Reading, ServedClock, most_lag_ns
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
+RETAKE_NS = most_lag_ns(0)
 START_NS = 1_790_000_000 * S
 LOOK_NS = S
 SLEWS = [(500, 10), (5_000, 100), (20_000, 500), (50_000, 83_333), (-500, 10), (-50_000, 83_333)]

@@ -26,6 +26,7 @@ from mqtick.service.program import status_path
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.doctor_listen import Heard, listen
 from mqtick.timeserver.reference import Reference, from_chronyd
+from mqtick.timeserver.served import most_lag_ns
 from mqtick.timeserver.settings_check import NO_KEYS, check_settings
 from mqtick.timeserver.status import PROGRAM, STALE_NS
 
@@ -147,8 +148,22 @@ def check_server(status: Status | StatusError) -> Iterator[Check]:
         yield warn(
             "its number", str(values["same_number"]), "used by this server only", _OWN_NUMBER
         )
+    yield from _check_lag(values)
     yield from _check_echo(values)
     yield from check_refusals("refused since its start", values.get("refused", {}), _REMEDIES)
+
+
+def _check_lag(values: Mapping[str, Any]) -> Iterator[Check]:
+    lag_ns, distance_ns = values.get("lag_ns", 0), values.get("root_distance_ns", 0)
+    limit_ns = most_lag_ns(distance_ns - abs(lag_ns))
+    if abs(lag_ns) > limit_ns:
+        yield warn(
+            "served clock",
+            f"{lag_ns / 1e3:.0f} us behind the system clock",
+            f"at most {limit_ns / 1e3:.0f} us",
+            "chronyd slews the system clock faster than time is served; it is taken anew once it "
+            "is steady: chronyc tracking",
+        )
 
 
 def _check_echo(values: Mapping[str, Any]) -> Iterator[Check]:

@@ -20,10 +20,8 @@ from typing import Final, NamedTuple
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = ["RATE_CHANGE_PPB", "RETAKE_NS", "Look", "Reading", "ServedClock"]
+__all__ = ["RATE_CHANGE_PPB", "Look", "Reading", "ServedClock", "most_lag_ns"]
 
-RETAKE_NS: Final = 100_000
-"""A steady clock is taken anew if the lag is above this (and a quarter of its root distance)."""
 _LOOK_NS = 900_000_000
 _LOOKS = 5
 _LEARN_NS = (_LOOKS - 1) * _LOOK_NS
@@ -68,6 +66,11 @@ class Reading(NamedTuple):
     def lag_ns(self) -> int:
         """System clock minus served clock: positive while the served clock is behind."""
         return self.time_ns - self.served_ns
+
+
+def most_lag_ns(root_distance_ns: int) -> int:
+    """Return above which lag a steady system clock of this root distance is taken anew."""
+    return max(100_000, root_distance_ns // 4)
 
 
 class ServedClock:

@@ -36,7 +36,7 @@ from mqtick.timeserver.order import OrderProbe
 from mqtick.timeserver.rate import RateLimit
 from mqtick.timeserver.reference import Reference, ReferenceWatch, from_chronyd
 from mqtick.timeserver.schedule import Lateness, next_deadline_ns
-from mqtick.timeserver.served import RETAKE_NS, ServedClock
+from mqtick.timeserver.served import ServedClock, most_lag_ns
 
 __all__ = ["Server"]
 
@@ -282,9 +282,7 @@ class Server:
             self.clock.begin()
             self.steps += 1
             self.counters.count(change.value)
-        elif self.clock.look(
-            max(RETAKE_NS, reference.root_distance_ns // 4) if reference.synchronised else RETAKE_NS
-        ):
+        elif self.clock.look(most_lag_ns(reference.synchronised and reference.root_distance_ns)):
             self.counters.count("clock-taken-anew")
         else:
             return False
