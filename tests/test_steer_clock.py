@@ -6,9 +6,12 @@ clock upsets every other test.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -17,11 +20,12 @@ from pathlib import Path
 
 import pytest
 from joined import JOIN, Site
-from rig import US, Program, Rig, needs_mosquitto
+from rig import US, Program, Rig, Server, needs_mosquitto
 from test_join_residence import TOPIC, payload, relayed, until_stated
 from test_residence_end_to_end import NOT_STATED, Node
 
 from bench.clock_keeper import (
+    ADJ_FREQUENCY,
     ADJ_NANO,
     ADJ_SETOFFSET,
     ClockKeeper,
@@ -35,8 +39,9 @@ from bench.clock_keeper import (
 from bench.steered import generated_lines
 from demo.local_broker import Mosquitto, program, running
 from demo.local_programs import Chronyd
+from mqtick.client.interval import NowError, now_from
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
-from mqtick.service import chronyd
+from mqtick.service import StatusError, chronyd, read_status
 
 LIMIT_NS = 50 * US
 HELD_S = 15
@@ -44,6 +49,7 @@ HELD_S = 15
 PATIENCE_S = 80
 STEP_NS = 100_000_000
 HERE = Path(__file__).parent
+SOCK_SAMPLE = struct.Struct("@qqdiiii")  # struct sock_sample of chrony, 64 bits
 
 
 pytestmark = [
@@ -131,6 +137,75 @@ def test_chronyd_steers_this_clock_to_a_server_5_ms_and_20_ppm_away(
         "the client has verified that its samples arrive",
     )
     assert time.monotonic() - began < 100
+
+
+def test_while_chronyd_slews_the_servers_clock_utc_stays_within_the_clients_interval(
+    rig: Rig, clock_keeper: ClockKeeper
+) -> None:
+    """chronyd finds the clock wrong by 400 us, and corrects that with 20 ppm."""
+    truth = VirtualClock(
+        VirtualClockSettings.starting_now(frequency_ppb=frequency(adjtimex()) * 1e9)
+    )
+    slew_away(-400 * US)
+    folder, broker = rig.new_folder("chronyd"), rig.broker()
+    server = Server(
+        rig.new_folder("server"),
+        "mqtick-timeserver",
+        *("--broker", broker.url, "--chronyd-host", f"{folder}/command.sock"),
+        *("--chronyd-interval-s", "0.5"),
+    )
+    rig.on_close(server.stop)
+    server.start()
+    server.wait_for(lambda values: values["rate_change_ppb"], "the server knows the rate")
+    client = Program(
+        rig.new_folder("client"),
+        "mqtick-client",
+        *("--broker", broker.url, "--name", "c1", "--fast", "--exchange-interval-s", "1"),
+    )
+    rig.on_close(client.stop)
+    client.start()
+    reference = f"refclock SOCK {folder}/truth.sock refid TRUE poll 0 filter 1 delay 1e-4"
+    daemon = Chronyd(folder, [reference, "maxslewrate 20"], steers=True)
+    clock_keeper.end_first(daemon.process.pid)
+    rig.on_close(daemon.process.wait)
+    looks, lags_ns, end_s = 0, [0], time.monotonic() + 60
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as feed:
+        while time.monotonic() < end_s:
+            assert daemon.process.poll() is None, daemon.log.read_text()
+            before = read_kernel_time(10)
+            behind_ns = truth.at_monotonic_raw_ns(before.raw_ns) - before.realtime_ns
+            with contextlib.suppress(OSError):  # it has not made its socket yet
+                second, rest_ns = divmod(before.realtime_ns, 10**9)
+                sample = (second, rest_ns // 1000, behind_ns / 1e9, 0, 0, 0, 0x534F434B)
+                feed.sendto(SOCK_SAMPLE.pack(*sample), f"{folder}/truth.sock")
+            with contextlib.suppress(NowError, StatusError):
+                now = now_from(read_status(client.folder / "status.json"))
+                after = read_kernel_time(10)
+                if now.state != "unsynchronised":
+                    looks += 1
+                    assert now.earliest_ns <= truth.at_monotonic_raw_ns(after.raw_ns)
+                    assert truth.at_monotonic_raw_ns(before.raw_ns) <= now.latest_ns
+                    lags_ns.append(server.status().get("lag_ns", 0))
+            time.sleep(0.1)
+    values = server.status()
+    print(
+        f"\nUTC was inside in {looks} looks; the served clock lagged by {max(lags_ns) / US:.0f} us "
+        f"at most, and was taken anew {values['done'].get('clock-taken-anew', 0)} times"
+    )
+    assert looks > 200
+    assert max(map(abs, lags_ns)) > 50 * US, "chronyd slewed faster than time was served"
+    assert abs(behind_ns) < 50 * US, "the clock is right again"
+    assert abs(values["lag_ns"]) <= 100 * US
+
+
+def slew_away(ns: int) -> None:
+    """Move the clock by so much with 100 ppm, as its hardware might have done."""
+    was = adjtimex()
+    adjtimex(ADJ_FREQUENCY, freq=was.freq + (100 << 16) * (1 if ns > 0 else -1))
+    try:
+        time.sleep(abs(ns) / 100e-6 / 1e9)
+    finally:
+        adjtimex(ADJ_FREQUENCY, freq=was.freq)
 
 
 @pytest.mark.skipif(not JOIN.exists(), reason="mqtick-join is not built: make test-broker does")
