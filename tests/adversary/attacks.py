@@ -214,7 +214,7 @@ class Adversary:
             return [delivery]
         if delivery.role == "client":
             asked = self._asked.pop(sequence)
-            self._play.broker.lines["server"].window_ns = self._world.now_ns + move.amount_ns
+            self._play.broker.lines["server"].tcp.window_ns = self._world.now_ns + move.amount_ns
             self._deliver("server", asked.topic, asked.payload)
             return [delivery]
         return []
@@ -295,7 +295,7 @@ class Adversary:
         for role in move.roles:
             line = self._play.broker.lines.get(role)
             if line is not None:
-                line.window_ns = self._world.now_ns + move.amount_ns
+                line.tcp.window_ns = self._world.now_ns + move.amount_ns
 
     def _cut(self, move: Move) -> None:
         for role in move.roles:
