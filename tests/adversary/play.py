@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hostile_broker import HostileBroker, Line
-from virtual_time import EPOCH_NS, MS, SECOND, US, HostClock, World
+from virtual_time import EPOCH_NS, MS, SECOND, US, HostClock, Slew, World
 
 import mqtick.client.discipline as client_discipline
 import mqtick.timeserver.echo as server_echo
@@ -25,8 +25,10 @@ from mqtick.client.precise import PreciseTrack
 from mqtick.client.track import Track
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.protocol.auth import Keyring, derive_broadcast_key, derive_client_key
+from mqtick.protocol.precise import Leap
 from mqtick.protocol.steps import StepDetector
 from mqtick.timeserver.config import Settings as ServerSettings
+from mqtick.timeserver.reference import Reference
 from mqtick.timeserver.server import Server
 
 __all__ = ["FLEET", "NAME", "Conditions", "Play"]
@@ -50,9 +52,18 @@ class Conditions:
     ppm: float = 20.0
     wander_ppb: float = 1.0
     slew_ppm: float = 0.0
+    client_slews: tuple[Slew, ...] = ()
     server_offset_ns: int = 0
-    """What the server's clock is off by: less than its root distance."""
+    """What the server's clock is off by at the start; its chronyd knows."""
+    server_ppm: float = 0.0
+    """How fast its crystal is."""
+    server_wander_ppb: float = 0.0
+    server_residual_ppm: float = 0.0
+    """What its chronyd leaves of that."""
+    server_slews: tuple[Slew, ...] = ()
+    """How its chronyd corrects its clock."""
     root_distance_us: float = 25.0
+    """What chronyd says at least, in addition to all that it has to correct."""
     server_interval_s: float = 1.0
     least_link_ns: int = 40 * US
     kernel_stamps: bool = True
@@ -87,25 +98,53 @@ class _Socket:
         pass
 
 
+class _Watch:
+    """In place of the thread that asks the server's chronyd, which knows what it has to correct."""
+
+    def __init__(self, play: Play, every_s: float) -> None:
+        self._play, self._every_ns = play, round(every_s * SECOND)
+        self._asked: tuple[int, Reference] | None = None
+
+    def start(self) -> None:
+        pass
+
+    @property
+    def current(self) -> Reference:
+        now_ns = self._play.world.now_ns
+        if self._asked is None or now_ns - self._asked[0] >= self._every_ns:
+            distance_ns = self._play.distance_ns(now_ns, now_ns + self._every_ns)
+            self._asked = now_ns, Reference(True, 1, distance_ns, Leap.NONE, "chronyd says so.")
+        return self._asked[1]
+
+
 class Play:
     """Puts server, broker and client together; `faults` says what must never happen and did.
 
     Judged after each sample, each second, and when the time comes that the client foretold: while
-    the client says that it knows the time, its interval holds the server's clock, with the root
-    distance it shows the true time too; what is handed to chronyd lies in that interval and says of
+    the client says that it knows the time, its interval holds what the server serves, and with the
+    root distance UTC; what is handed to chronyd lies in that interval and says of
     leap seconds what the server says; and no message silences the server.
     """
 
     def __init__(self, conditions: Conditions) -> None:
         self.conditions = given = conditions
         self.world = world = World(given.seed)
-        self.server_clock = HostClock(world, offset_ns=given.server_offset_ns)
+        self.server_clock = HostClock(
+            world,
+            offset_ns=given.server_offset_ns,
+            ppm=given.server_ppm,
+            wander_ppb=given.server_wander_ppb,
+            slew_ppm=given.server_residual_ppm - given.server_ppm,
+            slews=given.server_slews,
+            seed=given.seed + 1,
+        )
         self.client_clock = HostClock(
             world,
             offset_ns=given.client_offset_ns,
             ppm=given.ppm,
             wander_ppb=given.wander_ppb,
             slew_ppm=given.slew_ppm,
+            slews=given.client_slews,
             seed=given.seed,
         )
         self.broker = HostileBroker(
@@ -138,6 +177,7 @@ class Play:
             (client_agent, "Connection", self.broker.connection),
             (server_server, "Connection", self.broker.connection),
             (server_echo, "Connection", self.broker.connection),
+            (server_server, "ReferenceWatch", lambda every_s, _query: _Watch(self, every_s)),
             (client_discipline, "ChronySock", lambda path, _layout: _Socket(self, path)),
             (client_agent, "StepDetector", self.client_clock.detector),
             (server_server, "StepDetector", self._server_detector),
@@ -153,8 +193,6 @@ class Play:
         )
         self.server = Server(
             ServerSettings(
-                trust_system_clock=True,
-                trusted_root_distance_us=given.root_distance_us,
                 formats=("precise",),
                 interval_s=given.server_interval_s,
                 name="hall/clock",
@@ -220,6 +258,21 @@ class Play:
         set_ns = self.server_clock.set_ns(true_ns)
         return truth_ns - set_ns + self._set_ns.get(generation, set_ns)
 
+    def utc_ns(self, generation: int | None) -> int:
+        """UTC minus the client's timeline, now; steps of the server's clock count as its steps."""
+        set_ns = self._set_ns.get(generation, self.server_clock.set_ns(self.world.now_ns))
+        return self.world.utc_ns + set_ns - self.client_clock.raw_ns()
+
+    def distance_ns(self, first_ns: int, last_ns: int) -> int:
+        """Return the root distance of the server's clock for this stretch of the true time.
+
+        What it is off by, apart from steps, is greatest where a slew begins or ends.
+        """
+        clock = self.server_clock
+        edges = [first_ns, last_ns, *(at for at in clock.turns_ns() if first_ns < at < last_ns)]
+        off_ns = [clock.realtime_at(at) - clock.set_ns(at) - self.world.utc_at(at) for at in edges]
+        return max(map(abs, off_ns)) + round(self.conditions.root_distance_us * US)
+
     def _server_detector(self) -> StepDetector:
         return self.server_clock.detector(lambda: self.begins((self.server.generation + 1) % 256))
 
@@ -255,9 +308,12 @@ class Play:
                 )
             if not told.lower_ns <= told.offset_ns <= told.upper_ns:
                 self.fault(f"{who}: the estimate is outside its own interval")
-            distance_ns = round(self.conditions.root_distance_us * US)
-            if told.root_distance_ns < distance_ns:
-                self.fault(f"{who}: root distance {told.root_distance_ns}, not {distance_ns} ns")
+            utc_ns, distance_ns = self.utc_ns(_generation(track)), told.root_distance_ns
+            if not told.lower_ns - distance_ns <= utc_ns <= told.upper_ns + distance_ns:
+                self.fault(
+                    f"{who}: {told.state}, [{told.lower_ns - utc_ns}, {told.upper_ns - utc_ns}] ns "
+                    f"about UTC does not hold it, with {distance_ns} ns of root distance"
+                )
 
     def _foretell(self) -> None:
         """Remember now and then what the client says of the future, and judge it then."""
@@ -270,6 +326,7 @@ class Play:
         told = best[0].estimator.at(self.client_clock.at(true_ns))
         if not told.state.is_known or told.lower_ns is None or told.upper_ns is None:
             return
+        distance_ns = told.root_distance_ns
         forecast = (self.world.elapsed_ns, told.lower_ns, told.upper_ns)
         generation, slept_ns = _generation(best[0]), self.client_clock.slept_ns()
         self._forecasts.append(forecast)
@@ -285,6 +342,9 @@ class Play:
                     f"what was told at {made_ns / SECOND:.3f} s of this moment, "
                     f"[{lower_ns - truth_ns}, {upper_ns - truth_ns}] ns about the truth, is wrong"
                 )
+            utc_ns = self.utc_ns(generation)
+            if not lower_ns - distance_ns <= utc_ns <= upper_ns + distance_ns:
+                self.fault(f"what was told at {made_ns / SECOND:.3f} s of UTC now is wrong")
 
         self.world.call_at(true_ns, due)
 

@@ -32,8 +32,6 @@ class Tcp:
 
     Attributes:
         window_ns: Nothing leaves before this instant of the true time.
-        tail_ns: The end of each message, which nobody needs to know it, leaves so much later.
-        small: Whether that is brought about by small segments, or else by a window.
         left_ns: When all of the last message that matters had left.
         spent_ns: How long the present call of the program has taken.
     """
@@ -42,8 +40,8 @@ class Tcp:
 
     def __init__(self, world: World, host: HostClock, *, stamps: bool) -> None:
         self._world, self._host, self._stamps = world, host, stamps
-        self.window_ns = self.left_ns = self.spent_ns = self.tail_ns = 0
-        self.small = True
+        self.window_ns = self.left_ns = self.spent_ns = 0
+        self._hold = 0, 0, True
         self._gone_ns = 0
         self._sent = 0
         self._departures: deque[tuple[int, int]] = deque()
@@ -59,22 +57,34 @@ class Tcp:
         if option in (_STAMPING_NEW, _STAMPING_OLD) and not self._stamps:
             raise OSError
 
-    def getsockopt(self, level: int, option: int, _size: int) -> bytes:
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
         if level == socket.SOL_SOCKET and option == _MEMINFO:
             return len(self._tails).to_bytes(4, "little")
         unsent = self._gone_ns > self._world.now_ns + _CALL_NS
-        octets = _SMALL if self.tail_ns and self.small else _WHOLE
-        return _INFO.pack(octets, unsent, self._out_of_order)
+        octets = _SMALL if self._tail_ns and self._hold[2] else _WHOLE
+        return _INFO.pack(octets, unsent, self._out_of_order)[:size]
 
     # -- what the host sends ---------------------------------------------------------------------
+
+    def hold_tails(self, late_ns: int, until_ns: int, *, small: bool) -> None:
+        """Let the end of each message, which nobody needs to know it, leave so much later.
+
+        `small`: by small segments; else by a window that the whole message does not fit into.
+        """
+        self._hold = late_ns, until_ns, small
+
+    @property
+    def _tail_ns(self) -> int:
+        late_ns, until_ns, _ = self._hold
+        return late_ns if self._world.now_ns < until_ns else 0
 
     def send(self, data: bytes) -> int:
         world = self._world
         left_ns = world.now_ns + 5 * US + world.chance_ns(25 * US)
-        if self.tail_ns and not self.small:
+        if self._tail_ns and not self._hold[2]:
             left_ns += _PROBED_NS
         self.left_ns = max(left_ns, self.window_ns, self._gone_ns + US)
-        self._gone_ns = self.left_ns + self.tail_ns
+        self._gone_ns = self.left_ns + self._tail_ns
         took_ns = self._gone_ns - world.now_ns
         self.spent_ns = took_ns + US if took_ns < _CALL_NS else 10 * US
         self._sent += len(data)

@@ -53,7 +53,11 @@ class World:
     @property
     def utc_ns(self) -> int:
         """True Unix time."""
-        return EPOCH_NS + self.elapsed_ns
+        return self.utc_at(self.now_ns)
+
+    def utc_at(self, true_ns: int) -> int:
+        """True Unix time at an instant of the true time."""
+        return EPOCH_NS + true_ns - _START_NS
 
     def chance_ns(self, below_ns: int) -> int:
         """Return a duration by chance."""
@@ -235,6 +239,10 @@ class HostClock:
         if self._sets or self._sleeps:
             ahead_ns += _until(self._sets, true_ns) + _until(self._sleeps, true_ns)
         return round(ahead_ns)
+
+    def turns_ns(self) -> list[int]:
+        """When its slews begin and end, of the true time."""
+        return [at for start_ns, _, took_ns in self._slews for at in (start_ns, start_ns + took_ns)]
 
     def set_ns(self, true_ns: int) -> int:
         """How far the system clock was stepped up to an instant of the true time."""
