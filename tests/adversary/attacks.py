@@ -249,9 +249,10 @@ class Adversary:
         return [delivery]
 
     def _send_ahead(self, role: str, due_ns: int) -> None:
-        line = self._play.broker.lines[role]
+        line = self._play.broker.lines.get(role)
         came_ns = due_ns + self._play.broker.least_link_ns
-        self._world.call_at(due_ns, lambda: line.tcp.send_ahead(came_ns))
+        if line is not None:
+            self._world.call_at(due_ns, lambda: line.tcp.send_ahead(came_ns))
 
     def _late_tail(self, move: Move, delivery: Delivery) -> list[Delivery]:
         """Take all but the end of what they send, which leaves `amount_ns` later.
@@ -260,8 +261,9 @@ class Adversary:
         """
         small = self._chance.random() < 0.7
         for role in {"client", "server"} & set(move.roles):
-            tcp = self._play.broker.lines[role].tcp
-            tcp.hold_tails(move.amount_ns, self._world.now_ns + SECOND, small=small)
+            line = self._play.broker.lines.get(role)
+            if line is not None:
+                line.tcp.hold_tails(move.amount_ns, self._world.now_ns + SECOND, small=small)
         waits = "r" if "client" in move.roles else "q"
         late_ns = move.amount_ns + MS if _letter(delivery.topic) == waits else 0
         return [delivery._replace(due_ns=delivery.due_ns + late_ns)]
@@ -351,8 +353,9 @@ class Adversary:
     def _restart(self, _move: Move) -> None:
         """Nobody's attack: the server starts anew, at the worst moment."""
         server = self._play.server
-        server.generation = self._chance.randrange(256)
-        self._play.begins(server.generation)
+        generation = self._chance.randrange(256)
+        self._play.truth.begins(generation)
+        server.generation = generation
         server.broadcast.forget_previous()
         server.broadcast.sequence = 0
 

@@ -77,6 +77,8 @@ def _corrected(seed: int, duration_s: float) -> dict[str, Any]:
         "server_offset_ns": offset_ns,
         "server_ppm": chance.choice((0.0, chance.uniform(-98.0, 98.0))),
         "server_wander_ppb": chance.choice((0.0, 1.0, 5.0)),
+        "server_slews": _slews(chance, duration_s, offset_ns),
+        "server_early_s": chance.choice((0.0, 6.0)),
         "server_residual_ppm": chance.choice((0.0, chance.uniform(-0.5, 0.5))),
     }
 

@@ -53,11 +53,7 @@ class World:
     @property
     def utc_ns(self) -> int:
         """True Unix time."""
-        return self.utc_at(self.now_ns)
-
-    def utc_at(self, true_ns: int) -> int:
-        """True Unix time at an instant of the true time."""
-        return EPOCH_NS + true_ns - _START_NS
+        return EPOCH_NS + self.elapsed_ns
 
     def chance_ns(self, below_ns: int) -> int:
         """Return a duration by chance."""
@@ -219,7 +215,7 @@ class HostClock:
     def at(self, true_ns: int) -> int:
         """Read the free-running timeline at an instant of the true time."""
         elapsed_ns = true_ns - _START_NS
-        second, rest = divmod(elapsed_ns, SECOND)
+        second, rest = divmod(elapsed_ns, SECOND) if elapsed_ns > 0 else (0, elapsed_ns)
         while len(self._rate) <= second:
             self._phase.append(self._phase[-1] + self._rate[-1])
             step = min(max(self._random.gauss(0.0, 1.0), -2.0), 2.0) * self._wander
@@ -240,9 +236,18 @@ class HostClock:
             ahead_ns += _until(self._sets, true_ns) + _until(self._sleeps, true_ns)
         return round(ahead_ns)
 
-    def turns_ns(self) -> list[int]:
-        """When its slews begin and end, of the true time."""
-        return [at for start_ns, _, took_ns in self._slews for at in (start_ns, start_ns + took_ns)]
+    def rate_ppb(self, true_ns: int) -> float:
+        """How fast the crystal is."""
+        self.at(true_ns)
+        return self._rate[max(true_ns - _START_NS, 0) // SECOND]
+
+    def slewed_ppm(self) -> float:
+        """The fastest slew so far."""
+        now_ns = self._world.now_ns
+        return max(
+            (abs(by) / took * 1e6 for start, by, took in self._slews if start <= now_ns),
+            default=0.0,
+        )
 
     def set_ns(self, true_ns: int) -> int:
         """How far the system clock was stepped up to an instant of the true time."""
