@@ -33,9 +33,9 @@ class _Served(ServedClock):
     def line(self) -> _Line:
         return _Line(self.raw_ns(), self.time_ns(), self._rate_ppb)
 
-    def look(self, most_lag_ns: int) -> bool:
+    def look(self, most_lag_ns: int, runs_true: Callable[[float], bool] = lambda _: True) -> bool:
         line = self.line()
-        anew = super().look(most_lag_ns)
+        anew = super().look(most_lag_ns, runs_true)
         if anew:
             self.truth.ends(line)
         return anew
