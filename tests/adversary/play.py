@@ -193,7 +193,7 @@ class Play:
         self.truth.begins(self.server.generation)
         self.server.start()
         self.world.call_later(SECOND, self._tick_server)
-        self.world.run(self.world.now_ns + early_ns)
+        self.world.run(self.world.now_ns + early_ns - 1)  # what is due then finds the client there
         settings = ClientSettings(
             **{"fast": True, "exchange_interval_s": 4.0, **given.client},
             estimator=EstimatorSettings(**given.estimator),

@@ -43,11 +43,11 @@ class Wire:
             return round(math.copysign(most, behind_us) * US)
 
         def publish_and_note(
-            line: Line, topic: str, payload: bytes, properties: bytes = b""
+            line: Line, topic: str, payload: bytes, properties: bytes = b"", *, stamped: bool = True
         ) -> Transmit | None:
             if line.role == "server" and topic.split("/")[1] in "trf":
                 self.said.append((world.utc_ns, precise.decode(payload)))
-            return publish(line, topic, payload, properties)
+            return publish(line, topic, payload, properties, stamped=stamped)
 
         def reference(server: Server) -> object:
             left_ns = abs(behind_us * US - corrected_ns(world.now_ns))
