@@ -305,7 +305,7 @@ class Play:
             if self.client_clock.slept_ns() != slept_ns:
                 return  # whoever reads it then is told that the host has slept
             if self._assumption_holds(told):
-                self._compare(f"told at {forecast[0] / SECOND:.3f} s of now", told, generation)
+                self._compare(f"what was told at {forecast[0] / SECOND:.3f} s", told, generation)
 
         self.world.call_at(true_ns, due)
 

@@ -73,7 +73,7 @@ def test_a_client_whose_clock_is_set_while_messages_wait_to_be_read_says_nothing
     move = Move(kind, 5.0, 20.0, topics, ("client",), 0.3, AMOUNT_NS)
     play = attacked(BUSY, [move])
     assert play.faults == []
-    assert play.agent.steps > 2
+    assert play.agent.steps > 1
     assert play.agent.refused["clock-changed"] > 0
     assert play.state == "synchronised"
 
@@ -111,7 +111,7 @@ def test_a_loop_during_which_the_clock_was_set_and_set_back_is_not_measured(role
     move = Move("set-and-back", 0.0, 20.0, "cl", (role,), 0.5, 60 * US)
     play = attacked(replace(BUSY, busy_ns=0), [move])
     loops = {"client": play.agent.loopback, "server": play.server.loopback}
-    assert (play.agent.steps, play.server.steps)[role == "server"] > 2
+    assert (play.agent.steps, play.server.steps)[role == "server"] > 1
     assert loops[role]._delays._values
     assert min(value for _, value in loops[role]._delays._values) >= least_ns
 

@@ -34,30 +34,29 @@ class _Served(ServedClock):
         return _Line(self.raw_ns(), self.time_ns(), self._rate_ppb)
 
     def look(self, most_lag_ns: int, runs_true: Callable[[float], bool] = lambda _: True) -> bool:
-        line = self.line()
         anew = super().look(most_lag_ns, runs_true)
         if anew:
-            self.truth.ends(line)
+            self.truth.ends(self._before)
         return anew
+
+    def _follow(self, look: Look) -> None:
+        self._before = self.line()
+        super()._follow(look)
 
 
 class _Watch(ReferenceWatch):
     """The real one, without a thread."""
 
-    _began = False
+    world: World
 
     def start(self) -> None:
-        pass
+        self._ask()
 
     @property
     def current(self) -> Reference:
-        if not self._began or self._age_ns() >= self._interval_s * SECOND:
-            self._began = True
+        if self.world.now_ns - self._asked_ns >= self._interval_s * SECOND:
             self._ask()
         return super().current
-
-    def _age_ns(self) -> int:
-        return self._look().raw_ns - (self._latest.asked.raw_ns if self._latest.asked else 0)
 
 
 class Truth:
@@ -91,7 +90,9 @@ class Truth:
         self, interval_s: float, _query: Callable[[], Reference], look: Callable[[], Look]
     ) -> ReferenceWatch:
         """Make the watch that asks chronyd."""
-        return _Watch(interval_s, self._chronyd, look)
+        watch = _Watch(interval_s, self._chronyd, look)
+        watch.world = self._world
+        return watch
 
     def _chronyd(self) -> Reference:
         """It knows by how much the clock is off, but for steps, and how fast the crystal is."""
