@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fleet import ON_HOST, PYTHON, knows_the_time
 
-from mqtick.client.interval import boot_id
+from mqtick.client.interval import boot_id, slept_ns
 from mqtick.protocol import VirtualClock, VirtualClockSettings
 
 MS, SECOND = 1_000_000, 1_000_000_000
@@ -35,7 +35,12 @@ def look(folder: Path, error_ms: int, lower_ms: int, upper_ms: int) -> dict[str,
         }
         for later_s in (0, 30)
     ]
-    status = {"boot_id": boot_id(), "virtual_clock": clock.to_text(), "forecast": forecast}
+    status = {
+        "boot_id": boot_id(),
+        "slept_ns": slept_ns(),
+        "virtual_clock": clock.to_text(),
+        "forecast": forecast,
+    }
     content = {
         "version": 1,
         "program": "mqtick-client",

@@ -4,6 +4,7 @@
 Symbolic, as Dolev and Yao have it ("On the security of public key protocols", 1983): a tag is a
 term that only who holds its key can make; whoever runs the broker knows every message that left a
 host, delivers what he likes to whom he likes when he likes, and says when a host's octets leave.
+As he owns the other end of each connection, he also moves the stamps of octets that nobody needs.
 Time passes in whole ticks, and both clocks are right: the true offset is 0. README.md says what is
 modelled and what is not.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -39,8 +40,9 @@ class Configuration:
     """Whether a broadcast moves the estimate only inside the interval."""
     waits_for_exchange: bool = True
     """Whether a broadcast before the first exchange is refused."""
-    trusts_retransmissions: bool = False
-    """Whether the stamp of octets that were sent again counts as the one of the first time."""
+    moved: frozenset[str] = frozenset()
+    """Which stamps count although whoever owns the other end of the connection can move them:
+    T1, T3 (that of the follow-up) made late, T2, T4 made early."""
     broadcasts: bool = True
     checks_dates_at: str = "exchange"
     """When the dates of the broker's certificate are checked: at the end of an `exchange`, however
@@ -145,7 +147,7 @@ def _client_asks(state: State, given: Configuration) -> Iterator[tuple[str, Stat
         request = _signed(CLIENT, "q", ("request", nonce))
         asked = (*state.asked, Asked(state.now))
         yield (
-            f"the client asks: nonce {nonce}, t1 = {state.now}",
+            f"the client asks: nonce {nonce}, at {state.now}",
             state._replace(asked=asked, known=state.known | {request}),
         )
 
@@ -161,14 +163,25 @@ def _server_takes(state: State, given: Configuration) -> Iterator[tuple[str, Sta
         assert isinstance(nonce, int)
         if given.answers_once and nonce in state.answered:
             continue
-        # T2 = T3: the server answers at once; the window decides when the answer leaves.
-        body = ("reply", nonce, state.now, state.now, len(state.answers))
-        answer = Answer(_signed(CLIENT, "r", body, nonce))
-        yield (
-            f"the server takes nonce {nonce} and writes reply {len(state.answers)}: "
-            f"T2 = T3 = {state.now}",
-            state._replace(answers=(*state.answers, answer), answered=state.answered | {nonce}),
-        )
+        # The server answers at once; the window decides when the answer leaves.
+        for received in _came("T2", 0, state, given):
+            body = ("reply", nonce, received, state.now, len(state.answers))
+            answer = Answer(_signed(CLIENT, "r", body, nonce))
+            yield (
+                f"the server takes nonce {nonce} and writes reply {len(state.answers)}: "
+                f"T2 = {received}, T3 = {state.now}",
+                state._replace(answers=(*state.answers, answer), answered=state.answered | {nonce}),
+            )
+
+
+def _came(stamp: str, since: int, state: State, given: Configuration) -> Iterable[int]:
+    """The stamps of what has come now; of its last octets, if those came first."""
+    return range(since if stamp in given.moved else state.now, state.now + 1)
+
+
+def _left(stamp: str, left: int, state: State, given: Configuration) -> Iterable[int]:
+    """The stamps of what could be read when it left; of its last octets, if those left later."""
+    return range(left, (state.now if stamp in given.moved else left) + 1)
 
 
 def _window_opens(state: State, given: Configuration) -> Iterator[tuple[str, State]]:
@@ -184,9 +197,8 @@ def _window_opens(state: State, given: Configuration) -> Iterator[tuple[str, Sta
         elif not answer.followed:
             context = answer.message.tag if given.context == "reply" else body[1]
             stated = _integer(body[3])
-            corrections = {0, answer.left - stated}  # 0: the kernel gave no stamp
-            if given.trusts_retransmissions:
-                corrections.add(state.now - stated)
+            # 0: no stamp of the kernel counts.
+            corrections = {0, *(at - stated for at in _left("T3", answer.left, state, given))}
             for correction in sorted(corrections):
                 end = _signed(CLIENT, "f", ("follow-up", body[1], correction), context)
                 yield (
@@ -210,18 +222,20 @@ def _client_takes(state: State, given: Configuration) -> Iterator[tuple[str, Sta
             if message.body[1] != nonce:
                 continue
             if asked.reply is None and kind == "reply":
-                if _verified(message, given, CLIENT, "r", nonce):
-                    took = asked._replace(reply=message, came=state.now)
+                if not _verified(message, given, CLIENT, "r", nonce):
+                    continue
+                for came in _came("T4", asked.left, state, given):
+                    took = asked._replace(reply=message, came=came)
                     yield (
-                        f"the client takes {_named(message)}: t4 = {state.now}",
+                        f"the client takes {_named(message)}: T4 = {came}",
                         state._replace(asked=_with(state.asked, nonce, took)),
                     )
             elif asked.reply is not None and kind == "follow-up":
                 context = asked.reply.tag if given.context == "reply" else nonce
                 if _verified(message, given, CLIENT, "f", context):
                     correction = _integer(message.body[2])
-                    done = _completed(state, given, nonce, correction, followed=True)
-                    yield f"the client takes a follow-up with + {correction}", done
+                    step = f"the client takes a follow-up with + {correction}"
+                    yield from _completed(step, state, given, nonce, correction)
 
 
 def _available(state: State, given: Configuration, nonce: int) -> Iterator[Message]:
@@ -236,24 +250,28 @@ def _client_gives_up(state: State, given: Configuration) -> Iterator[tuple[str, 
     """No follow-up came: the exchange counts with what its reply stated."""
     for nonce, asked in enumerate(state.asked):
         if asked.reply is not None and asked.interval is None and not asked.refused:
-            done = _completed(state, given, nonce, 0, followed=False)
-            yield f"the client waits no longer for the end of nonce {nonce}", done
+            step = f"the client waits no longer for the end of nonce {nonce}"
+            yield from _completed(step, state, given, nonce, None)
 
 
 def _completed(
-    state: State, given: Configuration, nonce: int, correction: int, *, followed: bool
-) -> State:
+    step: str, state: State, given: Configuration, nonce: int, correction: int | None
+) -> Iterator[tuple[str, State]]:
+    """An exchange is complete, with a follow-up or (no correction) without one."""
     asked = state.asked[nonce]
     assert asked.reply is not None
     received, sent = _integer(asked.reply.body[2]), _integer(asked.reply.body[3])
-    lower, upper = sent + correction - asked.came, received - asked.left
-    if upper < lower:
-        refused = asked._replace(refused=True)
-        return state._replace(asked=_with(state.asked, nonce, refused))
-    took = asked._replace(interval=(lower, upper))
-    checked = state.dates_checked or followed or given.checks_dates_at == "exchange"
-    after = state._replace(asked=_with(state.asked, nonce, took), dates_checked=checked)
-    return after._replace(estimate=_into(_interval(after), (lower + upper) // 2))
+    checked = state.dates_checked or correction is not None or given.checks_dates_at == "exchange"
+    for left in _left("T1", asked.left, state, given):
+        lower, upper = sent + (correction or 0) - asked.came, received - left
+        if upper < lower:
+            refused = asked._replace(refused=True)
+            yield step, state._replace(asked=_with(state.asked, nonce, refused))
+            continue
+        took = asked._replace(interval=(lower, upper))
+        after = state._replace(asked=_with(state.asked, nonce, took), dates_checked=checked)
+        estimate = _into(_interval(after), (lower + upper) // 2)
+        yield f"{step}: T1 = {left}", after._replace(estimate=estimate)
 
 
 def _broadcast(state: State, given: Configuration) -> Iterator[tuple[str, State]]:
@@ -340,14 +358,17 @@ def _has_own_end(state: State, asked: Asked) -> bool:
 # -- the search ------------------------------------------------------------------------------------
 
 
-def search(given: Configuration) -> Finding:
-    """Look at every state that can be reached; the first broken claim is one of the nearest."""
+def search(given: Configuration, wanted: str = "") -> Finding:
+    """Look at every state that can be reached; the first broken claim is one of the nearest.
+
+    `wanted`: go on until this claim is broken.
+    """
     start = State()
     before: dict[State, tuple[State, str] | None] = {start: None}
     queue = deque([start])
     while queue:
         state = queue.popleft()
-        if claim := _broken(state, given):
+        if (claim := _broken(state, given)) and wanted in ("", claim):
             return Finding(claim, _trace(before, state), len(before))
         for step, after in _steps(state, given):
             if after not in before:
@@ -415,9 +436,14 @@ CONFIGURATIONS = (
         replace(PROTOCOL, name="dates are checked with a follow-up", checks_dates_at="follow-up"),
         DATES,
     ),
-    (
-        replace(PROTOCOL, name="the stamp of a retransmission counts", trusts_retransmissions=True),
-        AGREEMENT,
+    *(
+        (replace(PROTOCOL, name=f"{stamp} {how} counts", moved=frozenset({stamp})), INTERVAL)
+        for stamp, how in (
+            ("T1", "of octets that leave after the tag"),
+            ("T2", "of octets that come before the tag"),
+            ("T3", "of octets that leave after the tag, or again,"),
+            ("T4", "of octets that come before the tag"),
+        )
     ),
     (replace(PROTOCOL, name="no keys", keys=False), BOOT),
     (replace(PROTOCOL, name="no keys, no broadcasts", keys=False, broadcasts=False), INTERVAL),
@@ -433,7 +459,7 @@ def main() -> int:
     good = True
     for configuration, expected in CONFIGURATIONS:
         given = replace(configuration, requests=2, replies=3) if large else configuration
-        found = search(given)
+        found = search(given, expected)
         good &= found.claim == expected
         holds = f"every claim holds in {found.states} states"
         print(f"{given.name}: {f'FALLS: {found.claim}' if found.claim else holds}")

@@ -64,6 +64,8 @@ class Adversary:
         self._keys = Keyring(fleet=(FLEET,)).broadcast() if broadcast_key else None
         self._seen: deque[Message] = deque(maxlen=_REMEMBERED)
         self._asked: dict[bytes, Delivery] = {}
+        self._early_ns: dict[bytes, int] = {}
+        self._ahead_ns = self._world.now_ns
         self._trailers: deque[Trailer] = deque(maxlen=_REMEMBERED)
         self._sequence = 0
         self._moves = [move for move in moves if move.kind in _CHANGES]
@@ -214,10 +216,57 @@ class Adversary:
             return [delivery]
         if delivery.role == "client":
             asked = self._asked.pop(sequence)
-            self._play.broker.lines["server"].window_ns = self._world.now_ns + move.amount_ns
+            self._play.broker.lines["server"].tcp.window_ns = self._world.now_ns + move.amount_ns
             self._deliver("server", asked.topic, asked.payload)
             return [delivery]
         return []
+
+    def _early_reply(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """Have the end of a reply come before it, as a segment out of order.
+
+        It is sent when the request comes, which waits `amount_ns`. A trailer is outside the tag, so
+        its octets are known; the last octet of a tag is guessed.
+        """
+        if _letter(delivery.topic) == "q" and delivery.role == "server":
+            self._send_ahead("client", delivery.due_ns)
+            return [delivery._replace(due_ns=delivery.due_ns + move.amount_ns)]
+        return [delivery]
+
+    def _early_request(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """Have the end of the next request come right after this one, `amount_ns` later at most.
+
+        Its reply waits for as long as that was too early, so that no delay seems to be negative.
+        """
+        letter, sequence = _letter(delivery.topic), delivery.payload[2:6]
+        if letter == "q" and delivery.role == "server":
+            self._early_ns[sequence] = delivery.due_ns - self._ahead_ns + MS
+            self._ahead_ns = delivery.due_ns + self._chance.randrange(move.amount_ns + 1)
+            self._send_ahead("server", self._ahead_ns)
+        elif letter == "r" and delivery.role == "client":
+            return [
+                delivery._replace(due_ns=delivery.due_ns + self._early_ns.pop(sequence, 0)),
+            ]
+        return [delivery]
+
+    def _send_ahead(self, role: str, due_ns: int) -> None:
+        line = self._play.broker.lines.get(role)
+        came_ns = due_ns + self._play.broker.least_link_ns
+        if line is not None:
+            self._world.call_at(due_ns, lambda: line.tcp.send_ahead(came_ns))
+
+    def _late_tail(self, move: Move, delivery: Delivery) -> list[Delivery]:
+        """Take all but the end of what they send, which leaves `amount_ns` later.
+
+        What comes back to them waits for as long, so that no delay seems to be negative.
+        """
+        small = self._chance.random() < 0.7
+        for role in {"client", "server"} & set(move.roles):
+            line = self._play.broker.lines.get(role)
+            if line is not None:
+                line.tcp.hold_tails(move.amount_ns, self._world.now_ns + SECOND, small=small)
+        waits = "r" if "client" in move.roles else "q"
+        late_ns = move.amount_ns + MS if _letter(delivery.topic) == waits else 0
+        return [delivery._replace(due_ns=delivery.due_ns + late_ns)]
 
     def _retopic(self, _move: Move, delivery: Delivery) -> list[Delivery]:
         """Deliver it as what it is not, from whom it is not, or to whom it is not."""
@@ -295,7 +344,7 @@ class Adversary:
         for role in move.roles:
             line = self._play.broker.lines.get(role)
             if line is not None:
-                line.window_ns = self._world.now_ns + move.amount_ns
+                line.tcp.window_ns = self._world.now_ns + move.amount_ns
 
     def _cut(self, move: Move) -> None:
         for role in move.roles:
@@ -304,8 +353,9 @@ class Adversary:
     def _restart(self, _move: Move) -> None:
         """Nobody's attack: the server starts anew, at the worst moment."""
         server = self._play.server
-        server.generation = self._chance.randrange(256)
-        self._play.begins(server.generation)
+        generation = self._chance.randrange(256)
+        self._play.truth.begins(generation)
+        server.generation = generation
         server.broadcast.forget_previous()
         server.broadcast.sequence = 0
 
@@ -391,6 +441,9 @@ _CHANGES: dict[str, _Change] = {
     "swap": Adversary._swap,
     "retopic": Adversary._retopic,
     "other-correction": Adversary._other_correction,
+    "early-reply": Adversary._early_reply,
+    "early-request": Adversary._early_request,
+    "late-tail": Adversary._late_tail,
     "residence": Adversary._residence,
     "more-residence": Adversary._more_residence,
     "correction": Adversary._correction,

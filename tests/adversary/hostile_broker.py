@@ -4,7 +4,8 @@ With `fills` it says in trailers how long each copy was in it, as a program does
 short, and by how much in the next copy.
 
 Messages travel as on real connections: octets leave a host when its send window is open (that is
-when the kernel stamps them) and arrive later; each delivery then passes the `Attack`.
+when the kernel stamps them) and arrive later; each delivery then passes the `Attack`. Which stamps
+count is decided by the real `FrameSocket` and `KernelSocket`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+from virtual_tcp import Tcp
 from virtual_time import MS, SECOND, US, HostClock, World
 
 from mqtick.mqtt.broker import Broker
 from mqtick.mqtt.connection import Will
-from mqtick.mqtt.frames import Arrival
-from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
+from mqtick.mqtt.frames import Arrival, FrameSocket
+from mqtick.mqtt.packets import encode_publish
+from mqtick.mqtt.stamps import KernelSocket, Transmit
 from mqtick.protocol.precise_fields import TRAILER_OCTETS, version_of
 
 __all__ = ["UNKNOWN_NS", "Attack", "Delivery", "HostileBroker", "Line", "Message", "Trailer"]
@@ -112,18 +115,32 @@ class Line:
         self.check_dates, self.version_5 = check_dates, True
         self.hooks: dict[bytes, Callable[[], None]] = {}
         self.connected, self._closed = False, False
-        self.kernel_stamps = hub.kernel_stamps
         self.attempts = self.connects = self.dropped = 0
         self.last_error = self.error_5 = ""
         self.address = "mqtt://hostile"
-        self.window_ns = 0
-        """Nothing leaves before this instant of the true time: the broker takes no octets."""
-        self._leaves_ns = self._arrives_ns = self._reads_ns = 0
         self._session = 0
-        self._copy, self._too_short_ns = 0, UNKNOWN_NS
+        self._begin()
         hub.lines[self.role] = self
 
     # -- the connection --------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._arrives_ns = self._reads_ns = 0
+        self._copy, self._too_short_ns = 0, UNKNOWN_NS
+        self.tcp = Tcp(self.world, self.host, stamps=self._hub.kernel_stamps)
+        self._kernel = KernelSocket(self.tcp)  # type: ignore[arg-type]
+        self._frames = FrameSocket(
+            self._kernel, self._kernel, self._arrived, self.hooks, version_5=True
+        )
+
+    @property
+    def kernel_stamps(self) -> bool:
+        return self._kernel.kernel_stamps
+
+    def _calls(self) -> None:
+        """What the program does next, it does on this connection."""
+        self.tcp.spent_ns = 0
+        self.world.kernel_now_ns = self.tcp.now_ns
 
     def start(self) -> None:
         self.world.call_later(MS, self._connect)
@@ -145,8 +162,7 @@ class Line:
             return
         self.connected, self.last_error = False, reason
         self._session += 1
-        self._leaves_ns = self._arrives_ns = self._reads_ns = self.window_ns = 0
-        self._copy, self._too_short_ns = 0, UNKNOWN_NS
+        self._begin()
         self._hub.forget(self)
         if self._will is not None:
             self._hub.receive(self.role, self._will.topic, self._will.payload, retain=True)
@@ -166,42 +182,43 @@ class Line:
 
     # -- up --------------------------------------------------------------------------------------
 
-    def _upward(self, transmit: Transmit | None, take: Callable[[], None]) -> None:
-        """Let octets leave when the window is open, one after the other, and reach the broker."""
-        world = self.world
-        self._leaves_ns = max(
-            world.now_ns + 5 * US + world.chance_ns(25 * US),
-            self.window_ns,
-            self._leaves_ns + US,
-        )
-        leaves_ns, session = self._leaves_ns, self._session
-        if transmit is not None and self.kernel_stamps:
-            stamp_ns = self.host.realtime_at(leaves_ns)
-            if leaves_ns - world.now_ns < MS:
-                transmit.kernel_ns = stamp_ns
-            else:
-                world.call_at(leaves_ns, lambda: setattr(transmit, "kernel_ns", stamp_ns))
-        self._arrives_ns = max(leaves_ns + self._hub.link_ns(), self._arrives_ns + 1)
-        world.call_at(self._arrives_ns, lambda: take() if session == self._session else None)
+    def _upward(self, take: Callable[[], None]) -> None:
+        """Let what was just sent reach the broker once it has left."""
+        session = self._session
+        self._arrives_ns = max(self.tcp.left_ns + self._hub.link_ns(), self._arrives_ns + 1)
+        self.world.call_at(self._arrives_ns, lambda: take() if session == self._session else None)
 
-    def publish(self, topic: str, payload: bytes, properties: bytes = b"") -> Transmit | None:
+    def _send_packet(self, take: Callable[[], None]) -> None:
+        """Send a packet without time in it."""
+        self._calls()
+        self._frames.send(bytes(32))
+        self._upward(take)
+
+    def publish(
+        self, topic: str, payload: bytes, properties: bytes = b"", *, stamped: bool = True
+    ) -> Transmit | None:
         if not self.connected:
             self.dropped += 1
             return None
-        transmit = Transmit(self.host.time_ns())
-        self._upward(transmit, lambda: self._hub.receive(self.role, topic, payload))
-        return transmit
+        self._calls()
+        now_ns = self.tcp.now_ns()
+        sent = self._frames.send_publish(
+            topic.encode(), payload, properties, now_ns, stamped=stamped
+        )
+        self._upward(lambda: self._hub.receive(self.role, topic, payload))
+        return sent
 
     def publish_unstamped(self, topic: str, payload: bytes) -> Transmit | None:
-        return self.publish(topic, payload)
+        return self.publish(topic, payload, stamped=False)
 
     def publish_retained(self, topic: str, payload: bytes) -> None:
         if self.connected:
             take = lambda: self._hub.receive(self.role, topic, payload, retain=True)  # noqa: E731
-            self._upward(None, take)
+            self._send_packet(take)
 
     def collect_stamps(self) -> None:
-        """They are where they belong already."""
+        self._calls()
+        self._kernel.drain_error_queue()
 
     def acknowledge_late(self) -> None:
         pass
@@ -224,16 +241,16 @@ class Line:
             self._hub.subscribe(self, wanted)
             self.world.call_later(self._hub.link_ns(), granted)
 
-        self._upward(None, take)
+        self._send_packet(take)
 
     def subscribe_retained(self, topic: str) -> None:
         if self.connected:
-            self._upward(None, lambda: self._hub.subscribe(self, [topic], retained=True))
+            self._send_packet(lambda: self._hub.subscribe(self, [topic], retained=True))
 
     def unsubscribe(self, topics: Sequence[str]) -> None:
         if self.connected and topics:
             gone = list(topics)
-            self._upward(None, lambda: self._hub.unsubscribe(self, gone))
+            self._send_packet(lambda: self._hub.unsubscribe(self, gone))
 
     # -- down ------------------------------------------------------------------------------------
 
@@ -253,20 +270,26 @@ class Line:
         came_ns = max(due_ns, world.now_ns) + self._hub.least_link_ns + world.chance_ns(2 * US)
         self._reads_ns = max(came_ns + world.chance_ns(self._hub.busy_ns), self._reads_ns)
 
+        frame = encode_publish(topic.encode(), payload, b"", retain=retain)
+        completes = topic.split("/")[1:2] == [_AHEAD.get(self.role)]
+
         def read() -> None:
             if session != self._session or not self.connected:
                 return
-            kernel = self.kernel_stamps and chance.random() >= self._hub.shared_reads
-            stamp = Stamp(
-                self.host.realtime_at(came_ns if kernel else world.now_ns),
-                StampSource.KERNEL if kernel else StampSource.USER,
-            )
-            if hook := self.hooks.get(topic.encode()):
-                hook()
-            held = chance.random() < self._hub.shared_reads
-            self.on_publish(Arrival(topic, payload, stamp, retain, b"", held))
+            stamped = chance.random() >= self._hub.shared_reads
+            self._maybe_held = chance.random() < self._hub.shared_reads
+            self._calls()
+            self.tcp.arrive(frame, came_ns, stamped=stamped, completes=completes)
+            self._frames.pump()
 
         world.call_at(self._reads_ns, read)
+
+    def _arrived(self, arrival: Arrival) -> None:
+        self.on_publish(arrival._replace(maybe_held=arrival.maybe_held or self._maybe_held))
+
+
+_AHEAD = {"client": "r", "server": "q"}
+"""What is known in part before it is written, and comes to whom."""
 
 
 def _role(client_id: str) -> str:

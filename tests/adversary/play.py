@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hostile_broker import HostileBroker, Line
-from virtual_time import EPOCH_NS, MS, SECOND, US, HostClock, World
+from truth import Truth
+from virtual_time import EPOCH_NS, MS, SECOND, US, HostClock, Slew, World
 
 import mqtick.client.discipline as client_discipline
 import mqtick.timeserver.echo as server_echo
@@ -19,6 +20,7 @@ from mqtick.client.chrony import Outcome
 from mqtick.client.config import ChronyKeys
 from mqtick.client.config import Settings as ClientSettings
 from mqtick.client.discipline import Discipline
+from mqtick.client.estimate import Estimate
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.pending import WallSample
 from mqtick.client.precise import PreciseTrack
@@ -50,9 +52,20 @@ class Conditions:
     ppm: float = 20.0
     wander_ppb: float = 1.0
     slew_ppm: float = 0.0
+    client_slews: tuple[Slew, ...] = ()
     server_offset_ns: int = 0
-    """What the server's clock is off by: less than its root distance."""
+    """What the server's clock is off by at the start; its chronyd knows."""
+    server_early_s: float = 6.0
+    """How long the server runs before the client starts: in 4 s it learns the rate of its clock."""
+    server_ppm: float = 0.0
+    """How fast its crystal is."""
+    server_wander_ppb: float = 0.0
+    server_residual_ppm: float = 0.0
+    """What its chronyd leaves of that."""
+    server_slews: tuple[Slew, ...] = ()
+    """How its chronyd corrects its clock."""
     root_distance_us: float = 25.0
+    """What chronyd says at least, in addition to all that it has to correct."""
     server_interval_s: float = 1.0
     least_link_ns: int = 40 * US
     kernel_stamps: bool = True
@@ -91,21 +104,30 @@ class Play:
     """Puts server, broker and client together; `faults` says what must never happen and did.
 
     Judged after each sample, each second, and when the time comes that the client foretold: while
-    the client says that it knows the time, its interval holds the server's clock, with the root
-    distance it shows the true time too; what is handed to chronyd lies in that interval and says of
+    the client says that it knows the time, its interval holds what the server serves, and with the
+    root distance UTC; what is handed to chronyd lies in that interval and says of
     leap seconds what the server says; and no message silences the server.
     """
 
     def __init__(self, conditions: Conditions) -> None:
         self.conditions = given = conditions
         self.world = world = World(given.seed)
-        self.server_clock = HostClock(world, offset_ns=given.server_offset_ns)
+        self.server_clock = HostClock(
+            world,
+            offset_ns=given.server_offset_ns,
+            ppm=given.server_ppm,
+            wander_ppb=given.server_wander_ppb,
+            slew_ppm=given.server_residual_ppm - given.server_ppm,
+            slews=given.server_slews,
+            seed=given.seed + 1,
+        )
         self.client_clock = HostClock(
             world,
             offset_ns=given.client_offset_ns,
             ppm=given.ppm,
             wander_ppb=given.wander_ppb,
             slew_ppm=given.slew_ppm,
+            slews=given.client_slews,
             seed=given.seed,
         )
         self.broker = HostileBroker(
@@ -125,9 +147,10 @@ class Play:
         self.judged = 0
         """How many answers were compared with the truth."""
         self._arrived: dict[int, list[tuple[Track, WallSample]]] = {}
-        self._forecasts: list[tuple[int, int, int]] = []
-        self._set_ns: dict[int | None, int] = {}
-        """How far the server's clock was stepped when each of its generations began."""
+        self._forecasts: list[tuple[int, Estimate]] = []
+        self.truth = Truth(
+            world, self.server_clock, self.client_clock, round(given.root_distance_us * US)
+        )
         self.server: Server
         self.agent: Agent
 
@@ -138,6 +161,8 @@ class Play:
             (client_agent, "Connection", self.broker.connection),
             (server_server, "Connection", self.broker.connection),
             (server_echo, "Connection", self.broker.connection),
+            (server_server, "ServedClock", self.truth.serve),
+            (server_server, "ReferenceWatch", self.truth.watch),
             (client_discipline, "ChronySock", lambda path, _layout: _Socket(self, path)),
             (client_agent, "StepDetector", self.client_clock.detector),
             (server_server, "StepDetector", self._server_detector),
@@ -151,10 +176,10 @@ class Play:
             broadcast_only=(derive_broadcast_key(FLEET),),
             client_only=(derive_client_key(FLEET, NAME),),
         )
+        early_ns = round(given.server_early_s * SECOND)
+        self.world.now_ns -= early_ns
         self.server = Server(
             ServerSettings(
-                trust_system_clock=True,
-                trusted_root_distance_us=given.root_distance_us,
                 formats=("precise",),
                 interval_s=given.server_interval_s,
                 name="hall/clock",
@@ -164,6 +189,11 @@ class Play:
             self.server_clock,
             fleet,
         )
+        self.truth.server = self.server
+        self.truth.begins(self.server.generation)
+        self.server.start()
+        self.world.call_later(SECOND, self._tick_server)
+        self.world.run(self.world.now_ns + early_ns - 1)  # what is due then finds the client there
         settings = ClientSettings(
             **{"fast": True, "exchange_interval_s": 4.0, **given.client},
             estimator=EstimatorSettings(**given.estimator),
@@ -184,10 +214,7 @@ class Play:
             broadcasts_ns=int(settings.estimator.lucky_broadcasts_s * SECOND),
             step_detector=self.client_clock.detector,
         )
-        self.begins(self.server.generation)
-        self.server.start()
         self.agent.start()
-        self.world.call_later(SECOND, self._tick_server)
         self.world.call_later(SECOND, self._tick_client)
 
     def _tick_server(self) -> None:
@@ -209,23 +236,10 @@ class Play:
 
     # -- what holds ------------------------------------------------------------------------------
 
-    def truth_ns(self, true_ns: int | None = None, generation: int | None = None) -> int:
-        """The server's clock minus the client's timeline.
-
-        `generation`: the clock is the one that this generation of the server began with. Once it
-        was set, a client that cannot have heard of that yet may say what it would read otherwise.
-        """
-        true_ns = self.world.now_ns if true_ns is None else true_ns
-        truth_ns = self.server_clock.realtime_at(true_ns) - self.client_clock.at(true_ns)
-        set_ns = self.server_clock.set_ns(true_ns)
-        return truth_ns - set_ns + self._set_ns.get(generation, set_ns)
-
     def _server_detector(self) -> StepDetector:
-        return self.server_clock.detector(lambda: self.begins((self.server.generation + 1) % 256))
-
-    def begins(self, generation: int) -> None:
-        """Note what the server's clock is when it begins this generation."""
-        self._set_ns[generation] = self.server_clock.set_ns(self.world.now_ns)
+        return self.server_clock.detector(
+            lambda: self.truth.begins((self.server.generation + 1) % 256)
+        )
 
     @property
     def line(self) -> Line:
@@ -239,25 +253,37 @@ class Play:
         """Compare what the client says now with the truth."""
         raw_ns = self.client_clock.raw_ns()
         for track in self.agent.tracks:
-            truth_ns = self.truth_ns(generation=_generation(track))
             told = track.estimator.at(raw_ns)
-            if not told.state.is_known:
+            if not told.state.is_known or not self._assumption_holds(told):
                 continue
             self.judged += 1
             who = f"server {track.number}, {when}"
             if told.lower_ns is None or told.upper_ns is None or told.offset_ns is None:
                 self.fault(f"{who}: {told.state} without an interval")
                 continue
-            if not told.lower_ns <= truth_ns <= told.upper_ns:
-                self.fault(
-                    f"{who}: {told.state}, [{told.lower_ns - truth_ns}, "
-                    f"{told.upper_ns - truth_ns}] ns about the truth does not hold it"
-                )
             if not told.lower_ns <= told.offset_ns <= told.upper_ns:
                 self.fault(f"{who}: the estimate is outside its own interval")
-            distance_ns = round(self.conditions.root_distance_us * US)
-            if told.root_distance_ns < distance_ns:
-                self.fault(f"{who}: root distance {told.root_distance_ns}, not {distance_ns} ns")
+            self._compare(f"{who}: {told.state}", told, _generation(track))
+
+    def _assumption_holds(self, told: Estimate) -> bool:
+        """Whether what the client names as its assumption was so, if it had to make one."""
+        assumed_ppm = self.agent.settings.estimator.assumed_slew_ppm
+        return not told.slew_is_assumed or self.truth.slewed_within(assumed_ppm)
+
+    def _compare(self, who: str, told: Estimate, generation: int | None) -> None:
+        assert told.lower_ns is not None
+        assert told.upper_ns is not None
+        truths = (
+            ("the served time", self.truth.served_ns(generation), 0),
+            ("UTC", self.truth.utc_ns(generation), told.root_distance_ns),
+        )
+        for name, truth_ns, more_ns in truths:
+            if truth_ns is None:
+                continue
+            lower_ns = told.lower_ns - more_ns - truth_ns
+            upper_ns = told.upper_ns + more_ns - truth_ns
+            if not lower_ns <= 0 <= upper_ns:
+                self.fault(f"{who}, [{lower_ns}, {upper_ns}] ns about {name} does not hold it")
 
     def _foretell(self) -> None:
         """Remember now and then what the client says of the future, and judge it then."""
@@ -270,21 +296,16 @@ class Play:
         told = best[0].estimator.at(self.client_clock.at(true_ns))
         if not told.state.is_known or told.lower_ns is None or told.upper_ns is None:
             return
-        forecast = (self.world.elapsed_ns, told.lower_ns, told.upper_ns)
+        forecast = self.world.elapsed_ns, told
         generation, slept_ns = _generation(best[0]), self.client_clock.slept_ns()
         self._forecasts.append(forecast)
 
         def due() -> None:
             self._forecasts.remove(forecast)
-            made_ns, lower_ns, upper_ns = forecast
-            truth_ns = self.truth_ns(generation=generation)
             if self.client_clock.slept_ns() != slept_ns:
                 return  # whoever reads it then is told that the host has slept
-            if not lower_ns <= truth_ns <= upper_ns:
-                self.fault(
-                    f"what was told at {made_ns / SECOND:.3f} s of this moment, "
-                    f"[{lower_ns - truth_ns}, {upper_ns - truth_ns}] ns about the truth, is wrong"
-                )
+            if self._assumption_holds(told):
+                self._compare(f"what was told at {forecast[0] / SECOND:.3f} s", told, generation)
 
         self.world.call_at(true_ns, due)
 
@@ -310,7 +331,11 @@ class Play:
                 true_ns = self.world.now_ns - (self.client_clock.raw_ns() - raw_ns)
                 if self.client_clock.set_ns(self.world.now_ns) != self.client_clock.set_ns(true_ns):
                     self.fault("chronyd is handed what was measured before the clock was set")
-                self.handed_ns.append(handed_ns - self.truth_ns(true_ns, _generation(track)))
+                truth_ns = self.truth.served_ns(_generation(track))
+                if truth_ns is not None:
+                    # The served time has gone on like the true one since then, almost.
+                    gained_ns = self.client_clock.raw_ns() - raw_ns - (self.world.now_ns - true_ns)
+                    self.handed_ns.append(handed_ns - truth_ns - gained_ns)
                 return
             outside = (
                 f"chronyd is handed {handed_ns} ns ({wall.sample.kind}), outside "
@@ -332,7 +357,8 @@ class Play:
         best = self.agent.best()
         if best is None or best[1].offset_ns is None:
             return None
-        return best[1].offset_ns - self.truth_ns(generation=_generation(best[0]))
+        truth_ns = self.truth.served_ns(_generation(best[0]))
+        return None if truth_ns is None else best[1].offset_ns - truth_ns
 
 
 def _generation(track: Track) -> int | None:

@@ -22,7 +22,7 @@ from exchange_model import CONFIGURATIONS, INTERVAL, PROTOCOL, Configuration, se
 def test_the_protocol_keeps_every_claim_and_what_it_was_does_not(
     given: Configuration, claim: str
 ) -> None:
-    found = search(replace(given, ticks=2))
+    found = search(replace(given, ticks=2), claim)
     assert found.claim == claim
     assert bool(found.steps) == bool(claim)
 
@@ -41,6 +41,22 @@ def test_the_search_finds_the_follow_up_of_another_reply_in_what_it_was() -> Non
     assert "writes reply 1" in steps
     assert "the follow-up of reply 0" in steps
     assert "the client takes reply 1" in steps
+
+
+@pytest.mark.parametrize(
+    ("stamp", "step"),
+    [
+        ("T1", "the end of nonce 0: T1 = 1"),
+        ("T2", "writes reply 0: T2 = 0, T3 = 1"),
+        ("T3", "the follow-up of reply 0 says + 1"),
+        ("T4", "the client takes reply 0: T4 = 0"),
+    ],
+)
+def test_the_search_finds_how_each_stamp_is_moved_if_it_counts(stamp: str, step: str) -> None:
+    was = replace(PROTOCOL, moved=frozenset({stamp}), may_restart=False, ticks=2)
+    found = search(was, INTERVAL)
+    assert found.claim == INTERVAL
+    assert step in "\n".join(found.steps)
 
 
 @pytest.mark.slow

@@ -217,11 +217,17 @@ def one_way_samples(play: Play) -> list[int]:
     ]
 
 
-def test_a_forged_broadcast_does_not_say_how_good_the_servers_clock_is() -> None:
-    """A root distance of 0 made `now` an interval that did not hold the time."""
-    play = forged(root_distance_ns=0)
+@pytest.mark.parametrize("root_distance_ns", [0, 4_396 * SECOND])
+def test_a_forged_broadcast_does_not_say_how_good_the_servers_clock_is(
+    root_distance_ns: int,
+) -> None:
+    """0 made `now` an interval that did not hold the time, the most made one of an hour."""
+    play = forged(root_distance_ns=root_distance_ns)
     assert play.faults == []
     assert one_way_samples(play), "they are believed inside the interval"
+    best = play.agent.best()
+    assert best is not None
+    assert best[1].root_distance_ns < MS
 
 
 def test_a_forged_broadcast_announces_no_leap_second() -> None:
@@ -337,6 +343,31 @@ def test_one_exchange_that_was_held_up_hands_chronyd_nothing_outside_the_interva
     play = with_attack(Conditions(duration_s=30.0, estimator={"use_echo": False}), held)
     assert play.faults == []
     assert max(map(abs, play.handed_ns)) < 10 * MS
+
+
+# -- stamps that the other end of the connection moves ---------------------------------------------
+
+AWAY = Move("drop", topics="r", roles=("first",))
+"""No echo comes, so the server waits long for the stamp of its reply."""
+MOVED_STAMPS = {
+    "T4 early": (Move("early-reply", topics="q", amount_ns=20 * MS),),
+    "T2 early": (Move("early-request", topics="qr", amount_ns=2 * MS),),
+    "T1 late": (Move("late-tail", topics="qr", roles=("client",), amount_ns=20 * MS),),
+    "T3 late": (Move("late-tail", topics="qr", roles=("server",), amount_ns=2 * MS),),
+    "T3 much too late": (
+        Move("late-tail", topics="qr", roles=("server",), amount_ns=20 * MS),
+        AWAY,
+    ),
+}
+
+
+@pytest.mark.parametrize("fills", [False, True], ids=["version 1", "version 2"])
+@pytest.mark.parametrize("moved", MOVED_STAMPS)
+def test_a_stamp_that_the_broker_can_move_narrows_nothing(moved: str, fills: bool) -> None:
+    """Octets that leave late, or come early: each made an interval of a millisecond elsewhere."""
+    play = with_attack(Conditions(fills=fills, duration_s=30.0), *MOVED_STAMPS[moved])
+    assert play.faults == []
+    assert play.judged > 20
 
 
 # -- lies about the time in the broker -------------------------------------------------------------

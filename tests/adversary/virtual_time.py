@@ -13,17 +13,19 @@ import itertools
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import mqtick.client.discipline as client_discipline
+import mqtick.mqtt.frames as mqtt_frames
+import mqtick.mqtt.stamps as mqtt_stamps
 import mqtick.timeserver.echo as server_echo
 from mqtick.mqtt.loop import Timer
 from mqtick.protocol.steps import StepDetector
 from mqtick.service import ChronyVersion
 
-__all__ = ["MS", "SECOND", "US", "HostClock", "World"]
+__all__ = ["MS", "SECOND", "US", "HostClock", "Slew", "World"]
 
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 _START_NS = 1_000 * SECOND
@@ -38,6 +40,8 @@ class World:
     def __init__(self, seed: int) -> None:
         self.now_ns = _START_NS
         self.random = random.Random(seed)
+        self.kernel_now_ns: Callable[[], int] = lambda: self.utc_ns
+        """CLOCK_REALTIME of the host whose stamps and frames run now."""
         self._timers: list[tuple[int, int, Timer]] = []
         self._count = itertools.count()
 
@@ -80,6 +84,9 @@ class World:
                 callback()
         self.now_ns = max(self.now_ns, until_ns)
 
+    def _kernel_time_ns(self) -> int:
+        return self.kernel_now_ns()
+
     def stop(self) -> None:
         """A program ends; the world goes on."""
 
@@ -97,6 +104,8 @@ class World:
             _secrets: _virtual_secrets(self.random),
         }
         changes = [*more, *((module, name, virtual[what]) for module, name, what in _uses())]
+        kernel_time = SimpleNamespace(time_ns=self._kernel_time_ns)
+        changes += [(mqtt_stamps, "time", kernel_time), (mqtt_frames, "time", kernel_time)]
         no_thread = SimpleNamespace(start=lambda: None, join=lambda _s: None, is_alive=lambda: True)
         changes += [
             (server_echo, "Loop", lambda: self),
@@ -157,14 +166,27 @@ def _virtual_secrets(chance: random.Random) -> SimpleNamespace:
     )
 
 
+class Slew(NamedTuple):
+    """A correction of a system clock by chronyd: from when, by how much, how fast (ppm)."""
+
+    start_s: float
+    by_ns: int
+    ppm: float
+
+    @property
+    def took_ns(self) -> int:
+        return round(abs(self.by_ns) * 1e6 / self.ppm) + 1
+
+
 class HostClock:
     """The clocks of one host: a crystal that errs and wanders, and a system clock.
 
     `offset_ns`: what the crystal's timeline reads when the world begins, minus true Unix time.
     `ppm`: by how much it runs fast. `wander_ppb`: deviation of the step that its frequency takes
-    each second, at most twice that. `slew_ppm`: how fast the system clock is moved against it.
-    `set` steps the system clock. `sleep` stops the crystal's timeline for so long, which here takes
-    no time; `pause` stops the system clock too, and nothing on the host tells: a virtual machine.
+    each second, at most twice that. `slew_ppm`: how fast the system clock is moved against it all
+    the time; `slews`: in addition, by corrections. `set` steps the system clock. `sleep` stops the
+    crystal's timeline for so long, which here takes no time; `pause` stops the system clock too,
+    and nothing on the host tells: a virtual machine.
     """
 
     def __init__(
@@ -175,11 +197,15 @@ class HostClock:
         ppm: float = 0.0,
         wander_ppb: float = 0.0,
         slew_ppm: float = 0.0,
+        slews: Sequence[Slew] = (),
         seed: int = 0,
     ) -> None:
         self._world = world
         self._start_ns = EPOCH_NS + offset_ns
         self._wander, self._slew = wander_ppb, slew_ppm * 1e-6
+        self._slews = [
+            (_START_NS + round(one.start_s * SECOND), one.by_ns, one.took_ns) for one in slews
+        ]
         self._random = random.Random(seed)
         self._rate, self._phase = [ppm * 1e3], [0.0]
         self._sets: list[tuple[int, int]] = []
@@ -189,23 +215,39 @@ class HostClock:
     def at(self, true_ns: int) -> int:
         """Read the free-running timeline at an instant of the true time."""
         elapsed_ns = true_ns - _START_NS
-        second, rest = divmod(elapsed_ns, SECOND)
+        second, rest = divmod(elapsed_ns, SECOND) if elapsed_ns > 0 else (0, elapsed_ns)
         while len(self._rate) <= second:
             self._phase.append(self._phase[-1] + self._rate[-1])
             step = min(max(self._random.gauss(0.0, 1.0), -2.0), 2.0) * self._wander
             self._rate.append(self._rate[-1] + step)
-        return (
-            self._start_ns
-            + elapsed_ns
-            + round(self._phase[second] + self._rate[second] * (rest / SECOND))
-            - _until(self._sleeps, true_ns)
-            - _until(self._pauses, true_ns)
-        )
+        read_ns = self._start_ns + elapsed_ns
+        read_ns += round(self._phase[second] + self._rate[second] * (rest / SECOND))
+        if self._sleeps or self._pauses:
+            read_ns -= _until(self._sleeps, true_ns) + _until(self._pauses, true_ns)
+        return read_ns
 
     def _ahead_ns(self, true_ns: int) -> int:
         """The system clock minus the free-running timeline."""
-        slewed_ns = round(self._slew * (true_ns - _START_NS))
-        return slewed_ns + self.set_ns(true_ns) + _until(self._sleeps, true_ns)
+        ahead_ns = self._slew * (true_ns - _START_NS)
+        for start_ns, by_ns, took_ns in self._slews:
+            if true_ns > start_ns:
+                ahead_ns += by_ns * min((true_ns - start_ns) / took_ns, 1.0)
+        if self._sets or self._sleeps:
+            ahead_ns += _until(self._sets, true_ns) + _until(self._sleeps, true_ns)
+        return round(ahead_ns)
+
+    def rate_ppb(self, true_ns: int) -> float:
+        """How fast the crystal is."""
+        self.at(true_ns)
+        return self._rate[max(true_ns - _START_NS, 0) // SECOND]
+
+    def slewed_ppm(self) -> float:
+        """The fastest slew so far."""
+        now_ns = self._world.now_ns
+        return max(
+            (abs(by) / took * 1e6 for start, by, took in self._slews if start <= now_ns),
+            default=0.0,
+        )
 
     def set_ns(self, true_ns: int) -> int:
         """How far the system clock was stepped up to an instant of the true time."""

@@ -33,6 +33,7 @@ class Machine:
         self.slew_rate = 0.0
         self.random = random.Random(seed)
         self.slow_reads = 0.0
+        self.runs_true: Callable[[float], bool] = lambda _rate_ppb: True
         self.served = ServedClock(self, self.steady)  # type: ignore[arg-type]
         self.anew = 0
 
@@ -75,7 +76,7 @@ class Machine:
             yield self.served.read()
             if self.raw >= due:
                 due = self.raw + LOOK_NS
-                self.anew += self.served.look(RETAKE_NS)
+                self.anew += self.served.look(RETAKE_NS, self.runs_true)
 
     def wait(self, ns: float) -> None:
         for _ in self.run(ns):
@@ -188,6 +189,22 @@ def test_a_clock_that_is_slewed_from_the_beginning_begins_to_promise_with_a_gene
     machine.slew(500)
     machine.wait(10 * S)
     assert (machine.served.rate_change_ppb, machine.anew) == (RATE_CHANGE_PPB, 1)
+
+
+@pytest.mark.parametrize("ppm", [10, 700, 80_000])
+def test_a_slew_is_not_taken_for_the_rate_of_utc_however_steady_it_is(
+    machine: Machine, ppm: int
+) -> None:
+    """It would serve the slew itself, and a client allows no clock such a frequency."""
+    machine.runs_true = lambda rate_ppb: abs(rate_ppb - 20_000) <= 1_000
+    machine.off(60 * ppm)
+    machine.slew(ppm)
+    first, *_, last = machine.run(30 * S)
+    rate = (last.served_ns - first.served_ns) / (last.raw_ns - first.raw_ns) - 1
+    assert machine.anew == 0
+    assert rate == pytest.approx(20e-6, abs=0.3e-6)
+    machine.wait(40 * S)
+    assert machine.anew == 1, "it is taken anew once the slew is over"
 
 
 def test_after_a_step_it_is_the_system_clock_again(machine: Machine) -> None:

@@ -198,7 +198,7 @@ class Estimator:
             if is_residence:  # its exchange was accepted, so this is not a new time
                 return sample.refused(Reason.RESIDENCE)
             return self._contradicted(sample, interval)
-        self._candidates.clear()
+        self._candidates.settle(interval, self._history.worst_growth)
         self._note(sample)
         self._last_exchange = sample, interval
         if is_echo or is_residence:

@@ -22,7 +22,8 @@ from mqtick.service.program import status_path
 __all__ = ["Now", "NowError", "boot_id", "now", "now_from"]
 
 PROGRAM = "mqtick-client"
-_SLEPT_NS = 500_000_000
+_SLEPT_NS = 1_000_000
+"""Two readings may be so far apart."""
 _READS, _TIGHT_NS = 10, 1_000
 _DRAWN, _WHERE_KNOWN = ("offset_ns", "lower_ns", "upper_ns"), ("narrow_lower_ns", "narrow_upper_ns")
 
@@ -37,6 +38,12 @@ def boot_id() -> str:
     file = Path("/proc/sys/kernel/random/boot_id")
     told = os.environ.get("MQTICK_BOOT_ID") or file.read_text(encoding="ascii").strip()
     return told.replace("-", "")
+
+
+def slept_ns() -> int:
+    """How long this host has slept since it started: the raw timeline stood still meanwhile."""
+    monotonic_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - monotonic_ns
 
 
 class NowError(RuntimeError):
@@ -105,8 +112,10 @@ def now_from(found: Status) -> Now:
     try:
         if values["boot_id"] != boot_id():
             raise NowError("the status is from an earlier boot: start mqtick-client")
+        if slept_ns() - values["slept_ns"] > _SLEPT_NS:
+            raise NowError("the host has slept since the client's last estimate: wait for the next")
         raw_ns, clock_ns = _read_clocks(values["virtual_clock"])
-        row = _at(values["forecast"], raw_ns, found.age_ns)
+        row = _at(values["forecast"], raw_ns)
         offset_ns, lower_ns, upper_ns = row["offset_ns"], row["lower_ns"], row["upper_ns"]
         narrow = row["narrow_lower_ns"], row["narrow_upper_ns"]
         gap_ns = max((each["gap_ns"] for each in values.get("disagreements", ())), default=0)
@@ -144,15 +153,10 @@ def _read_clocks(virtual: str) -> tuple[int, int]:
     return best[1:]
 
 
-def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int, age_ns: int) -> dict[str, Any]:
+def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int) -> dict[str, Any]:
     """Draw a straight line between the two rows of the forecast around this moment."""
     if len(rows) == 0:
         raise NowError("the client is not synchronised: mqtick-client status says why")
-    elapsed_ns = raw_ns - rows[0]["local_ns"]
-    # The age includes sleep, the raw timeline does not. chronyd slews the clock of the age, by
-    # default by 1/12 at most.
-    if abs(age_ns - elapsed_ns) > _SLEPT_NS + elapsed_ns // 8:
-        raise NowError("the host has slept since the client's last estimate: wait for the next one")
     for before, after in itertools.pairwise(rows):
         if raw_ns <= after["local_ns"]:
             share = (raw_ns - before["local_ns"]) / (after["local_ns"] - before["local_ns"])

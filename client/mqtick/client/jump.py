@@ -33,14 +33,26 @@ class Candidates:
         self.in_a_row, self._last = 0, None
         self._forget()
 
+    def settle(self, interval: Interval, growth: Growth) -> None:
+        """Forget the candidates if an exchange that agreed with the present time excludes them.
+
+        A wide interval agrees with both, so it decides nothing: whoever delays exchanges makes such
+        intervals.
+        """
+        if not self._all_agree(interval, growth):
+            self.clear()
+
+    def _all_agree(self, interval: Interval, growth: Growth) -> bool:
+        limits = [growth.carry(one, interval.local_ns) for one in (*self._intervals, interval)]
+        return agree(limits).agreeing == len(limits)
+
     def _forget(self) -> None:
         self._samples.clear()
         self._intervals.clear()
 
     def add(self, sample: Sample, interval: Interval, growth: Growth) -> None:
         """Add a candidate; if it does not agree with the earlier ones, forget those."""
-        limits = [growth.carry(one, interval.local_ns) for one in (*self._intervals, interval)]
-        if agree(limits).agreeing < len(limits):
+        if not self._all_agree(interval, growth):
             self._forget()
         self.in_a_row += _exchange(sample) != self._last
         self._last = _exchange(sample)

@@ -10,7 +10,7 @@ from mqtick.client.agent import Agent
 from mqtick.client.disagreement import Disagreement, disagreements
 from mqtick.client.estimate import Estimate, State
 from mqtick.client.estimator_settings import EstimatorSettings
-from mqtick.client.interval import boot_id
+from mqtick.client.interval import boot_id, slept_ns
 from mqtick.client.track import Track
 from mqtick.protocol.clocks import VirtualClock
 from mqtick.protocol.time_types import NS_PER_S
@@ -114,6 +114,7 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "disagreements": [asdict(each) for each in disagreements_at(agent.tracks, raw_ns)],
         "forecast": forecast(best[0], raw_ns) if best is not None else [],
         "boot_id": boot_id(),
+        "slept_ns": slept_ns(),
         "virtual_clock": clock.settings.to_text() if isinstance(clock, VirtualClock) else "",
         "broker": connection.address,
         "connected": connection.connected,

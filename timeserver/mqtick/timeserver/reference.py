@@ -61,6 +61,11 @@ class Reference:
         grown_ns = asked.unsure_ns + math.ceil(age_ns * self.rate_error_ppb / NS_PER_S)
         return self.root_distance_ns + abs(utc_ns - now.served_ns) + grown_ns
 
+    def may_be_utc(self, rate_ppb: float) -> bool:
+        """Whether UTC may run so much faster than CLOCK_MONOTONIC_RAW, as far as is known."""
+        near = abs(rate_ppb - self.rate_ppb) <= self.rate_error_ppb
+        return self.synchronised and (self.asked is None or near)
+
     def between(self, before: Look, after: Look) -> Reference:
         """Return this as an answer to a question between two looks at the system clock."""
         raw_ns, time_ns = after.raw_ns - before.raw_ns, after.time_ns - before.time_ns

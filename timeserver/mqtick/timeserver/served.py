@@ -107,11 +107,14 @@ class ServedClock:
         assert best is not None
         return best
 
-    def look(self, most_lag_ns: int) -> bool:
+    def look(
+        self, most_lag_ns: int, runs_true: Callable[[float], bool] = lambda _rate_ppb: True
+    ) -> bool:
         """Follow the other clock; whether its time was taken anew, so that a generation begins.
 
         That happens when it has been steady for some seconds, and the lag is above `most_lag_ns`:
-        or when it was not steady from the beginning, and its rate is known only now.
+        or when it was not steady from the beginning, and its rate is known only now. `runs_true`:
+        whether a rate (ppb) may be that of UTC. One that may not is a slew, however steady.
         """
         if self._steady() - self._looks[-1].raw_ns < _LOOK_NS:
             return False
@@ -124,7 +127,7 @@ class ServedClock:
         while len(looks) > _LOOKS and look.raw_ns - looks[1].raw_ns >= _LEARN_NS:
             looks.popleft()
         rate_ppb = self._steady_rate_ppb()
-        if rate_ppb is None:
+        if rate_ppb is None or not runs_true(rate_ppb):
             if self._rate_ppb is None:
                 self._was_steady &= len(looks) < _LOOKS
             return False

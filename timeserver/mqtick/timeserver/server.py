@@ -282,7 +282,10 @@ class Server:
             self.clock.begin()
             self.steps += 1
             self.counters.count(change.value)
-        elif self.clock.look(most_lag_ns(reference.synchronised and reference.root_distance_ns)):
+        elif self.clock.look(
+            most_lag_ns(reference.synchronised and reference.root_distance_ns),
+            reference.may_be_utc,
+        ):
             self.counters.count("clock-taken-anew")
         else:
             return False
