@@ -98,6 +98,8 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
         mark = ", in use" if index == values["chosen"] else ""
         yield f"server {name}{mark}"
         yield f"  state           {row['state']}, stratum {row['stratum']}"
+        if row["why_unknown"]:
+            yield f"  not known       {row['why_unknown']}"
         if row["trouble"] is not None:
             yield f"  not believed    {row['trouble']['says']}: {row['trouble']['remedy']}"
         if row["in_doubt"]:
@@ -123,6 +125,11 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
     for number, feed in values.get("chrony", {}).items():
         sent = ", ".join(f"{count} {outcome}" for outcome, count in feed["sent"].items())
         yield f"chrony            server {number}: {sent or 'nothing sent'}; {feed['says']}"
+        if feed["withheld"]:
+            withheld = ", ".join(f"{name} {count}" for name, count in feed["withheld"].items())
+            yield f"  withheld        {withheld}"
+        if feed["clock_says"]:
+            yield f"  clock           {feed['clock_says']}"
     pps = values.get("pps")
     if pps:
         yield f"pps               {pps['made']} made, {pps['missed']} missed"
