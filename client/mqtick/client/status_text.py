@@ -123,13 +123,7 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
     for each in values["disagreements"]:
         yield f"disagreement      {apart(each)}, root distances included: one of them is wrong"
     for number, feed in values.get("chrony", {}).items():
-        sent = ", ".join(f"{count} {outcome}" for outcome, count in feed["sent"].items())
-        yield f"chrony            server {number}: {sent or 'nothing sent'}; {feed['says']}"
-        if feed["withheld"]:
-            withheld = ", ".join(f"{name} {count}" for name, count in feed["withheld"].items())
-            yield f"  withheld        {withheld}"
-        if feed["clock_says"]:
-            yield f"  clock           {feed['clock_says']}"
+        yield from _feed_lines(number, feed)
     pps = values.get("pps")
     if pps:
         yield f"pps               {pps['made']} made, {pps['missed']} missed"
@@ -138,6 +132,17 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
         yield f"pin               {name}: {pin['backend']}, {errors}"
     refused = ", ".join(f"{name} {count}" for name, count in sorted(values["refused"].items()))
     yield f"refused           {refused or 'nothing'}"
+
+
+def _feed_lines(number: str, feed: Mapping[str, Any]) -> Iterator[str]:
+    """Say what chronyd got of a server, and what not."""
+    sent = ", ".join(f"{count} {outcome}" for outcome, count in feed["sent"].items())
+    yield f"chrony            server {number}: {sent or 'nothing sent'}; {feed['says']}"
+    if feed["withheld"]:
+        withheld = ", ".join(f"{name} {count}" for name, count in feed["withheld"].items())
+        yield f"  withheld        {withheld}"
+    if feed["clock_says"]:
+        yield f"  clock           {feed['clock_says']}"
 
 
 def _verdicts(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -237,7 +237,8 @@ class PreciseResponder:
             self._finish(key, exchange)
         elif self._pending.get(key) is exchange:
             self._late.add(key)
-            self._later(_ECHO_WAIT_NS - _STAMP_WAIT_NS, lambda: self._finish(key, exchange))
+            wait_ns = _ECHO_WAIT_NS + (self._context.loopback.delay_ns() or 0)
+            self._later(wait_ns, lambda: self._finish(key, exchange))
         self._relax()
 
     def _relax(self) -> None:
