@@ -38,6 +38,7 @@ class Stream:
         self.broken = False
         self.closed = False
         self.acknowledged: list[int] = []
+        self.round_trip_ns = 0
 
     def acknowledge(self) -> None:
         self.acknowledged.append(len(self.chunks))
