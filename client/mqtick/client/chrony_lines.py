@@ -32,8 +32,8 @@ DELAYS_NS = (2_000_000, 20_000_000, 100_000_000, 1_000_000_000)
 """The `delay` of each reference clock of a server; chronyd takes half of it as the greatest error.
 
 A sample has no field for its bound, and chronyd reads `delay` only when it starts. So each server
-has several reference clocks, and each sample goes to the narrowest that covers its bound. By default
-the third covers `unsynchronised_bound_us`, and the fourth an exchange of `maximum_delay_us`."""
+has several reference clocks, and each sample goes to the narrowest that covers its bound. By
+default the third covers `unsynchronised_bound_us`, the fourth exchanges of `maximum_delay_us`."""
 
 # The first version whose median filter takes fewer than four samples per poll (commit 12237bf).
 _SINGLE_SAMPLE = ChronyVersion(4, 7)
@@ -140,9 +140,7 @@ def print_lines(args: argparse.Namespace) -> int:
         return fail(f"{error}; or name a version with --chrony-version")
     except ValueError as error:
         return fail(str(error), Exit.WRONG_USE)
-    print(
-        f"# chrony {version}: reference clocks of mqtick-client, four for each time server"
-    )
+    print(f"# chrony {version}: reference clocks of mqtick-client, four for each time server")
     print("\n".join(lines))
     return Exit.GOOD
 

@@ -76,6 +76,13 @@ def _authenticated(values: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     return "not yet, no exchange has succeeded" if values["keys"] else "no, without keys"
 
 
+_DOORS = {
+    "follow_unsigned": "any publisher can set this clock without a key",
+    "trust_broker": "the bound holds only if the broker delivers in order",
+    "trust_broker_residence": "the bound holds only if no broker lies",
+}
+
+
 def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
     """Yield the status as a person reads it."""
     link = f"connected (MQTT {values['mqtt_version']})"
@@ -85,12 +92,9 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
     yield from _heading(values, age_ns)
     says = ", says how long each message was in it" if values["broker_fills"] else ""
     yield f"broker            {values['broker']}, {link}, {stamps} timestamps{says}"
-    if values["follow_unsigned"]:
-        yield "open door         follow_unsigned: any publisher can set this clock without a key"
-    if values["trust_broker"]:
-        yield "open door         trust_broker: the bound holds only if the broker delivers in order"
-    if values["trust_broker_residence"]:
-        yield "open door         trust_broker_residence: the bound holds only if no broker lies"
+    yield from (
+        f"open door         {name}: {what}" for name, what in _DOORS.items() if values[name]
+    )
     if not values["servers"]:
         yield "server            none heard yet"
     for index, row in enumerate(values["servers"]):

@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from bench.wire import Wire, enter
 from demo.local_broker import program
 from demo.local_programs import Chronyd, true_error_ns, wait_until
 from mqtick.client.interval import NowError, now_from
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.service import Leap, StatusError, read_status
-from tests.wire import Wire, enter
 
 PORT = 1883
 _READY_S = 30.0
@@ -41,7 +41,8 @@ class Cell:
     @property
     def name(self) -> str:
         """What it is, for people."""
-        ways = f"{2 * self.delay_ms * self.up_share:.3g}/{2 * self.delay_ms * (1 - self.up_share):.3g}"
+        up_ms = 2 * self.delay_ms * self.up_share
+        ways = f"{up_ms:.3g}/{2 * self.delay_ms - up_ms:.3g}"
         loss = f", loss {self.loss:.0%}" if self.loss else ""
         return f"{ways} ms{loss}{f', jitter {self.jitter:.0%}' if self.jitter else ''}"
 
@@ -64,7 +65,7 @@ class Seen:
         bounds_ns: The bound that it stated then.
         steered_s: When chronyd first selected it.
         steered_looks: How often chronyd was looked at since.
-        steered_outside: Looks at which the clock that chronyd steers was outside the client's bound.
+        steered_outside: Looks at which the clock that chronyd steers was outside that bound.
         uncertified: Looks at which it was outside the root distance that chronyd states.
         uncovered: Looks at which that root distance was less than the client's own bound.
         steered_ns: The error of the clock that chronyd steers at each look.
@@ -96,6 +97,16 @@ class Place:
         self.seen = Seen()
         self.chronyd: Chronyd | None = None
         self.began_s = 0.0
+
+    def octets(self) -> int:
+        """How many octets have passed the far end of the wire, both ways, IP headers included."""
+        said = subprocess.run(
+            ["ip", "-n", self.wire.far, "-s", "-j", "link", "show", f"w{self.wire.number}"],
+            capture_output=True,
+            check=True,
+        )
+        counted = json.loads(said.stdout)[0]["stats64"]
+        return int(counted["rx"]["bytes"]) + int(counted["tx"]["bytes"])
 
     def look(self) -> None:
         """Compare what the client says with the truth."""
@@ -150,9 +161,7 @@ class World:
         self.folder, self._python = folder, python
         self._stack = contextlib.ExitStack()
         self.hub = f"wan{os.getpid()}"
-        self.places = [
-            self._place(number, cell) for number, cell in enumerate(cells, 1)
-        ]
+        self.places = [self._place(number, cell) for number, cell in enumerate(cells, 1)]
         self.broker: subprocess.Popen[bytes] | None = None
 
     def _place(self, number: int, cell: Cell) -> Place:
@@ -169,10 +178,10 @@ class World:
             self._stack.callback(subprocess.run, ["ip", "netns", "delete", name], check=False)
             subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
         carrier = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("wire.py")), self.hub],
+            [sys.executable, "-m", "bench.wire", self.hub],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+            cwd=Path(__file__).parent.parent,
         )
         self._stack.callback(_end, carrier)
         assert carrier.stdin is not None
@@ -195,7 +204,9 @@ class World:
         mosquitto = program("mosquitto")
         assert mosquitto is not None
         self.broker = self._popen(
-            self.hub, [mosquitto, "-c", str(self.folder / "broker.conf")], self.folder / "broker.log"
+            self.hub,
+            [mosquitto, "-c", str(self.folder / "broker.conf")],
+            self.folder / "broker.log",
         )
 
     def stop_broker(self) -> None:

@@ -2,7 +2,7 @@
 
 Kernels without netem have TUN devices all the same. One process carries the packets of many wires:
 
-    python tests/wire.py HUB < wires.json
+    python -m bench.wire HUB < wires.json
 
 HUB is the namespace at the near end of all wires. Each wire is a `Wire`, and has devices of its
 own. It ends with its standard input, or when it is terminated.
