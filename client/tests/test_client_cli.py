@@ -268,6 +268,22 @@ def test_with_keys_and_without_exchanges_nothing_would_ever_be_believed(cli: Cli
         assert "never be synchronised" in cli.run(*flags, *more, code=2)
 
 
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        (["--format", "1451.1.6"], "format"),
+        (["--pin-backend", "memory"], "pin.backend"),
+        (["--experiments"], "experiments"),
+        (["--no-estimator-use-two-way"], "estimator.use_two_way"),
+    ],
+)
+def test_with_low_traffic_nothing_may_need_broadcasts(
+    cli: Cli, words: list[str], setting: str
+) -> None:
+    error = cli.run("--traffic", "low", *words, "--check-config", code=2)
+    assert f"traffic is low, so no broadcast is heard, but {setting} needs them" in error
+
+
 def test_a_client_name_with_a_wildcard_is_refused_before_it_connects(cli: Cli) -> None:
     assert "'kitchen#1' is not a client name" in cli.run("--name", "kitchen#1", code=2)
 

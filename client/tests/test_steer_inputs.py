@@ -263,6 +263,8 @@ def test_nothing_is_sent_while_the_client_itself_says_that_it_does_not_know(rig:
         "interval is 450.0 ms, more than estimator.unsynchronised_bound_us (50 ms)"
         in (rig.status()["says"])
     )
+    rig.discipline.tick()
+    assert not track.wants_exchange, "no more requests would help"
 
 
 def test_a_sample_goes_to_the_narrowest_reference_clock_that_covers_its_bound(rig: Rig) -> None:
