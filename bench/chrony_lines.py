@@ -157,7 +157,7 @@ def timed_starts(folder: Path, url: str, change: str, name: str) -> tuple[float,
             if stack is not None:
                 client(stack, folder, url, name, place)
             wait_until(
-                lambda: "Selected source MQT0" in daemon.log.read_text(), change, _PATIENCE_S
+                lambda: "Selected source" in daemon.log.read_text(), change, _PATIENCE_S
             )
             chosen = time.monotonic()
         return chosen - begun

@@ -76,7 +76,7 @@ def report_places(report: Report, who: str, places: Sequence[Place]) -> None:
     seen = [place.seen for place in places]
     for quantity, count, looks in (
         ("truth outside the stated interval", "outside", "looks"),
-        ("steered clock outside the client's bound", "steered_outside", "steered_looks"),
+        ("steered clock outside the client's interval", "steered_outside", "steered_looks"),
         ("steered clock outside chronyd's root distance", "uncertified", "steered_looks"),
         ("chronyd's root distance less than the client's bound", "uncovered", "steered_looks"),
     ):

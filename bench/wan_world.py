@@ -59,13 +59,14 @@ class Seen:
 
     Attributes:
         good_s: When it first said that it knows the time.
+        interval_ns: The interval that it stated last, minus the truth.
         looks: How often it was looked at while it said so.
         outside: Looks at which the truth was outside the stated interval.
         errors_ns: The error of its estimate at each look.
         bounds_ns: The bound that it stated then.
         steered_s: When chronyd first selected it.
         steered_looks: How often chronyd was looked at since.
-        steered_outside: Looks at which the clock that chronyd steers was outside that bound.
+        steered_outside: Looks at which the clock that chronyd steers was outside the interval.
         uncertified: Looks at which it was outside the root distance that chronyd states.
         uncovered: Looks at which that root distance was less than the client's own bound.
         steered_ns: The error of the clock that chronyd steers at each look.
@@ -74,6 +75,7 @@ class Seen:
     """
 
     good_s: float | None = None
+    interval_ns: tuple[int, int] = (0, 0)
     looks: int = 0
     outside: int = 0
     errors_ns: list[int] = field(default_factory=list)
@@ -126,8 +128,9 @@ class Place:
         seen.good_s = seen.good_s or time.monotonic() - self.began_s
         error_ns = true_error_ns(now, self.settings)
         truth_ns = now.estimate_ns - error_ns
+        seen.interval_ns = now.earliest_ns - truth_ns, now.latest_ns - truth_ns
         seen.looks += 1
-        seen.outside += not now.earliest_ns <= truth_ns <= now.latest_ns
+        seen.outside += not seen.interval_ns[0] <= 0 <= seen.interval_ns[1]
         seen.errors_ns.append(error_ns)
         seen.bounds_ns.append(now.bound_ns)
 
@@ -144,7 +147,7 @@ class Place:
         bound_ns = seen.bounds_ns[-1] if seen.bounds_ns else 0
         seen.steered_s = seen.steered_s or time.monotonic() - self.began_s
         seen.steered_looks += 1
-        seen.steered_outside += abs(error_ns) > bound_ns
+        seen.steered_outside += not seen.interval_ns[0] <= error_ns <= seen.interval_ns[1]
         seen.uncertified += abs(error_ns) > distance_ns
         seen.uncovered += distance_ns < bound_ns
         seen.steered_ns.append(error_ns)
