@@ -8,7 +8,7 @@ hands its samples to a chronyd of its own that steers nothing (-x). Needs root.
     python -m bench.wan                      the whole matrix, 90 s each
     python -m bench.wan --short              a corner of it
     python -m bench.wan --before PYTHON      and the programs of another checkout, in turn
-    python -m bench.wan --traffic-s 900      octets a day with traffic = low, after 11 minutes
+    python -m bench.wan --traffic-s 900      octets a day with traffic = low, after 3 minutes
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ASYMMETRIC = 60 / 65
 _LONG_MS = 80.0
 _LIMIT = ("--estimator-unsynchronised-bound-us", "500000")
 _AT_ONCE = 16
-_SETTLE_S = 660.0
+_SETTLE_S = 180.0
 _OCTETS = "octets on the wire"
 
 

@@ -12,7 +12,9 @@ from mqtick.service.settings.schema import key, table
 
 __all__ = ["ChronyKeys", "Settings", "check_together", "client_name", "in_effect"]
 
-_LOW_INTERVAL_S, _LOW_KEEPALIVE_S = 256.0, 60
+# At most 2 MB a day. Not less often: on a long link the frequency is not known for hours, and then
+# the interval grows by `frequency_limit_ppm` between two bursts.
+_LOW_INTERVAL_S, _LOW_BURST, _LOW_KEEPALIVE_S = 64.0, 2, 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Settings(ConnectionSettings):
     traffic: str = key(
         "normal",
         "How much is sent and received. low is for a link that is paid by the octet: it hears no "
-        "broadcasts and has a burst of exchanges every 256 s.",
+        "broadcasts and has two exchanges a minute.",
         choices=("normal", "low"),
     )
     exchange_interval_s: float = key(
@@ -136,6 +138,7 @@ def in_effect(settings: Settings) -> Settings:
     return replace(
         settings,
         exchange_interval_s=interval_s,
+        exchange_burst=min(settings.exchange_burst, _LOW_BURST),
         keepalive_s=max(settings.keepalive_s, _LOW_KEEPALIVE_S),
         estimator=replace(
             settings.estimator,
