@@ -98,7 +98,14 @@ class Place:
         self.settings, self.clock = clock, VirtualClock(clock)
         self.seen = Seen()
         self.chronyd: Chronyd | None = None
+        self.client: subprocess.Popen[bytes] | None = None
         self.began_s = 0.0
+
+    def memory_kib(self) -> int:
+        """The resident memory of the client."""
+        assert self.client is not None
+        said = Path(f"/proc/{self.client.pid}/status").read_text()
+        return int(said.partition("VmRSS:")[2].split()[0])
 
     def octets(self) -> int:
         """How many octets have passed the far end of the wire, both ways, IP headers included."""
@@ -229,10 +236,12 @@ class World:
         self._stack.callback(_end, process)
         return process
 
-    def _run(self, namespace: str, module: str, folder: Path, *flags: str) -> None:
+    def _run(
+        self, namespace: str, module: str, folder: Path, *flags: str
+    ) -> subprocess.Popen[bytes]:
         folder.mkdir(exist_ok=True)
         command = [self._python, "-m", module, "--state-folder", str(folder), *flags]
-        self._popen(namespace, command, folder / "log")
+        return self._popen(namespace, command, folder / "log")
 
     def _start_client(self, place: Place) -> None:
         daemon = place.folder / "chronyd"
@@ -246,7 +255,7 @@ class World:
         )
         place.chronyd = self._stack.enter_context(Chronyd(daemon, printed.stdout.splitlines()))
         place.began_s = time.monotonic()
-        self._run(
+        place.client = self._run(
             place.wire.far,
             "mqtick.client.cli",
             place.folder,
