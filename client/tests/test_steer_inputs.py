@@ -287,6 +287,21 @@ def test_a_sample_goes_to_the_narrowest_reference_clock_that_covers_its_bound(ri
     assert "the bound is 1.000 s, more than chronyd is told (0.5 s)" in rig.status()["says"]
 
 
+def test_a_bound_that_goes_to_and_fro_makes_no_reference_clock_new_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqtick.client.discipline._START_SPACING_NS", 0)
+    monkeypatch.setattr("mqtick.client.discipline._START_NS", 0)
+    rig.listen("mqtick0.20ms")
+    track = FakeTrack()
+    for bound_ns in (MS, 2 * MS, MS, 2 * MS):
+        track.estimator.limits = -bound_ns, bound_ns
+        rig.take(0, track=track)
+        rig.run()
+        rig.discipline.tick()
+        assert not track.wants_exchange
+
+
 def test_the_root_distance_of_the_server_has_to_be_covered_too(rig: Rig) -> None:
     track = FakeTrack()
     near = exchange(0, 0, US, Kind.TWO_WAY)

@@ -29,6 +29,7 @@ _FIRST_CHECK_NS = 10 * NS_PER_S
 # chronyd selects a source after three polls with a sample, so a new source gets samples more often.
 _START_NS = 32 * NS_PER_S
 _START_SPACING_NS = NS_PER_S // 2
+_MOST_SOCKETS = 16
 # A clock that is further off than this, for longer than a chronyd needs to select its source, is
 # not stepped any more. chronyd then slews by at most this share (maxslewrate, its default).
 _GROSS_NS = NS_PER_S // 10
@@ -44,8 +45,7 @@ class _Feed:
     Attributes:
         delay_ns: The `delay` of the reference clock in use.
         last_local_ns: When the last sample arrived, on the local timeline, which no step moves.
-        chronyd: The identity of chronyd's socket when it was last checked (`ChronySock.birth`).
-        first_ns: When this socket took its first sample.
+        fed: When a socket took its first sample, by its identity (`ChronySock.birth`).
         sent_ns: When a sample was last sent to the socket.
         offset_ns: The offset that was sent last: reference minus system clock.
         bound_ns: How far that offset may be wrong, the server's root distance included.
@@ -61,8 +61,7 @@ class _Feed:
     burst: list[WallSample] = field(default_factory=list)
     collecting: bool = False
     last_local_ns: int | None = None
-    chronyd: tuple[int, int] | None = None
-    first_ns: int | None = None
+    fed: dict[tuple[int, int], int] = field(default_factory=dict)
     sent_ns: int = 0
     offset_ns: int = 0
     bound_ns: int = 0
@@ -78,11 +77,15 @@ class _Feed:
         if sentence:
             self.sentence, self.outcome = f"nothing is sent: {sentence}", None
 
+    def is_new(self, now_ns: int) -> bool:
+        """Whether this socket has not had samples for long."""
+        first_ns = self.fed.get(self.sock.birth() or (0, 0))
+        return first_ns is None or now_ns - first_ns < _START_NS
+
     def clock_says(self, now_ns: int) -> str:
         """Say so if the clock is grossly wrong, although chronyd takes the samples."""
         off_ns = abs(self.offset_ns)
-        is_taken = self.first_ns is not None and now_ns - self.first_ns > _START_NS
-        if not is_taken or off_ns <= self.bound_ns + _GROSS_NS:
+        if self.is_new(now_ns) or off_ns <= self.bound_ns + _GROSS_NS:
             return ""
         where = "behind" if self.offset_ns > 0 else "ahead of"
         return (
@@ -189,12 +192,14 @@ class Discipline:
             feed.sentence = feed.sock.explain(outcome)
         elif feed.outcome is not outcome:
             feed.sentence = "chronyd was not asked yet whether they arrive"
-        if outcome is Outcome.SENT and feed.first_ns is None:
-            feed.first_ns = feed.sent_ns
+        if outcome is Outcome.SENT and (socket := feed.sock.birth()) is not None:
+            feed.fed.setdefault(socket, feed.sent_ns)
+            if len(feed.fed) > _MOST_SOCKETS:
+                del feed.fed[next(iter(feed.fed))]
         feed.outcome = outcome
 
     def _change_delay(self, feed: _Feed, delay_ns: int) -> None:
-        """Use another reference clock; it is as new to chronyd as a new chronyd would be."""
+        """Use another reference clock."""
         shown = feed.track.number or 0
         feed.delay_ns = delay_ns
         feed.sock.path = socket_of(self._keys.socket, shown, delay_ns)
@@ -260,12 +265,8 @@ class Discipline:
 
 def _see_to_start(feed: _Feed, now_ns: int) -> None:
     """Have a request sent every second or two until a new chronyd knows the time."""
-    chronyd_now = feed.sock.birth()
-    if chronyd_now != feed.chronyd:
-        feed.chronyd, feed.first_ns = chronyd_now, None
-    is_new = feed.first_ns is None or now_ns - feed.first_ns < _START_NS
     is_due = not feed.collecting and now_ns - feed.sent_ns > _START_SPACING_NS
-    if chronyd_now and is_new and is_due and not feed.withholds:
+    if is_due and not feed.withholds and feed.sock.birth() and feed.is_new(now_ns):
         feed.track.wants_exchange = True
 
 
