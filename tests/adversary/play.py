@@ -80,6 +80,9 @@ class _Socket:
         self._judge.handed(realtime_ns, offset_ns, leap)
         return Outcome.SENT
 
+    def birth(self) -> None:
+        """Say that there is no socket: chronyd is not fed as a new one."""
+
     def explain(self, outcome: Outcome) -> str:
         return str(outcome)
 
