@@ -305,7 +305,7 @@ class Play:
         for track, wall in self._arrived[realtime_ns]:
             raw_ns = wall.sample.arrived_ns
             told = track.estimator.at(raw_ns)
-            if told.lower_ns is None or told.upper_ns is None:
+            if not told.state.is_known or told.lower_ns is None or told.upper_ns is None:
                 outside = "chronyd is handed what the client does not believe"
                 continue
             handed_ns = offset_ns + wall.time_minus_raw_ns
