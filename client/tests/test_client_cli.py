@@ -565,7 +565,7 @@ def test_every_sample_and_every_refusal_is_in_the_metrics() -> None:
         'mqtick_client_server_in_use{server="0"} 1',
         'samples_total{kind="echo",reason="echo-order",server="0",verdict="refused"} 2',
         'mqtick_client_chrony_total{outcome="missing",server="0"} 1',
-        'mqtick_client_chrony_total{outcome="unsynchronised",server="0"} 2',
+        'mqtick_client_chrony_withheld_total{reason="unsynchronised",server="0"} 2',
         'mqtick_client_refused_total{reason="replayed"} 2',
     ):
         assert line in text
