@@ -79,6 +79,7 @@ class Rig:
         self.discipline = Discipline(
             self.keys,
             self.loop,
+            interval_ns=SECOND,
             burst_ns=BURST_NS,
             broadcasts_ns=BROADCASTS_NS,
             step_detector=lambda: StepDetector(was_set=self.was_set),
@@ -302,6 +303,20 @@ def test_a_bound_that_goes_to_and_fro_makes_no_reference_clock_new_again(
         assert not track.wants_exchange
 
 
+def test_the_bound_is_covered_until_the_next_sample(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one exchange, the interval grows by 200 ppm: 0.1 ms in the first wait, then 0.26 ms."""
+    monkeypatch.setattr("mqtick.client.discipline._START_NS", 0)
+    rig.listen("mqtick0.20ms")
+    for times, delay_ns in ((1, 2 * MS), (2, 20 * MS)):  # it is new only once
+        track = FakeTrack()
+        wall = rig.take(0, 800 * US, kind=Kind.TWO_WAY, track=track)
+        track.estimator.add(replace(wall.sample, verdict=SampleVerdict.PENDING))
+        rig.run()
+        assert (times, rig.status()["delay_ns"]) == (times, delay_ns)
+
+
 def test_the_root_distance_of_the_server_has_to_be_covered_too(rig: Rig) -> None:
     track = FakeTrack()
     near = exchange(0, 0, US, Kind.TWO_WAY)
@@ -411,7 +426,9 @@ def test_broadcasts_are_not_collected_until_chronyd_would_find_them_too_old(
     """It drops what is older than two polls, 8 s, without a word."""
     planned: list[int] = []
     monkeypatch.setattr(rig.loop, "call_later", lambda wait_ns, _call: planned.append(wait_ns))
-    patient = Discipline(rig.keys, rig.loop, burst_ns=BURST_NS, broadcasts_ns=8 * SECOND)
+    patient = Discipline(
+        rig.keys, rig.loop, interval_ns=SECOND, burst_ns=BURST_NS, broadcasts_ns=8 * SECOND
+    )
     rig.discipline = patient
     track = FakeTrack()
     for second in range(6):
@@ -465,7 +482,7 @@ def test_a_server_that_is_only_heard_steers_nothing_while_one_that_was_asked_is_
     rig: Rig,
 ) -> None:
     near, far = FakeTrack(0), FakeTrack(1)
-    rig.listen("mqtick1.20ms")
+    rig.listen("mqtick1.100ms")
 
     def hear() -> Any:
         for _ in range(4):
@@ -474,7 +491,7 @@ def test_a_server_that_is_only_heard_steers_nothing_while_one_that_was_asked_is_
         assert far.estimator.at(time.monotonic_ns()).assumed
         rig.take(MS, kind=Kind.ONE_WAY, track=far)
         rig.run(BROADCASTS_NS + 30 * MS)
-        return len(rig.received("mqtick1.20ms"))
+        return len(rig.received("mqtick1.100ms"))
 
     assert hear() == 1, "there is no other time"
     wall = rig.take(0, kind=Kind.TWO_WAY, track=near)

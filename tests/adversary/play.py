@@ -183,6 +183,7 @@ class Play:
         self.discipline = Discipline(
             ChronyKeys(),
             self.world,  # type: ignore[arg-type]
+            interval_ns=int(settings.exchange_interval_s * SECOND),
             burst_ns=int(settings.exchange_burst * settings.exchange_spacing_ms * MS) + 100 * MS,
             broadcasts_ns=int(settings.estimator.lucky_broadcasts_s * SECOND),
             step_detector=self.client_clock.detector,

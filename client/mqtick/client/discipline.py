@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from mqtick.client.chrony import ChronySock, Outcome, Verify, layout_for
 from mqtick.client.chrony_lines import DELAYS_NS, POLL, delay_for, refid_for, socket_of
 from mqtick.client.config import ChronyKeys
+from mqtick.client.estimate import Estimate
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Sample, SampleVerdict
 from mqtick.client.track import Track
@@ -48,7 +49,8 @@ class _Feed:
         fed: When a socket took its first sample, by its identity (`ChronySock.birth`).
         sent_ns: When a sample was last sent to the socket.
         offset_ns: The offset that was sent last: reference minus system clock.
-        bound_ns: How far that offset may be wrong, the server's root distance included.
+        bound_ns: How far that offset may be wrong until the next one, the server's root distance
+            included.
         withheld: Bursts of which nothing was sent, by the reason.
         withholds: Whether nothing was sent of the last burst.
     """
@@ -109,12 +111,15 @@ class Discipline:
         keys: ChronyKeys,
         loop: Loop,
         *,
+        interval_ns: int,
         burst_ns: int,
         broadcasts_ns: int,
         step_detector: Callable[[], StepDetector] = StepDetector,
     ) -> None:
         self._keys, self._loop, self._step_detector = keys, loop, step_detector
         self._burst_ns, self._broadcasts_ns = burst_ns, min(broadcasts_ns, _LONGEST_NS)
+        # Their distance varies by a fifth.
+        self._until_next_ns = interval_ns * 5 // 4 + burst_ns
         self._feeds: dict[int, _Feed] = {}
         self._checking = False
         first_check_ns = min(int(keys.check_interval_s * NS_PER_S), _FIRST_CHECK_NS)
@@ -171,7 +176,17 @@ class Discipline:
             # interval is narrower, because it uses the other exchanges, too.
             offset_ns = min(max(wall.sample.offset_ns, known.lower_ns), known.upper_ns)
             bound_ns = max(known.upper_ns - offset_ns, offset_ns - known.lower_ns)
-            self._hand_over(feed, wall, offset_ns, bound_ns + known.root_distance_ns)
+            bound_ns += known.root_distance_ns + self._growth_ns(feed, known)
+            self._hand_over(feed, wall, offset_ns, bound_ns)
+
+    def _growth_ns(self, feed: _Feed, known: Estimate) -> int:
+        """How much wider the interval will be when chronyd gets the next sample, on each side.
+
+        What chronyd states grows more slowly than that while the frequency is not known.
+        """
+        wait_ns = _START_SPACING_NS if feed.is_new(time.monotonic_ns()) else self._until_next_ns
+        later = feed.track.estimator.at(known.local_ns + wait_ns)
+        return max((later.half_width_ns or 0) - (known.half_width_ns or 0), 0)
 
     def _hand_over(self, feed: _Feed, wall: WallSample, offset_ns: int, bound_ns: int) -> None:
         """Send an offset on the local timeline to the narrowest reference clock that covers it."""

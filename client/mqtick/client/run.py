@@ -62,6 +62,7 @@ class _Program:
             self.discipline = Discipline(
                 settings.chrony,
                 self.loop,
+                interval_ns=int(settings.exchange_interval_s * NS_PER_S),
                 burst_ns=settings.exchange_burst * spacing_ns + 100_000_000,
                 broadcasts_ns=int(settings.estimator.lucky_broadcasts_s * NS_PER_S),
             )
