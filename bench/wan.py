@@ -98,7 +98,7 @@ def report_places(report: Report, who: str, places: Sequence[Place]) -> None:
 
 def traffic(report: Report, seconds: float) -> None:
     """Count octets on a link of 40 ms each way, with loss and jitter, in the steady state."""
-    cells = [Cell(40.0, 0.5, 0.02, 0.3, flags) for flags in ((), ("--traffic", "low"))]
+    cells = [Cell(40.0, 0.5, 0.02, 0.3, (*_LIMIT, "--traffic", what)) for what in ("normal", "low")]
     with (
         tempfile.TemporaryDirectory(prefix="wan-") as name,
         running(Path(name), cells) as world,

@@ -12,9 +12,9 @@ from mqtick.service.settings.schema import key, table
 
 __all__ = ["ChronyKeys", "Settings", "check_together", "client_name", "in_effect"]
 
-# At most 2 MB a day. Not less often: on a long link the frequency is not known for hours, and then
-# the interval grows by `frequency_limit_ppm` between two bursts.
-_LOW_INTERVAL_S, _LOW_BURST, _LOW_KEEPALIVE_S = 64.0, 2, 90
+# At most 2 MB a day. Single exchanges, to have them often: on a long link the frequency is not known
+# for hours, and then the interval grows by `frequency_limit_ppm` between two of them.
+_LOW_INTERVAL_S, _LOW_BURST, _LOW_KEEPALIVE_S = 48.0, 1, 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Settings(ConnectionSettings):
     traffic: str = key(
         "normal",
         "How much is sent and received. low is for a link that is paid by the octet: it hears no "
-        "broadcasts and has two exchanges a minute.",
+        "broadcasts and has an exchange every 48 s.",
         choices=("normal", "low"),
     )
     exchange_interval_s: float = key(
