@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bench.clock_keeper import ClockKeeper
 from demo import local_programs
-from mqtick.client.chrony import socket_path
+from mqtick.client.chrony_lines import socket_path
 
 # The directives of the fleet's Ansible role besides the reference clocks, without the RTC's.
 DIRECTIVES = ("makestep 1 3", "maxclockerror 10")

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from demo.local_broker import Amqtt, Mosquitto, UdpReference, program, running
 from demo.local_programs import Chronyd, time_client, time_server, true_error_ns
-from mqtick.client.chrony import refclock_lines
+from mqtick.client.chrony_lines import refclock_lines
 from mqtick.client.interval import Now, NowError, now_from
 from mqtick.protocol.clocks import VirtualClockSettings
 from mqtick.service import Status, StatusError, chronyd, read_status
@@ -100,9 +100,7 @@ def _us(value_ns: int | None) -> str:
 
 def chronyd_for(folder: Path) -> Chronyd:
     """Start a private chronyd that listens to one client and steers nothing."""
-    lines = refclock_lines(
-        chronyd.version(), [0], delay_ns=1_000_000, poll=1, run_folder=str(folder)
-    )
+    lines = refclock_lines(chronyd.version(), [0], poll=1, run_folder=str(folder))
     return Chronyd(folder, lines)
 
 

@@ -32,8 +32,7 @@ def chronyd() -> Iterator[ChronydRig]:
 def lines(chronyd: ChronydRig, servers: str, *flags: str) -> list[str]:
     """What `mqtick-client chrony-config` tells chronyd; by default with a poll to wait for."""
     command = [sys.executable, "-m", "mqtick.client.cli", "chrony-config", "--servers", servers]
-    command += [*(flags or ("--poll", "1")), "--delay-us", "1000"]
-    command += ["--run-folder", str(chronyd.folder)]
+    command += [*(flags or ("--poll", "1")), "--run-folder", str(chronyd.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 

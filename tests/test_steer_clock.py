@@ -89,7 +89,7 @@ def test_chronyd_steers_this_clock_to_a_server_5_ms_and_20_ppm_away(
     )
     server.wait_ready()
     folder = rig.new_folder("chronyd")
-    lines = generated_lines(folder, "--poll", "0", "--delay-us", "1000")
+    lines = generated_lines(folder, "--poll", "0")
     daemon = Chronyd(folder, [*lines, "makestep 0.001 3"], steers=True)
     clock_keeper.end_first(daemon.process.pid)
     rig.on_close(daemon.process.wait)

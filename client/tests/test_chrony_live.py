@@ -15,10 +15,8 @@ from mqtick.client.chrony import (
     Outcome,
     Verify,
     layout_for,
-    refclock_lines,
-    refid_for,
-    socket_path,
 )
+from mqtick.client.chrony_lines import DELAYS_NS, refclock_lines, refid_for, socket_path
 from mqtick.service import ChronyVersion, Leap, chronyd, why_not_synchronised
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -35,9 +33,7 @@ US = 1_000
 
 
 def start(rig: ChronydRig, *servers: int, more: str = "") -> None:
-    lines = refclock_lines(
-        chronyd.version(), servers or (0,), delay_ns=2 * MS, poll=-2, run_folder=str(rig.folder)
-    )
+    lines = refclock_lines(chronyd.version(), servers or (0,), poll=-2, run_folder=str(rig.folder))
     rig.start(*(line + more for line in lines))
 
 
@@ -119,8 +115,8 @@ def test_a_leap_second_arrives(chronyds: Rigs, leap: int, said: str) -> None:
     # Not in tracking: chronyd shows a leap second there only on the last day of June and December
     # (reference.c, is_leap_second_day); what the source said stands in the last column here.
     def arrived() -> bool:
-        selected = chronyd.query("selectdata", host=rig.command_socket)
-        return selected.startswith("*,MQT0,") and selected.endswith(f",{said}")
+        sources = chronyd.query("selectdata", host=rig.command_socket).splitlines()
+        return any(line.startswith("*,MQT0,") and line.endswith(f",{said}") for line in sources)
 
     feed(rig, sock_of(rig), arrived, leap=leap)
 
@@ -194,21 +190,23 @@ def test_each_server_appears_in_chronyd_under_its_refid(chronyds: Rigs) -> None:
     rig = chronyds()
     servers = (0, 9, 10, 99, 100, 255)
     start(rig, *servers)
-    assert {source.name for source in rig.sources()} == {refid_for(n) for n in servers}
+    assert {source.name for source in rig.sources()} == {
+        refid_for(server, delay_ns) for server in servers for delay_ns in DELAYS_NS
+    }
 
 
 @pytest.mark.parametrize("version", [ChronyVersion(4, 3), ChronyVersion(4, 8)])
 def test_generated_lines_pass_chronyds_own_check(chronyds: Rigs, version: ChronyVersion) -> None:
     rig = chronyds()
-    lines = refclock_lines(version, range(256), delay_ns=1, poll=-6)
+    lines = refclock_lines(version, range(256), poll=-6)
     check = rig.command("-p", "-f", str(rig.configure(*lines)))
     assert check.wait(10) == 0, rig.log
-    assert rig.log.count("refclock SOCK") == 256
+    assert rig.log.count("refclock SOCK") == 256 * len(DELAYS_NS)
 
 
 def test_chronyds_own_check_finds_a_line_that_it_cannot_read(chronyds: Rigs) -> None:
     rig = chronyds()
-    (line,) = refclock_lines(ChronyVersion(4, 3), [0], delay_ns=1)
+    line = refclock_lines(ChronyVersion(4, 3), [0])[0]
     check = rig.command("-p", "-f", str(rig.configure(line + " asymmetry 0.5")))
     assert check.wait(10) == 1
     assert "refclock" in rig.log
@@ -219,9 +217,9 @@ def test_without_filter_1_an_old_chrony_misses_most_polls(chronyds: Rigs) -> Non
     if chronyd.version() >= (4, 7):
         pytest.skip("from chrony 4.7 on one sample a poll is enough")
     rig = chronyds()
-    arguments = {"delay_ns": 2 * MS, "poll": -1, "run_folder": str(rig.folder)}
-    (bare,) = refclock_lines(ChronyVersion(4, 7), [0], **arguments)  # type: ignore[arg-type]
-    (filtered,) = refclock_lines(ChronyVersion(4, 3), [1], **arguments)  # type: ignore[arg-type]
+    folder = str(rig.folder)
+    bare = refclock_lines(ChronyVersion(4, 7), [0], poll=-1, run_folder=folder)[0]
+    filtered = refclock_lines(ChronyVersion(4, 3), [1], poll=-1, run_folder=folder)[0]
     rig.start(bare, filtered)
     socks = [sock_of(rig, 0), sock_of(rig, 1)]
     last_ns = 0

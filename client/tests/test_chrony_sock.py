@@ -22,10 +22,8 @@ from mqtick.client.chrony import (
     Verify,
     encode_sample,
     layout_for,
-    refclock_lines,
-    refid_for,
-    socket_path,
 )
+from mqtick.client.chrony_lines import DELAYS_NS, refclock_lines, refid_for, socket_path
 from mqtick.service import ChronyVersion, Source
 
 S = 1_000_000_000
@@ -228,12 +226,12 @@ def test_names_of_sockets_are_those_that_apparmor_allows() -> None:
         assert name.endswith(".sock")
 
 
-def test_every_server_has_its_own_refid_of_at_most_four_characters() -> None:
-    refids = [refid_for(server) for server in range(256)]
-    assert [refids[n] for n in (0, 9, 10, 99, 100, 255)] == [
-        *("MQT0", "MQT9", "MQ10", "MQ99", "M100", "M255")
+def test_every_reference_clock_has_its_own_refid_of_at_most_four_characters() -> None:
+    refids = [refid_for(server, delay_ns) for delay_ns in DELAYS_NS for server in range(256)]
+    assert [refids[n] for n in (0, 9, 10, 99, 100, 255, 256, 1023)] == [
+        *("MQT0", "MQT9", "MQ10", "MQ99", "M100", "M255", "NQT0", "P255")
     ]
-    assert len(set(refids)) == 256
+    assert len(set(refids)) == len(refids)
     assert {len(refid) for refid in refids} == {4}
     with pytest.raises(ValueError, match="server number 256 is not from 0 to 255"):
         refid_for(256)
@@ -242,28 +240,31 @@ def test_every_server_has_its_own_refid_of_at_most_four_characters() -> None:
 @pytest.mark.parametrize(
     ("version", "filter_"), [((4, 3), "filter 1 "), ((4, 6, 1), "filter 1 "), ((4, 7), "")]
 )
-def test_each_server_has_its_line_and_old_chrony_needs_filter_1(
+def test_each_server_has_a_line_for_each_delay_and_old_chrony_needs_filter_1(
     version: tuple[int, ...], filter_: str
 ) -> None:
-    assert refclock_lines(ChronyVersion(*version), [0, 12], delay_ns=1_500_000) == tuple(
-        f"refclock SOCK /run/chrony.mqtick{server}.sock refid {refid} poll 2 {filter_}"
-        "precision 0.00001 delay 0.0015 stratum 1"
-        for server, refid in ((0, "MQT0"), (12, "MQ12"))
+    assert refclock_lines(ChronyVersion(*version), [0, 12]) == tuple(
+        f"refclock SOCK /run/chrony.mqtick{socket}.sock refid {refid} poll 2 {filter_}"
+        f"precision 0.00001 delay {delay} stratum 1"
+        for socket, refid, delay in (
+            *(("0", "MQT0", "0.002"), ("0.20ms", "NQT0", "0.02")),
+            *(("0.100ms", "OQT0", "0.1"), ("0.1000ms", "PQT0", "1")),
+            *(("12", "MQ12", "0.002"), ("12.20ms", "NQ12", "0.02")),
+            *(("12.100ms", "OQ12", "0.1"), ("12.1000ms", "PQ12", "1")),
+        )
     )
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"delay_ns": 0}, "delay_ns is 0, but must be from 1"),
         ({"poll": 11}, "poll is 11"),
         ({"stratum": 16}, "stratum is 16"),
     ],
 )
 def test_a_line_that_would_stop_chronyd_is_not_made(changed: dict[str, object], said: str) -> None:
-    arguments: dict[str, object] = {"delay_ns": 2_000_000} | changed
     with pytest.raises(ValueError, match=said):
-        refclock_lines(ChronyVersion(4, 3), [0], **arguments)  # type: ignore[arg-type]
+        refclock_lines(ChronyVersion(4, 3), [0], **changed)  # type: ignore[arg-type]
 
 
 NEVER = Source("#", "?", "MQT0", 0, 2, 0, None, 0, 0, 0)

@@ -98,6 +98,7 @@ def server_row(state: str, half_ns: int) -> dict[str, Any]:
         "server": 0,
         "format": "precise",
         "state": state,
+        "why_unknown": "",
         "offset_ns": 3 * US,
         "earliest_offset_ns": 3 * US - half_ns,
         "latest_offset_ns": 3 * US + half_ns,
@@ -268,6 +269,22 @@ def test_with_keys_and_without_exchanges_nothing_would_ever_be_believed(cli: Cli
         assert "never be synchronised" in cli.run(*flags, *more, code=2)
 
 
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        (["--format", "1451.1.6"], "format"),
+        (["--pin-backend", "memory"], "pin.backend"),
+        (["--experiments"], "experiments"),
+        (["--no-estimator-use-two-way"], "estimator.use_two_way"),
+    ],
+)
+def test_with_low_traffic_nothing_may_need_broadcasts(
+    cli: Cli, words: list[str], setting: str
+) -> None:
+    error = cli.run("--traffic", "low", *words, "--check-config", code=2)
+    assert f"traffic is low, so no broadcast is heard, but {setting} needs them" in error
+
+
 def test_a_client_name_with_a_wildcard_is_refused_before_it_connects(cli: Cli) -> None:
     assert "'kitchen#1' is not a client name" in cli.run("--name", "kitchen#1", code=2)
 
@@ -327,7 +344,9 @@ def test_chrony_config_fits_the_version(version: str, filter_: bool, cli: Cli) -
     text = cli.run("chrony-config", "--chrony-version", version, "--servers", "0,12")
     comment, *lines = text.splitlines()
     assert comment.startswith("# chrony")
-    assert [line.split()[4] for line in lines] == ["MQT0", "MQ12"]
+    assert [line.split()[4] for line in lines] == [
+        *("MQT0", "NQT0", "OQT0", "PQT0", "MQ12", "NQ12", "OQ12", "PQ12")
+    ]
     assert all((" filter 1 " in line) is filter_ for line in lines)
     assert all(" poll 2 " in line for line in lines)
 
@@ -338,7 +357,6 @@ def test_chrony_config_fits_the_version(version: str, filter_: bool, cli: Cli) -
         ["--servers", "256"],
         ["--servers", "a"],
         ["--poll", "99"],
-        ["--delay-us", "0"],
         ["--chrony-version", "new"],
     ],
 )
@@ -357,7 +375,12 @@ def test_without_a_client_there_is_one_sentence(cli: Cli, command: str) -> None:
     )
 
 
-FEED = {"sent": {"sent": 3, "missing": 1}, "says": "the socket is missing"}
+FEED = {
+    "sent": {"sent": 3, "missing": 1},
+    "says": "the socket is missing",
+    "withheld": {"unsynchronised": 2},
+    "clock_says": "this clock is 100.0 s behind the time",
+}
 PINS = {"arrival": {"backend": "gpiod", "errors": 2, "last": "no permission"}}
 LOST: dict[str, Any] = {
     "state": "unsynchronised",
@@ -386,6 +409,8 @@ STATUS: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
         {},
         [
             "chrony            server 0: 3 sent, 1 missing; the socket is missing\n",
+            "  withheld        unsynchronised 2\n",
+            "  clock           this clock is 100.0 s behind the time\n",
             "pin               arrival: gpiod, 2 errors, the last: no permission\n",
         ],
     ),
@@ -401,6 +426,7 @@ STATUS: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     ),
     ({"broker_fills": True}, {}, ["kernel timestamps, says how long each message was in it\n"]),
     (LOST, {}, ["not connected after 7 attempts: no route to host", "none heard yet"]),
+    ({}, {"why_unknown": "because"}, ["  not known       because\n"]),
     ({"keys": ["a1b2"]}, {"authenticated": True}, ["  authenticated   yes\n"]),
     ({"keys": ["a1b2"]}, {}, ["  authenticated   not yet, no exchange has succeeded\n"]),
     ({"keys": ["a1b2"]}, NO_TAGS, ["  authenticated   no, this format has no tags\n"]),
@@ -540,6 +566,7 @@ def test_every_sample_and_every_refusal_is_in_the_metrics() -> None:
         'mqtick_client_server_in_use{server="0"} 1',
         'samples_total{kind="echo",reason="echo-order",server="0",verdict="refused"} 2',
         'mqtick_client_chrony_total{outcome="missing",server="0"} 1',
+        'mqtick_client_chrony_withheld_total{reason="unsynchronised",server="0"} 2',
         'mqtick_client_refused_total{reason="replayed"} 2',
     ):
         assert line in text

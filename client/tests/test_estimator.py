@@ -513,6 +513,14 @@ def test_with_broadcasts_alone_the_upper_limit_is_an_assumption_and_says_so(fres
     assert (estimate.slew_ppb, estimate.slew_is_assumed) == (100_000, True)
 
 
+def test_the_round_trip_of_the_own_link_adds_to_what_is_assumed(fresh):
+    fresh.link_ns = 80_000 * US
+    for second in range(20):
+        fresh.broadcast(second, delay_ns=60_000 * US)
+    assert fresh.after(20).assumed
+    assert holds(fresh.after(20))
+
+
 def test_a_single_broadcast_is_not_enough(fresh):
     for second in range(3):
         fresh.broadcast(second)

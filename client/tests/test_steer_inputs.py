@@ -16,7 +16,7 @@ import pytest
 
 from mqtick.client.config import ChronyKeys
 from mqtick.client.discipline import Discipline
-from mqtick.client.estimate import Estimate
+from mqtick.client.estimate import Estimate, State
 from mqtick.client.estimator import Estimator
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Reason, Sample, SampleVerdict
@@ -45,13 +45,18 @@ class Datagram(NamedTuple):
 class Knowing(Estimator):
     """An estimator that knows these limits, where it has no samples of its own."""
 
-    limits: tuple[int | None, int | None] = (-(10**19), 10**19)
+    limits: tuple[int | None, int | None] | None = None
+    """None: they are half a millisecond around the sample that was taken last."""
+    around_ns = 0
 
     def at(self, local_ns: int) -> Estimate:
         told = super().at(local_ns)
         if told.lower_ns is not None:
             return told
-        return replace(told, lower_ns=self.limits[0], upper_ns=self.limits[1])
+        around = self.around_ns - MS // 2, self.around_ns + MS // 2
+        lower_ns, upper_ns = around if self.limits is None else self.limits
+        state = State.UNSYNCHRONISED if lower_ns is None else State.SYNCHRONISED
+        return replace(told, state=state, lower_ns=lower_ns, upper_ns=upper_ns)
 
 
 class FakeTrack:
@@ -74,12 +79,13 @@ class Rig:
         self.discipline = Discipline(
             self.keys,
             self.loop,
+            interval_ns=SECOND,
             burst_ns=BURST_NS,
             broadcasts_ns=BROADCASTS_NS,
             step_detector=lambda: StepDetector(was_set=self.was_set),
         )
         self.is_set = False
-        self.sockets: dict[int, socket.socket] = {}
+        self.sockets: dict[str, socket.socket] = {}
         self._sequence = itertools.count()
 
     def was_set(self) -> bool:
@@ -87,14 +93,14 @@ class Rig:
         was_set, self.is_set = self.is_set, False
         return was_set
 
-    def listen(self, number: int = 0) -> None:
+    def listen(self, name: str = "mqtick0") -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        sock.bind(str(self.folder / f"mqtick{number}.sock"))
+        sock.bind(str(self.folder / f"{name}.sock"))
         sock.setblocking(False)
-        self.sockets[number] = sock
+        self.sockets[name] = sock
 
     def unlisten(self) -> None:
-        self.sockets[0].close()
+        self.sockets["mqtick0"].close()
         (self.folder / "mqtick0.sock").unlink()
 
     def run(self, duration_ns: int = BURST_NS + 30 * MS) -> None:
@@ -102,21 +108,21 @@ class Rig:
         while time.monotonic_ns() < end_ns:
             self.loop.turn(0.01)
 
-    def received(self, number: int = 0) -> list[Datagram]:
+    def received(self, name: str = "mqtick0") -> list[Datagram]:
         found = []
         while True:
             try:
-                data = self.sockets[number].recv(100)
+                data = self.sockets[name].recv(100)
             except BlockingIOError:
                 return found
             seconds, microseconds, offset_s, pulse, leap, _, magic = SOCK_SAMPLE.unpack(data)
             at_ns = seconds * SECOND + microseconds * US
             found.append(Datagram(at_ns, offset_s, pulse, leap, magic))
 
-    def sent(self, number: int = 0) -> Any:
+    def sent(self, name: str = "mqtick0") -> Any:
         """Let the burst end; returns the offsets that chronyd got of it, s."""
         self.run()
-        return pytest.approx([datagram.offset_s for datagram in self.received(number)])
+        return pytest.approx([datagram.offset_s for datagram in self.received(name)])
 
     def status(self) -> Any:
         return self.discipline.status()["0"]
@@ -129,9 +135,10 @@ class Rig:
         )
         realtime_ns = more.pop("realtime_ns", time.time_ns())
         time_minus_raw_ns = more.pop("time_minus_raw_ns", 0)
+        track.estimator.around_ns = offset_ns
         sample = Sample(
             more.pop("kind", Kind.ECHO),
-            1_000_000,
+            more.pop("local_ns", None) or time.monotonic_ns(),
             offset_ns,
             offset_ns - delay_ns,
             offset_ns + delay_ns,
@@ -226,13 +233,13 @@ def test_the_leap_second_of_the_very_sample_is_passed_on(rig: Rig, leap: int) ->
     assert [datagram.leap for datagram in rig.received()] == [leap]
 
 
-@pytest.mark.parametrize(("offset_ns", "sent_ns"), [(9 * MS, 2 * MS), (-9 * MS, -1 * MS)])
+@pytest.mark.parametrize(("offset_ns", "sent_ns"), [(9 * MS, 600 * US), (-9 * MS, -400 * US)])
 def test_what_lies_outside_the_guaranteed_interval_is_moved_to_its_end(
     rig: Rig, offset_ns: int, sent_ns: int
 ) -> None:
     """An exchange that was held up on one way is wide enough to agree, and its middle far off."""
     track = FakeTrack()
-    track.estimator.limits = SECOND - 1 * MS, SECOND + 2 * MS
+    track.estimator.limits = SECOND - 400 * US, SECOND + 600 * US
     rig.take(offset_ns + SECOND, 20 * MS, track=track, time_minus_raw_ns=SECOND)
     assert [sent_ns / SECOND] == rig.sent()
 
@@ -242,6 +249,96 @@ def test_what_the_client_has_forgotten_since_is_not_sent(rig: Rig) -> None:
     rig.take(1 * MS, track=track)
     track.estimator.limits = None, None
     assert rig.sent() == []
+    assert rig.status()["withheld"] == {"unsynchronised": 1}
+    assert rig.status()["says"] == "nothing is sent: no sample was accepted yet"
+
+
+def test_nothing_is_sent_while_the_client_itself_says_that_it_does_not_know(rig: Rig) -> None:
+    """The state of the estimator decides, for instance when messages are held up by 0.4 s."""
+    track = FakeTrack()
+    held = rig.take(453 * MS, 450 * MS, kind=Kind.TWO_WAY, track=track)
+    track.estimator.add(replace(held.sample, verdict=SampleVerdict.PENDING))
+    assert rig.sent() == []
+    assert rig.status()["withheld"] == {"unsynchronised": 1}
+    assert (
+        "interval is 450.0 ms, more than estimator.unsynchronised_bound_us (50 ms)"
+        in (rig.status()["says"])
+    )
+    rig.discipline.tick()
+    assert not track.wants_exchange, "no more requests would help"
+
+
+def test_a_sample_goes_to_the_narrowest_reference_clock_that_covers_its_bound(rig: Rig) -> None:
+    """chronyd takes half of a reference clock's delay as the greatest error."""
+    names = {"mqtick0": 2, "mqtick0.20ms": 20, "mqtick0.100ms": 100, "mqtick0.1000ms": 1000}
+    rig.unlisten()
+    for name in names:
+        rig.listen(name)
+    track = FakeTrack()
+    for bound_ns, to in (
+        *((MS, "mqtick0"), (MS + US, "mqtick0.20ms"), (50 * MS, "mqtick0.100ms")),
+        *((SECOND // 2, "mqtick0.1000ms"), (MS // 2, "mqtick0"), (SECOND, None)),
+    ):
+        track.estimator.limits = -bound_ns, bound_ns
+        rig.take(0, track=track)
+        rig.run()
+        assert {name for name in names if rig.received(name)} == ({to} if to else set())
+        if to:
+            assert rig.status()["delay_ns"] == names[to] * MS
+    assert "the bound is 1.000 s, more than chronyd is told (0.5 s)" in rig.status()["says"]
+
+
+def test_a_bound_that_goes_to_and_fro_makes_no_reference_clock_new_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqtick.client.discipline._START_SPACING_NS", 0)
+    monkeypatch.setattr("mqtick.client.discipline._START_NS", 0)
+    rig.listen("mqtick0.20ms")
+    track = FakeTrack()
+    for bound_ns in (MS, 2 * MS, MS, 2 * MS):
+        track.estimator.limits = -bound_ns, bound_ns
+        rig.take(0, track=track)
+        rig.run()
+        rig.discipline.tick()
+        assert not track.wants_exchange
+
+
+def test_the_bound_is_covered_until_the_next_sample(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one exchange, the interval grows by 200 ppm: 0.1 ms in the first wait, then 0.26 ms."""
+    monkeypatch.setattr("mqtick.client.discipline._START_NS", 0)
+    rig.listen("mqtick0.20ms")
+    for times, delay_ns in ((1, 2 * MS), (2, 20 * MS)):  # it is new only once
+        track = FakeTrack()
+        wall = rig.take(0, 800 * US, kind=Kind.TWO_WAY, track=track)
+        track.estimator.add(replace(wall.sample, verdict=SampleVerdict.PENDING))
+        rig.run()
+        assert (times, rig.status()["delay_ns"]) == (times, delay_ns)
+
+
+def test_the_root_distance_of_the_server_has_to_be_covered_too(rig: Rig) -> None:
+    track = FakeTrack()
+    near = exchange(0, 0, US, Kind.TWO_WAY)
+    track.estimator.add(replace(near, root_distance_ns=20 * MS))
+    rig.take(0, track=track, local_ns=near.local_ns + MS)
+    rig.run()
+    assert rig.status()["delay_ns"] == 100 * MS
+
+
+def test_a_clock_that_stays_grossly_wrong_beside_chronyd_is_told(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.take(100 * SECOND)
+    rig.run()
+    assert rig.status()["clock_offset_ns"] == 100 * SECOND
+    assert rig.status()["clock_says"] == "", "chronyd may still step it"
+    monkeypatch.setattr("mqtick.client.discipline._START_NS", 0)
+    assert "100.0 s behind the time, and chronyd does not step it" in rig.status()["clock_says"]
+    assert "at least 1200 s; to set it now: chronyc makestep" in rig.status()["clock_says"]
+    rig.take(MS)
+    rig.run()
+    assert rig.status()["clock_says"] == ""
 
 
 def test_what_exchanges_contradict_since_is_not_sent(rig: Rig) -> None:
@@ -254,28 +351,38 @@ def test_what_exchanges_contradict_since_is_not_sent(rig: Rig) -> None:
 
 
 def test_each_server_has_a_reference_clock_of_its_own(rig: Rig) -> None:
-    rig.listen(7)
+    rig.listen("mqtick7")
     rig.take(1 * MS, track=FakeTrack(None))  # one without a number takes the first
     rig.take(2 * MS, track=FakeTrack(7))
-    assert rig.sent(0) == [1e-3]
-    assert rig.sent(7) == [2e-3]
+    assert rig.sent() == [1e-3]
+    assert rig.sent("mqtick7") == [2e-3]
     assert sorted(rig.discipline.status()) == ["0", "7"]
 
 
 def test_a_sample_that_is_not_newer_than_the_last_is_not_sent(rig: Rig) -> None:
     """chronyd wants strictly rising time stamps."""
-    now_ns = time.time_ns()
-    for realtime_ns in (now_ns, now_ns - 1 * MS, now_ns):
-        rig.take(1 * MS, realtime_ns=realtime_ns)
+    now_ns = time.monotonic_ns()
+    for local_ns in (now_ns, now_ns - 1 * MS, now_ns):
+        rig.take(1 * MS, local_ns=local_ns)
         rig.run()
     assert len(rig.received()) == 1
+    assert rig.status()["withheld"] == {"not-newer": 2}
+
+
+def test_samples_flow_again_after_the_clock_was_set_back(rig: Rig) -> None:
+    rig.take(-3600 * SECOND, realtime_ns=time.time_ns() + 3600 * SECOND)
+    assert rig.sent() == [-3600]
+    rig.is_set = True  # by chronyd, which steps the clock back
+    for _ in range(2):
+        rig.take(0)
+        assert rig.sent() == [0]
 
 
 def test_a_burst_that_was_measured_before_a_step_of_the_clock_is_not_sent(rig: Rig) -> None:
     rig.take(1 * MS)
     rig.is_set = True
     assert rig.sent() == []
-    assert rig.status()["stepped"] == 1
+    assert rig.status()["withheld"] == {"clock-stepped": 1}
     rig.take(1 * MS)
     assert rig.sent() == [1e-3]
 
@@ -296,19 +403,21 @@ def test_a_missing_socket_is_counted_explained_and_used_as_soon_as_it_is_there(r
 def broadcast(rig: Rig, track: FakeTrack, at_ns: int, lower_ns: int) -> WallSample:
     sample = Sample(Kind.ONE_WAY, at_ns, lower_ns, lower_ns, None, sequence=at_ns)
     judged = track.estimator.add(sample)
+    track.estimator.around_ns = lower_ns
     wall = WallSample(judged, 0, time.time_ns())
     rig.discipline.on_sample(track, wall)  # type: ignore[arg-type]
     return wall
 
 
 def test_where_only_broadcasts_are_heard_the_best_of_several_seconds_goes(rig: Rig) -> None:
-    track = FakeTrack()
+    track, covers = FakeTrack(), "mqtick0.100ms"  # what is assumed of their path
+    rig.listen(covers)
     for second in range(6):
         broadcast(rig, track, second * SECOND, 1 * MS)
     rig.run()
-    assert rig.received() == [], "broadcasts are collected for longer than a burst"
+    assert rig.received(covers) == [], "broadcasts are collected for longer than a burst"
     rig.run(BROADCASTS_NS)
-    assert len(rig.received()) == 1
+    assert len(rig.received(covers)) == 1
 
 
 def test_broadcasts_are_not_collected_until_chronyd_would_find_them_too_old(
@@ -317,7 +426,9 @@ def test_broadcasts_are_not_collected_until_chronyd_would_find_them_too_old(
     """It drops what is older than two polls, 8 s, without a word."""
     planned: list[int] = []
     monkeypatch.setattr(rig.loop, "call_later", lambda wait_ns, _call: planned.append(wait_ns))
-    patient = Discipline(rig.keys, rig.loop, burst_ns=BURST_NS, broadcasts_ns=8 * SECOND)
+    patient = Discipline(
+        rig.keys, rig.loop, interval_ns=SECOND, burst_ns=BURST_NS, broadcasts_ns=8 * SECOND
+    )
     rig.discipline = patient
     track = FakeTrack()
     for second in range(6):
@@ -371,16 +482,16 @@ def test_a_server_that_is_only_heard_steers_nothing_while_one_that_was_asked_is_
     rig: Rig,
 ) -> None:
     near, far = FakeTrack(0), FakeTrack(1)
-    rig.listen(1)
+    rig.listen("mqtick1.100ms")
 
     def hear() -> Any:
         for _ in range(4):
             wall = rig.take(MS, kind=Kind.ONE_WAY, track=far)
             far.estimator.add(replace(wall.sample, verdict=SampleVerdict.PENDING))
-        assert far.estimator.at(1_000_000).assumed
+        assert far.estimator.at(time.monotonic_ns()).assumed
         rig.take(MS, kind=Kind.ONE_WAY, track=far)
         rig.run(BROADCASTS_NS + 30 * MS)
-        return len(rig.received(1))
+        return len(rig.received("mqtick1.100ms"))
 
     assert hear() == 1, "there is no other time"
     wall = rig.take(0, kind=Kind.TWO_WAY, track=near)

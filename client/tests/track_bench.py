@@ -90,6 +90,7 @@ class StillConnection:
         self.placing: list[Callable[[bool], None]] = []
         """What waits for the broker's answer to a subscription."""
         self.connected = True
+        self.round_trip_ns = 0
         self.loop_ns: int | None = 150 * US
         self.filled = False
 

@@ -38,6 +38,7 @@ class Stream:
         self.broken = False
         self.closed = False
         self.acknowledged: list[int] = []
+        self.round_trip_ns = 0
 
     def acknowledge(self) -> None:
         self.acknowledged.append(len(self.chunks))
@@ -456,9 +457,12 @@ def test_what_was_read_is_acknowledged_after_it_was_handed_on() -> None:
     assert read.stream.acknowledged == [-1, 0]
 
 
-def held_after(before: list[bytes], after_ns: int, last: bytes) -> list[bool]:
+def held_after(
+    before: list[bytes], after_ns: int, last: bytes, round_trip_ns: int = 0
+) -> list[bool]:
     """Which messages may have waited, of which the last one comes so long after we acknowledged."""
     read = Read(*before).all()
+    read.stream.round_trip_ns = round_trip_ns
     assert read.frames._acknowledged_ns > 0
     read.stream.received = Stamp(read.frames._acknowledged_ns + after_ns, StampSource.KERNEL)
     read.stream.chunks.append(last)
@@ -475,6 +479,11 @@ def test_a_message_right_after_an_acknowledgement_may_have_waited_for_it(
     assert held_after([publish()], after_ns, publish()) == [False, held]
     # also for the acknowledgement of its own beginning
     assert held_after([publish()[:7]], after_ns, publish()[7:]) == [held]
+
+
+def test_on_a_long_link_a_message_that_has_waited_comes_a_round_trip_later() -> None:
+    assert held_after([publish()], 90_000_000, publish(), 80_000_000) == [False, True]
+    assert held_after([publish()], 170_000_000, publish(), 80_000_000) == [False, False]
 
 
 @pytest.mark.parametrize(

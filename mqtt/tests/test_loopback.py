@@ -133,11 +133,29 @@ def test_what_says_nothing_about_the_way_does_not_count(
     assert not node.known()
 
 
-def test_an_answer_to_the_message_before_the_last_does_not_count(node: Node) -> None:
-    before = node.sent[-1][1]
-    node.step()
-    node.answer(200_000, before)
-    assert node.loopback._pending is not None
+def test_a_path_longer_than_the_time_between_messages_is_measured(node: Node) -> None:
+    """Three messages are on their way at once; of a burst of four, none is forgotten."""
+    for _ in range(2):
+        node.step()
+    for _ in range(8):
+        node.step()
+        node.answer(180 * MS, node.sent[-4][1])
+    assert node.loopback.delay_ns() == 180 * MS
+
+
+def test_what_does_not_come_back_within_a_burst_is_not_waited_for(node: Node) -> None:
+    lost = node.sent[-1][1]
+    for _ in range(4):
+        node.step()
+    node.answer(200_000, lost)
+    assert not node.known()
+
+
+def test_a_new_connection_may_have_another_path(node: Node) -> None:
+    node.answer(200_000)
+    assert node.known()
+    node.loopback.start()
+    assert node.loopback.delay_ns() is None
 
 
 def test_a_step_of_the_clock_spoils_the_message_on_its_way(node: Node) -> None:

@@ -432,3 +432,9 @@ def test_who_does_not_read_a_goodbye_is_not_waited_for_long(pair: Pair) -> None:
     began = time.monotonic()
     one.close()
     assert 0.04 < time.monotonic() - began < 1
+
+
+def test_the_kernel_knows_the_round_trip_of_a_stream(either: Pair) -> None:
+    one, _ = either
+    is_stream = one.sock.type == socket.SOCK_STREAM
+    assert (0 < one.round_trip_ns < 10**9) is is_stream

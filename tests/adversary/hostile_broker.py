@@ -94,6 +94,8 @@ class Line:
     `role` says whose it is: `client`, `server`, or `warm`, `first`, `last` of the server's echo.
     """
 
+    round_trip_ns = 0
+
     def __init__(
         self,
         hub: HostileBroker,

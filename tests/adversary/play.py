@@ -93,6 +93,9 @@ class _Socket:
         self._judge.handed(realtime_ns, offset_ns, leap)
         return Outcome.SENT
 
+    def birth(self) -> None:
+        """Say that there is no socket: chronyd is not fed as a new one."""
+
     def explain(self, outcome: Outcome) -> str:
         return str(outcome)
 
@@ -210,6 +213,7 @@ class Play:
         self.discipline = Discipline(
             ChronyKeys(),
             self.world,  # type: ignore[arg-type]
+            interval_ns=int(settings.exchange_interval_s * SECOND),
             burst_ns=int(settings.exchange_burst * settings.exchange_spacing_ms * MS) + 100 * MS,
             broadcasts_ns=int(settings.estimator.lucky_broadcasts_s * SECOND),
             step_detector=self.client_clock.detector,
@@ -323,7 +327,7 @@ class Play:
         for track, wall in self._arrived[realtime_ns]:
             raw_ns = wall.sample.arrived_ns
             told = track.estimator.at(raw_ns)
-            if told.lower_ns is None or told.upper_ns is None:
+            if not told.state.is_known or told.lower_ns is None or told.upper_ns is None:
                 outside = "chronyd is handed what the client does not believe"
                 continue
             handed_ns = offset_ns + wall.time_minus_raw_ns

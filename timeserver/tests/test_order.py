@@ -38,13 +38,17 @@ class Broker:
         return SimpleNamespace(cancel=lambda: None)
 
     def deliver(
-        self, order: Sequence[str], source: StampSource = StampSource.KERNEL, held: str = ""
+        self,
+        order: Sequence[str],
+        source: StampSource = StampSource.KERNEL,
+        held: str = "",
+        back: int = 1,
     ) -> None:
-        """Deliver the last message in this order, then let the next one be sent."""
+        """Deliver a message in this order, the last or one further back; let the next be sent."""
         now_ns = time.time_ns()
         for place, who in enumerate(order):
             stamp = Stamp(now_ns + place, source)
-            arrival = Arrival(TOPIC, self.sent[-1], stamp, False, b"", who == held)
+            arrival = Arrival(TOPIC, self.sent[-back], stamp, False, b"", who == held)
             self.probe.arrived(who, arrival)
         self.calls.pop()()
 
@@ -65,6 +69,16 @@ def test_the_echo_waits_for_eight_messages_in_order(broker: Broker) -> None:
         assert (broker.probe.trusted, broker.probe.says) == (False, "unknown")
     broker.deliver(RIGHT)
     assert (broker.probe.trusted, broker.probe.says) == (True, "kept")
+
+
+def test_the_order_is_found_out_where_a_message_takes_longer_than_the_next_one_waits(
+    broker: Broker,
+) -> None:
+    for _ in range(2):
+        broker.calls.pop()()
+    for _ in range(8):
+        broker.deliver(RIGHT, back=3)
+    assert broker.probe.says == "kept"
 
 
 @pytest.mark.parametrize("order", [("own", "first", "last"), ("first", "last", "own")])

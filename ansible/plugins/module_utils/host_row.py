@@ -172,7 +172,10 @@ def _client(
         remedy = "is the time server up? on the host: sudo mqtick-client doctor"
     over = error_ns is not None and error_ns > limit_us * 1000
     feeds = dict_of(status.get("chrony"))
-    expected = f"MQT{number}" if feeds and number is not None else ""
+    feed = dict_of(feeds.get(str(number)))
+    expected = (
+        (text_of(feed.get("refid")) or f"MQT{number}") if feeds and number is not None else ""
+    )
     view = chrony_view(seen.get("tracking"), seen.get("sources"), expected)
     if over and not reason:
         reason, remedy = _why_over(row, error_ns or 0, limit_us, view, bool(feeds))

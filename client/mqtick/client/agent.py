@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from mqtick.client.certificate import CertificateDates
-from mqtick.client.config import Settings
+from mqtick.client.config import Settings, in_effect
 from mqtick.client.estimate import Estimate
 from mqtick.client.foreign import ForeignTrack
 from mqtick.client.pending import WallSample
@@ -86,7 +86,8 @@ class Agent:
         on_arrival: Callable[[], None] | None = None,
         before_arrival: Callable[[], None] | None = None,
     ) -> None:
-        self.settings, self.clock, self.name = settings, clock, name
+        self.settings = settings = in_effect(settings)
+        self.clock, self.name = clock, name
         self.tree = tree = check_settings(settings, keyring, name)
         self.refused: Counter[str] = Counter()
         self.steps = 0
@@ -315,7 +316,8 @@ class Agent:
         self._stop_hearing_statuses()
         if self.experiments is not None:
             self.experiments.tick()
-        if self.settings.format == "auto" and self.joined and self._may_follow_unsigned:
+        looks = self.settings.format == "auto" and self.settings.traffic == "normal"
+        if looks and self.joined and self._may_follow_unsigned:
             self._look_for_foreign()
 
     def _clock_changed(self) -> bool:
@@ -336,6 +338,8 @@ class Agent:
 
     def _stop_hearing_statuses(self) -> None:
         """Unsubscribe from statuses: new servers are noticed by their time messages from now on."""
+        if self.settings.traffic == "low":
+            return
         listened_ns = time.monotonic_ns() - self._listening_since_ns
         if self._hears_statuses and self.connection.connected and listened_ns > _LISTEN_NS:
             self._hears_statuses = False

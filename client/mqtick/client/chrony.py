@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Literal
 
-from mqtick.client.chrony_lines import refclock_lines, refid_for, socket_path
 from mqtick.service import chronyd_csv
 from mqtick.service.chronyd_csv import ChronyVersion
 
@@ -32,9 +31,6 @@ __all__ = [
     "Verify",
     "encode_sample",
     "layout_for",
-    "refclock_lines",
-    "refid_for",
-    "socket_path",
 ]
 
 _MAGIC = 0x534F434B  # "SOCK"
@@ -121,7 +117,7 @@ _EXPLANATIONS = {
     Outcome.SENT: "the socket {path} takes the samples",
     Outcome.MISSING: (
         "the socket {path} is missing: chronyd is not running, or its configuration has no such "
-        "refclock; see: systemctl status chrony"
+        "refclock (mqtick-client chrony-config prints it); see: systemctl status chrony"
     ),
     Outcome.NO_PERMISSION: (
         "the socket {path} may not be written by this user; "

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.service.settings.program import ConnectionSettings, PinKeys, RealtimeKeys
 from mqtick.service.settings.schema import key, table
 
-__all__ = ["ChronyKeys", "Settings", "check_together", "client_name"]
+__all__ = ["ChronyKeys", "Settings", "check_together", "client_name", "in_effect"]
+
+# At most 2 MB a day. Single exchanges, to have them often: on a long link the frequency is unknown
+# for hours, and then the interval grows by `frequency_limit_ppm` between two of them.
+_LOW_INTERVAL_S, _LOW_BURST, _LOW_KEEPALIVE_S = 48.0, 1, 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,12 @@ class Settings(ConnectionSettings):
         "Who disciplines the clock with the measurements: chrony, or nobody.",
         choices=("none", "chrony"),
     )
+    traffic: str = key(
+        "normal",
+        "How much is sent and received. low is for a link that is paid by the octet: it hears no "
+        "broadcasts and has an exchange every 48 s.",
+        choices=("normal", "low"),
+    )
     exchange_interval_s: float = key(
         16.0, "Time between two bursts of two-way exchanges.", minimum=0.1, maximum=3600.0
     )
@@ -120,9 +130,41 @@ class Settings(ConnectionSettings):
     realtime: RealtimeKeys = table(RealtimeKeys, "How the process is kept from being held up.")
 
 
+def in_effect(settings: Settings) -> Settings:
+    """Return the settings as `traffic` changes them."""
+    if settings.traffic == "normal":
+        return settings
+    interval_s = max(settings.exchange_interval_s, _LOW_INTERVAL_S)
+    return replace(
+        settings,
+        exchange_interval_s=interval_s,
+        exchange_burst=min(settings.exchange_burst, _LOW_BURST),
+        keepalive_s=max(settings.keepalive_s, _LOW_KEEPALIVE_S),
+        estimator=replace(
+            settings.estimator,
+            # Both need messages of their own, and a long link has little to gain by them.
+            use_echo=False,
+            use_residence=False,
+            holdover_after_s=max(settings.estimator.holdover_after_s, 3 * interval_s),
+        ),
+    )
+
+
 def check_together(settings: Settings) -> None:
     """Find values that are valid alone but make no sense together; ValueError."""
     estimator = settings.estimator
+    if settings.traffic == "low":
+        uses = {
+            "format": settings.format in ("1451.1.6", "draft-2021"),
+            "pin.backend": settings.pin.backend != "none",
+            "experiments": settings.experiments,
+            "estimator.use_two_way": not estimator.use_two_way,
+        }
+        if wrong := [name for name, needs in uses.items() if needs]:
+            raise ValueError(
+                f"traffic is low, so no broadcast is heard, but {wrong[0]} needs them: leave one "
+                "of the two out."
+            )
     if settings.keys_file and not estimator.use_two_way:
         raise ValueError(
             "keys_file is set and estimator.use_two_way is false: with keys nothing is believed "

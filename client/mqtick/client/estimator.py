@@ -42,6 +42,8 @@ class Estimator:
         self.jumps = 0
         """How many contradicting times were confirmed and accepted."""
         self.resets = 0
+        self.link_ns = 0
+        """The round trip of the client's own link; `assumed_path_delay_us` does not include it."""
         self.path = PathDelay(
             settings.path_samples,
             group_ns=round(settings.lucky_broadcasts_s * 1e9) if settings.use_lucky else 0,
@@ -80,6 +82,11 @@ class Estimator:
         self._unlearned.clear()
         self._round_trips.clear()
         self._link_trips.clear()
+
+    @property
+    def assumed_path_ns(self) -> int:
+        """The greatest delay of a broadcast, as far as no exchange has bounded it."""
+        return round(self.settings.assumed_path_delay_us * 1e3) + self.link_ns
 
     def reset(self) -> None:
         """Forget all samples, for instance because the server has another time; counters stay."""
@@ -306,7 +313,7 @@ class Estimator:
     def _take_assumed(self, sample: Sample) -> Sample:
         """Take a broadcast if there was no exchange yet: the upper limit has to be assumed."""
         assert sample.lower_ns is not None
-        upper_ns = sample.lower_ns + round(self.settings.assumed_path_delay_us * 1e3)
+        upper_ns = sample.lower_ns + self.assumed_path_ns
         if sample.offset_ns > upper_ns:
             return sample.refused(Reason.RESIDENCE)
         interval = guaranteed(sample, upper_ns, self.settings)

@@ -69,7 +69,8 @@ class EstimatorSettings:
     )
     assumed_path_delay_us: float = key(
         10_000.0,
-        "Greatest delay of a broadcast, assumed only until an exchange has given an upper limit.",
+        "Greatest delay of a broadcast beyond the round trip to the broker, assumed only until an "
+        "exchange has given an upper limit.",
         minimum=1,
         maximum=6e7,
     )

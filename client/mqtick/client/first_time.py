@@ -108,7 +108,7 @@ class FirstTime:
     def _is_confirmed(self, sample: Sample, lower_ns: int) -> bool:
         settings, upper_ns = self._estimator.settings, sample.upper_ns
         if upper_ns is None:
-            upper_ns = lower_ns + round(settings.assumed_path_delay_us * 1e3)
+            upper_ns = lower_ns + self._estimator.assumed_path_ns
         growth = Growth(rate=settings.frequency_limit_ppm * 1e-6)
         self._candidates.add(sample, guaranteed(sample, upper_ns, settings), growth)
         return bool(self._candidates.confirmed(settings.confirm_samples, settings.confirm_s))

@@ -115,6 +115,8 @@ def now_from(found: Status) -> Now:
         if slept_ns() - values["slept_ns"] > _SLEPT_NS:
             raise NowError("the host has slept since the client's last estimate: wait for the next")
         raw_ns, clock_ns = _read_clocks(values["virtual_clock"])
+        if len(values["forecast"]) == 0:
+            raise NowError(f"the client is not synchronised: {_why(values['servers'])}")
         row = _at(values["forecast"], raw_ns)
         offset_ns, lower_ns, upper_ns = row["offset_ns"], row["lower_ns"], row["upper_ns"]
         narrow = row["narrow_lower_ns"], row["narrow_upper_ns"]
@@ -153,10 +155,18 @@ def _read_clocks(virtual: str) -> tuple[int, int]:
     return best[1:]
 
 
+def _why(servers: Sequence[Mapping[str, Any]]) -> str:
+    """Say of each server why its time is not known."""
+    said = [
+        f"server {each['format'] if each['server'] is None else each['server']}: "
+        f"{each['why_unknown']}"
+        for each in servers
+    ]
+    return "; ".join(said) or "no server was heard yet"
+
+
 def _at(rows: Sequence[Mapping[str, Any]], raw_ns: int) -> dict[str, Any]:
     """Draw a straight line between the two rows of the forecast around this moment."""
-    if len(rows) == 0:
-        raise NowError("the client is not synchronised: mqtick-client status says why")
     for before, after in itertools.pairwise(rows):
         if raw_ns <= after["local_ns"]:
             share = (raw_ns - before["local_ns"]) / (after["local_ns"] - before["local_ns"])

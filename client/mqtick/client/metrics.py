@@ -98,6 +98,10 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
             text = "Samples given to chronyd, by what became of them."
             labels = {"server": number, "outcome": outcome}
             found.append(Metric("mqtick_client_chrony_total", count, text, "counter", labels))
+        for reason, count in feed["withheld"].items():
+            text, labels = "Bursts withheld from chronyd.", {"server": number, "reason": reason}
+            name = "mqtick_client_chrony_withheld_total"
+            found.append(Metric(name, count, text, "counter", labels))
     for reason, count in sorted(values["refused"].items()):
         text = "Messages refused, by reason."
         found.append(

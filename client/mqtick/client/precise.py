@@ -357,7 +357,9 @@ class PreciseTrack(Track):
         """Return the echo sample, or None if the broker may not have delivered in echo order.
 
         That is: while we are not subscribed behind the first echo; or if the broker may have held
-        the reply back until we acknowledged another message (see `Arrival.maybe_held`).
+        the reply back until we acknowledged another message (see `Arrival.maybe_held`). None, too,
+        while it is not known how much longer our link is than the server's: the two-way sample
+        needs no such correction.
         """
         place = (message.generation, message.placement)
         if pending.place != place:
@@ -365,6 +367,10 @@ class PreciseTrack(Track):
             return None
         if pending.maybe_held:
             self._context.refuse("held")
+            return None
+        loop_ns = self._context.loopback.delay_ns()
+        if loop_ns is None or message.loop_ns is None:
+            self._context.refuse("loop-unknown")
             return None
         assert pending.reply is not None
         first_ns = pending.reply.transmit_ns + message.first_echo_ns
@@ -374,7 +380,7 @@ class PreciseTrack(Track):
             Reading(first_ns + message.echo_span_ns, StampSource(message.last_source)),
             arrival,
             self._settings,
-            loop_client_ns=self._context.loopback.delay_ns(),
+            loop_client_ns=loop_ns,
             loop_server_ns=message.loop_ns,
             loop_spread_ns=self._context.loopback.spread_ns(),
             exchange=exchange,

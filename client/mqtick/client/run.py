@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mqtick.client.agent import Agent
-from mqtick.client.config import Settings
+from mqtick.client.config import Settings, in_effect
 from mqtick.client.discipline import Discipline
 from mqtick.client.experiments import KEPT_EDGES, Experiments
 from mqtick.client.interval import PROGRAM
@@ -48,6 +48,7 @@ class _Program:
     """All parts of the running client, which can call each other through it."""
 
     def __init__(self, settings: Settings, name: str) -> None:
+        settings = in_effect(settings)
         self.loop = Loop()
         self.clock: Clock = SystemClock()
         if settings.virtual_clock:
@@ -61,6 +62,7 @@ class _Program:
             self.discipline = Discipline(
                 settings.chrony,
                 self.loop,
+                interval_ns=int(settings.exchange_interval_s * NS_PER_S),
                 burst_ns=settings.exchange_burst * spacing_ns + 100_000_000,
                 broadcasts_ns=int(settings.estimator.lucky_broadcasts_s * NS_PER_S),
             )

@@ -58,7 +58,7 @@ class Servers:
     def topics(self) -> list[str]:
         """Return what to subscribe to after each connect."""
         return [
-            self._tree.all_times(),
+            *([self._tree.all_times()] if self._settings.traffic == "normal" else []),
             self._tree.all_follow_ups(self._name),
             self._tree.client_loop(self._name),
             *(self._tree.reply(number, self._name) for number in self._tracks),
@@ -148,6 +148,8 @@ class Servers:
         """Whether a request makes sense: a server that has fallen silent would not answer."""
         if not self._connection.connected or not self._settings.estimator.use_two_way:
             return False
+        if self._settings.traffic == "low":
+            return True  # only its replies are heard
         since_ns = track.met_raw_ns if track.heard_raw_ns is None else track.heard_raw_ns
         silence_ns = self._context.clock.raw_ns() - since_ns
         return silence_ns <= self._settings.server_timeout_s * NS_PER_S

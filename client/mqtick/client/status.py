@@ -12,6 +12,7 @@ from mqtick.client.estimate import Estimate, State
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.interval import boot_id, slept_ns
 from mqtick.client.track import Track
+from mqtick.client.unknown import why_unknown
 from mqtick.protocol.clocks import VirtualClock
 from mqtick.protocol.time_types import NS_PER_S
 
@@ -51,6 +52,7 @@ def _server(track: Track, raw_ns: int, time_minus_raw_ns: int) -> dict[str, Any]
         "format": track.format,
         "server_loop_delay_ns": track.server_loop_ns,
         "state": str(estimate.state),
+        "why_unknown": why_unknown(track.estimator, raw_ns),
         "offset_ns": _plus(estimate.offset_ns, -time_minus_raw_ns),
         "earliest_offset_ns": _plus(estimate.lower_ns, -time_minus_raw_ns),
         "latest_offset_ns": _plus(estimate.upper_ns, -time_minus_raw_ns),

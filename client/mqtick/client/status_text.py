@@ -76,6 +76,13 @@ def _authenticated(values: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     return "not yet, no exchange has succeeded" if values["keys"] else "no, without keys"
 
 
+_DOORS = {
+    "follow_unsigned": "any publisher can set this clock without a key",
+    "trust_broker": "the bound holds only if the broker delivers in order",
+    "trust_broker_residence": "the bound holds only if no broker lies",
+}
+
+
 def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
     """Yield the status as a person reads it."""
     link = f"connected (MQTT {values['mqtt_version']})"
@@ -85,12 +92,9 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
     yield from _heading(values, age_ns)
     says = ", says how long each message was in it" if values["broker_fills"] else ""
     yield f"broker            {values['broker']}, {link}, {stamps} timestamps{says}"
-    if values["follow_unsigned"]:
-        yield "open door         follow_unsigned: any publisher can set this clock without a key"
-    if values["trust_broker"]:
-        yield "open door         trust_broker: the bound holds only if the broker delivers in order"
-    if values["trust_broker_residence"]:
-        yield "open door         trust_broker_residence: the bound holds only if no broker lies"
+    yield from (
+        f"open door         {name}: {what}" for name, what in _DOORS.items() if values[name]
+    )
     if not values["servers"]:
         yield "server            none heard yet"
     for index, row in enumerate(values["servers"]):
@@ -98,6 +102,8 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
         mark = ", in use" if index == values["chosen"] else ""
         yield f"server {name}{mark}"
         yield f"  state           {row['state']}, stratum {row['stratum']}"
+        if row["why_unknown"]:
+            yield f"  not known       {row['why_unknown']}"
         if row["trouble"] is not None:
             yield f"  not believed    {row['trouble']['says']}: {row['trouble']['remedy']}"
         if row["in_doubt"]:
@@ -121,8 +127,7 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
     for each in values["disagreements"]:
         yield f"disagreement      {apart(each)}, root distances included: one of them is wrong"
     for number, feed in values.get("chrony", {}).items():
-        sent = ", ".join(f"{count} {outcome}" for outcome, count in feed["sent"].items())
-        yield f"chrony            server {number}: {sent or 'nothing sent'}; {feed['says']}"
+        yield from _feed_lines(number, feed)
     pps = values.get("pps")
     if pps:
         yield f"pps               {pps['made']} made, {pps['missed']} missed"
@@ -131,6 +136,17 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
         yield f"pin               {name}: {pin['backend']}, {errors}"
     refused = ", ".join(f"{name} {count}" for name, count in sorted(values["refused"].items()))
     yield f"refused           {refused or 'nothing'}"
+
+
+def _feed_lines(number: str, feed: Mapping[str, Any]) -> Iterator[str]:
+    """Say what chronyd got of a server, and what not."""
+    sent = ", ".join(f"{count} {outcome}" for outcome, count in feed["sent"].items())
+    yield f"chrony            server {number}: {sent or 'nothing sent'}; {feed['says']}"
+    if feed["withheld"]:
+        withheld = ", ".join(f"{name} {count}" for name, count in feed["withheld"].items())
+        yield f"  withheld        {withheld}"
+    if feed["clock_says"]:
+        yield f"  clock           {feed['clock_says']}"
 
 
 def _verdicts(rows: Sequence[Mapping[str, Any]]) -> str:

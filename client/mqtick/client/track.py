@@ -119,6 +119,7 @@ class Track(ABC):
         return self.format if self.number is None else str(self.number)
 
     def _arrival(self, stamp: Stamp) -> ArrivalReading:
+        self.estimator.link_ns = self._context.connection.round_trip_ns
         raw_ns = self._clock.raw_of_kernel_ns(stamp.realtime_ns)
         reading = Reading(raw_ns, stamp.source)
         waited_ns = self._clock.raw_ns() - raw_ns

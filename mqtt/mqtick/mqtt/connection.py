@@ -267,6 +267,12 @@ class Connection:
         kernel = self._session.kernel
         return kernel is not None and kernel.kernel_stamps
 
+    @property
+    def round_trip_ns(self) -> int:
+        """The shortest round trip to the broker of the last minutes; 0 if the kernel knows none."""
+        kernel = self._session.kernel
+        return 0 if kernel is None else kernel.round_trip_ns
+
     def certificate_dates_error(self, now_s: float) -> str | None:
         """Return a sentence if the broker's certificate is not valid at `now_s` (Unix time, s).
 

@@ -30,8 +30,8 @@ _PUBLISH_MASK = TYPE_MASK | QOS_MASK  # QoS 0 only
 _READS_PER_TURN = 16
 # paho-mqtt keeps a partial WebSocket frame until it is complete, whatever length its head states.
 _MAXIMUM_WEBSOCKET = 1 << 20
-# The longest time from our acknowledgement to the arrival of a message that waited for it.
-_ROUND_TRIP_NS = 2_000_000
+# A message that waited for our acknowledgement arrives within two round trips and this time.
+_BROKER_NS = 2_000_000
 
 
 class Arrival(NamedTuple):
@@ -226,7 +226,8 @@ class FrameSocket:
         # The difference may be negative, which also counts: the kernel may have acknowledged
         # earlier by itself, after 40 ms; and on the same host, a message that has waited for the
         # acknowledgement arrives before `acknowledge` returns.
-        held = self._unacknowledged or stamp.realtime_ns - self._acknowledged_ns < _ROUND_TRIP_NS
+        within_ns = _BROKER_NS + 2 * self.kernel.round_trip_ns
+        held = self._unacknowledged or stamp.realtime_ns - self._acknowledged_ns < within_ns
         self._on_publish(Arrival(text, data[payload:end], stamp, retain, properties, held))
 
     @property

@@ -1,7 +1,8 @@
 """Measures a node's own path through the broker and back: transmit to arrival, on one clock.
 
 The messages are sent at random times, when the broker sleeps, as it does before a client's request.
-A broker that is awake answers tens of microseconds sooner, which could not be compared.
+A broker that is awake answers tens of microseconds sooner, which could not be compared. Where the
+path is longer than the time between two messages, several are on their way at once.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 
 from mqtick.mqtt.connection import Connection
@@ -51,13 +53,16 @@ class Loopback:
         self.filled = False
         """Whether the broker wrote into the last message that came back on this connection."""
         self._delays = LowRecent()
-        self._pending: tuple[bytes, Transmit] | None = None
+        self._pending: OrderedDict[bytes, tuple[bytes, Transmit]] = OrderedDict()
+        """Messages on their way, at most a burst, by what the broker may not write into."""
         self._left = 0
         self._running = False
 
     def start(self) -> None:
-        """Begin with a burst (again, after each connect)."""
+        """Begin with a burst; again, after each connect, because the path may be another one."""
         self._left, self.filled = self._burst, False
+        self._pending.clear()
+        self._delays.clear()
         if not self._running:
             self._running = True
             self._loop.call_later(_BURST_SPACING_NS, self._send)
@@ -66,8 +71,10 @@ class Loopback:
         payload = self._make()
         if self._connection.connected:
             transmit = self._connection.publish(self._topic, payload)
-            self._pending = (payload, transmit) if transmit is not None else None
             if transmit is not None:
+                self._pending[self._ours(payload)] = payload, transmit
+                if len(self._pending) > self._burst:
+                    self._pending.popitem(last=False)
                 self._connection.collect_stamps()  # else the stamp would wake the program up
         self._left -= 1
         spacing_ns = _BURST_SPACING_NS if self._left > 0 else self._interval_ns
@@ -87,23 +94,23 @@ class Loopback:
             self._connection.collect_stamps()
 
     def on_arrival(self, arrival: Arrival) -> None:
-        """Take a message on the topic; anything but our last one is ignored."""
-        if self._pending is None or arrival.retain:
+        """Take a message on the topic; anything but ours is ignored."""
+        sent = None if arrival.retain else self._pending.pop(self._ours(arrival.payload), None)
+        if sent is None:
             return
-        came, sent = arrival.payload, self._pending[0]
-        ours = len(sent) - self._room
-        if len(came) != len(sent) or came[:ours] != sent[:ours]:
-            return
-        self.filled = came != sent
+        payload, transmit = sent
+        self.filled = arrival.payload != payload
         self._connection.collect_stamps()
-        left, arrived = self._pending[1].stamp, arrival.stamp
-        self._pending = None
+        left, arrived = transmit.stamp, arrival.stamp
         if left.source is arrived.source:
             self._delays.add(arrived.realtime_ns - left.realtime_ns, time.monotonic_ns())
 
+    def _ours(self, payload: bytes) -> bytes:
+        return payload[: len(payload) - self._room]
+
     def forget_pending(self) -> None:
-        """Forget the pending message: the clock was stepped, so its stamps do not fit together."""
-        self._pending = None
+        """Forget what is on its way: the clock was stepped, so its stamps do not fit together."""
+        self._pending.clear()
 
     def spread_ns(self) -> int:
         """Return how much the delay varies (see `LowRecent.spread`)."""

@@ -28,6 +28,10 @@ class LowRecent:
         if value >= 0:
             self._values.append((now_ns, value))
 
+    def clear(self) -> None:
+        """Forget all values: the path may be another one now."""
+        self._values.clear()
+
     def _recent(self, now_ns: int) -> list[int]:
         return sorted(value for at_ns, value in self._values if now_ns - at_ns <= self.age_ns)
 

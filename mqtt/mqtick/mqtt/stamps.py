@@ -49,8 +49,10 @@ _TRANSMIT_FLAG = struct.pack("=I", _TX_SOFTWARE)
 # SO_TIMESTAMPING_NEW cmsg support", January 2024). It holds flags only, no time.
 _TRANSMIT_REQUEST = (socket.SOL_SOCKET, _SO_TIMESTAMPING_OLD, _TRANSMIT_FLAG)
 _ANCILLARY = 256
-# linux/tcp.h, struct tcp_info: tcpi_snd_mss, tcpi_notsent_bytes, tcpi_rcv_ooopack (Linux 5.4).
-_TCP_INFO = struct.Struct("=16xI124xI76xI")
+# linux/tcp.h, struct tcp_info: tcpi_snd_mss, tcpi_notsent_bytes, tcpi_min_rtt, and tcpi_rcv_ooopack
+# (Linux 5.4).
+_TCP_INFO = struct.Struct("=16xI124xII72xI")
+_RTT_UNKNOWN = 0xFFFF_FFFF
 # asm-generic/socket.h; linux/sock_diag.h: the first number is SK_MEMINFO_RMEM_ALLOC.
 _SO_MEMINFO = 55
 _PENDING_LIMIT = 4096
@@ -109,6 +111,8 @@ class _TcpInfo(NamedTuple):
     segment_octets: int
     """The most that goes into one segment."""
     unsent_octets: int
+    round_trip_us: int
+    """The shortest of the last minutes; `_RTT_UNKNOWN` before the first."""
     out_of_order: int
     """Segments that have come out of order so far."""
 
@@ -253,6 +257,14 @@ class KernelSocket(Buffered):
         size = _TCP_INFO.size
         found = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
         return _TcpInfo(*_TCP_INFO.unpack(found)) if len(found) == size else None
+
+    @property
+    def round_trip_ns(self) -> int:
+        """The shortest TCP round trip of the last minutes; 0 if it is not known."""
+        info = self._tcp_info() if self._is_tcp else None
+        if info is None or info.round_trip_us == _RTT_UNKNOWN:
+            return 0
+        return info.round_trip_us * 1000
 
     def _is_in_order(self) -> bool:
         """Whether all that was read has come in order."""

@@ -30,6 +30,7 @@ __all__ = ["Exchange", "PreciseResponder"]
 _U32 = 2**32
 _CORRECTION_LIMIT = 2**31 - 1
 _PENDING_LIMIT = 8192
+# Beyond the server's own round trip through the broker.
 _ECHO_WAIT_NS = 500_000_000
 # The follow-up is sent this long after the reply. By then the kernel's transmit stamp has come, and
 # the client has read the reply: if it read both at once, the reply would have no kernel stamp.
@@ -239,7 +240,8 @@ class PreciseResponder:
             self._finish(key, exchange)
         elif self._pending.get(key) is exchange:
             self._late.add(key)
-            self._later(_ECHO_WAIT_NS - _STAMP_WAIT_NS, lambda: self._finish(key, exchange))
+            wait_ns = _ECHO_WAIT_NS - _STAMP_WAIT_NS + (self._context.loopback.delay_ns() or 0)
+            self._later(wait_ns, lambda: self._finish(key, exchange))
         self._relax()
 
     def _relax(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections import deque
+from collections import OrderedDict, deque
 
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
@@ -46,14 +46,15 @@ class OrderProbe:
     def __init__(self, loop: Loop, connection: Connection) -> None:
         self._loop, self._connection, self.topic = loop, connection, ""
         self._verdicts: deque[bool] = deque(maxlen=_REMEMBERED)
-        self._nonce = b""
-        self._arrivals: dict[str, Arrival] = {}
+        self._pending: OrderedDict[bytes, dict[str, Arrival]] = OrderedDict()
+        """Messages on their way, at most a burst: where each has arrived."""
         self._left = 0
         self._next: Timer | None = None
 
     def place(self, topic: str) -> None:
         """Subscribe behind the first echo, which has just subscribed; then begin to test."""
         self._verdicts.clear()
+        self._pending.clear()
         self._connection.unsubscribe([self.topic] if self.topic else [])
         self.topic = topic
         self._connection.subscribe([topic], self._placed)
@@ -66,8 +67,11 @@ class OrderProbe:
             self._send()
 
     def _send(self) -> None:
-        self._nonce, self._arrivals = secrets.token_bytes(_NONCE_OCTETS), {}
-        self._connection.publish(self.topic, self._nonce)
+        nonce = secrets.token_bytes(_NONCE_OCTETS)
+        self._pending[nonce] = {}
+        if len(self._pending) > _BURST:
+            self._pending.popitem(last=False)
+        self._connection.publish(self.topic, nonce)
         self._left -= 1
         spacing_ns = _INTERVAL_NS
         if self._left > 0:
@@ -79,12 +83,13 @@ class OrderProbe:
 
     def arrived(self, who: str, arrival: Arrival) -> None:
         """Note an arrival at `first`, `own` or `last`; three arrivals give a verdict."""
-        if not self._nonce or arrival.payload != self._nonce or arrival.retain:
+        arrivals = None if arrival.retain else self._pending.get(arrival.payload)
+        if arrivals is None:
             return
-        self._arrivals[who] = arrival
-        if len(self._arrivals) == 3:
-            all_three = [self._arrivals[name] for name in ("first", "own", "last")]
-            self._nonce = b""
+        arrivals[who] = arrival
+        if len(arrivals) == 3:
+            all_three = [arrivals[name] for name in ("first", "own", "last")]
+            del self._pending[arrival.payload]
             if all(
                 one.stamp.source is StampSource.KERNEL and not one.maybe_held for one in all_three
             ):
