@@ -354,7 +354,7 @@ def test_what_is_no_packet_is_counted_and_changes_nothing(door: Door) -> None:
         node.connection.publish(TOPIC, b"good")
         node.until(lambda: node.arrivals)
         assert [one.payload for one in node.arrivals] == [b"good"]
-        assert node.connection._session.malformed == len(bad)  # type: ignore[attr-defined]
+        assert node.connection.unread["malformed"] == len(bad)
         assert node.connection.connected
 
 
