@@ -16,8 +16,8 @@ from broker.rtl.sim.golden import packet, publish
 from mqtick.mqtt import udp_session
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.causes import Cause
-from mqtick.mqtt.checks import Link
 from mqtick.mqtt.connection import Connection, Will
+from mqtick.mqtt.link import Link
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.packets import subscribe_packet, unsubscribe_packet
 from mqtick.mqtt.stamps import StampSource

@@ -125,7 +125,7 @@ class FrameSocket:
         self._unacknowledged = False
         self._acknowledged_ns = 0
         self.unread = Counter[str]() if unread is None else unread
-        """Messages that were skipped: `oversized` or, their parts exceed their length, `malformed`."""
+        """Messages that were skipped: `oversized`, or `malformed` (parts exceed the length)."""
 
     # -- reading ---------------------------------------------------------------------------
 

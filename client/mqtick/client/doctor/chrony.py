@@ -93,8 +93,12 @@ def check_lines(
     refclocks: Sequence[Refclock],
     pattern: str,
     numbers: list[int],
+    bounds: Mapping[int, int],
 ) -> Iterator[Check]:
-    """Check the refclock line of each server in chrony's configuration."""
+    """Check the refclock line of each server in chrony's configuration.
+
+    `bounds`: by server, how far its time may be wrong, ns: half of `delay` has to cover it.
+    """
     try:
         found = version()
     except ChronydError:
@@ -111,10 +115,17 @@ def check_lines(
         faults = []
         if options.get("refid") != refid:
             faults.append((f"refid {options.get('refid', 'not set')}", f"refid {refid}"))
-        if not _is_good_delay(options.get("delay")):
+        if _delay_s(clock) < 1e-6:
             faults.append((f"delay {options.get('delay', 'not set')}", "an honest delay, as 0.002"))
         for value, expected in faults:
             yield warn(name, value, expected, _LINES)
+        covered_s = max(map(_delay_s, (one for one in refclocks if _same(one.path, path)))) / 2
+        if (bound_s := bounds.get(number, 0) / 1e9) > covered_s > 0:
+            value = f"its delay lets chronyd claim {covered_s * 1e3:g} ms"
+            expected = f"half of delay above the bound, {bound_s * 1e3:.1f} ms"
+            faults.append((value, expected))
+            remedy = f"delay {2.5 * bound_s:.3f}, or the lines that chrony-config prints today"
+            yield warn(name, value, expected, remedy)
         if found < _SINGLE_SAMPLE and options.get("filter") != "1":
             value = f"filter {options.get('filter', 'not set')} with chrony {found}"
             yield fail(name, f"{value}: every sample is dropped silently", "filter 1", _LINES)
@@ -122,11 +133,16 @@ def check_lines(
             yield ok(name, f"poll {options.get('poll', '4')}, delay {options['delay']} s, {refid}")
 
 
-def _is_good_delay(text: str | None) -> bool:
+def _delay_s(clock: Refclock) -> float:
     try:
-        return text is not None and float(text) >= 1e-6
+        return float(clock.options.get("delay", ""))
     except ValueError:
-        return False
+        return 0.0
+
+
+def _same(path: str, first: str) -> bool:
+    """Whether a socket belongs to the same server: a server may have one for each delay."""
+    return path.startswith(first.removesuffix("sock"))
 
 
 def check_socket(path: str, who: Identity) -> Check:
