@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import ssl
 import time
@@ -102,28 +101,36 @@ def look_at_door(found: Link, broker: Broker) -> Link:
 
 
 def _what_speaks(broker: Broker) -> str:
-    """Try TLS where it is not expected, and plain MQTT where TLS is."""
-    with contextlib.suppress(OSError):
-        where = broker.host, broker.port
-        with socket.create_connection(where, _PATIENCE_S) as plain:
-            if broker.scheme in ("mqtt", "ws"):
-                return _answer_to_tls(plain, broker)
-            plain.sendall(_CONNECT)
-            answer = plain.recv(16)
-            if answer[:1] == b"\x20":  # CONNACK
-                return f"port {broker.port} speaks MQTT without TLS: write mqtt://"
+    """Try TLS, expected or not, and plain MQTT where TLS is expected."""
+    has_tls = broker.scheme in ("mqtts", "wss")
+    answer = _answer(broker, tls=True)
+    if "CERTIFICATE_REQUIRED" in answer and not broker.certificate_file:
+        return "the broker wants a certificate of ours: certificate_file, certificate_key_file"
+    if not has_tls and ("ALERT" in answer or answer.startswith("TLS")):
+        return f"port {broker.port} speaks TLS: write {broker.scheme}s://"
+    if has_tls and _answer(broker, tls=False) == "MQTT":
+        return f"port {broker.port} speaks MQTT without TLS: write mqtt://"
     return ""
 
 
-def _answer_to_tls(plain: socket.socket, broker: Broker) -> str:
+def _answer(broker: Broker, *, tls: bool) -> str:
+    """Return what answers: `MQTT` to a CONNECT, a version or an error of TLS; else nothing."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    version = ""
     try:
-        context.wrap_socket(plain, server_hostname=broker.host).close()
+        with socket.create_connection((broker.host, broker.port), _PATIENCE_S) as door:
+            if tls:
+                door = context.wrap_socket(door, server_hostname=broker.host)  # noqa: PLW2901
+                version = str(door.version())
+            else:
+                door.sendall(_CONNECT)
+            # Over TLS only an alert comes: TLS 1.3 asks for a certificate after the handshake.
+            return "MQTT" if door.recv(16)[:1] == b"\x20" and not tls else version  # CONNACK
     except ssl.SSLError as error:
-        if "ALERT" not in str(error.reason):  # an alert is TLS too: it wants our certificate
-            return ""
-    return f"port {broker.port} speaks TLS: write {broker.scheme}s://, and the port of that"
+        return error.reason or version
+    except OSError:
+        return version
 
 
 def _dead_addresses(broker: Broker) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mqtick.service import Tracking, why_not_synchronised
+from mqtick.service import Leap, Tracking
 from mqtick.service.check import Check, Result
 
 __all__ = ["Off", "Steering", "check_result"]
@@ -100,7 +100,7 @@ def _need(off: Off, steering: Steering | None) -> tuple[Result, str, str]:
     if steering.steps and abs(off.offset_ns) >= steering.step_s * 1e9:
         if steering.steps < 0:
             return "WARN", "chronyd will need one update: it steps", "ask again in a minute"
-        if why_not_synchronised(found) is not None:
+        if found.leap is Leap.UNSYNCHRONISED:
             what = "chronyd will need its first samples: it steps then (makestep)"
             return "WARN", what, "ask again in a minute"
     slew_s = abs(off.offset_ns) / 1e3 / steering.max_slew_ppm
