@@ -247,7 +247,10 @@ CASES: dict[str, tuple[Setup, str]] = {
     "a plain connection to TLS": (Setup(url="mqtt at mqtts"), "speaks TLS: write mqtts://"),
     "a certificate of another name": (Setup(url="other"), "a name that is in its certificate"),
     "a certificate not valid yet": (Setup(url="future"), "is the system clock right?"),
-    "a broker that wants our certificate": (Setup(url="private"), "certificate_file: the broker"),
+    "a broker that wants our certificate": (
+        Setup(url="private"),
+        "the broker wants a certificate of ours: certificate_file",
+    ),
     "an identifier that is not taken": (
         Setup(heard=unlinked("Client identifier not valid", Cause.IDENTIFIER)),
         "FAIL broker: Client identifier not valid (expected a connection) -> the broker does not "

@@ -119,18 +119,18 @@ def _answer(broker: Broker, *, tls: bool) -> str:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     version = ""
     try:
-        with socket.create_connection((broker.host, broker.port), _PATIENCE_S) as door:
-            if tls:
-                door = context.wrap_socket(door, server_hostname=broker.host)  # noqa: PLW2901
+        with socket.create_connection((broker.host, broker.port), _PATIENCE_S) as plain:
+            if not tls:
+                plain.sendall(_CONNECT)
+                return "MQTT" if plain.recv(16)[:1] == b"\x20" else ""  # CONNACK
+            with context.wrap_socket(plain, server_hostname=broker.host) as door:
                 version = str(door.version())
-            else:
-                door.sendall(_CONNECT)
-            # Over TLS only an alert comes: TLS 1.3 asks for a certificate after the handshake.
-            return "MQTT" if door.recv(16)[:1] == b"\x20" and not tls else version  # CONNACK
+                door.recv(16)  # an alert: TLS 1.3 asks for a certificate after the handshake
     except ssl.SSLError as error:
         return error.reason or version
     except OSError:
-        return version
+        pass  # nobody, or it waits for us to speak
+    return version
 
 
 def _dead_addresses(broker: Broker) -> tuple[str, ...]:
