@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,8 @@ class Process:
 
 
 def processes(proc: Path = PROC) -> Iterator[Process]:
-    """Yield every process that can be seen, the lowest number first."""
+    """Yield every process that can be seen but those of containers, the lowest number first."""
+    ours = _space(proc / "self")
     for folder in sorted(proc.glob("[0-9]*"), key=lambda each: int(each.name)):
         try:
             text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
@@ -37,9 +39,17 @@ def processes(proc: Path = PROC) -> Iterator[Process]:
         # proc(5): "PID (NAME) STATE PARENT ...", and the name may hold blanks and parentheses.
         name, _, rest = text.partition("(")[2].rpartition(")")
         state, parent = rest.split()[:2]
-        if state != "Z":
+        if state != "Z" and _space(folder) in ("", ours):
             words = tuple(line.rstrip("\0").split("\0")) if line else ()
             yield Process(int(folder.name), int(parent), name, words)
+
+
+def _space(folder: Path) -> str:
+    """Return the name space of process numbers, which a container has of its own; empty: unseen."""
+    try:
+        return os.readlink(folder / "ns/pid")
+    except OSError:
+        return ""
 
 
 def find_program(program: str, folder: str, proc: Path = PROC) -> int | None:

@@ -20,8 +20,6 @@ from mqtick.service.check import (
     warn,
 )
 
-_OFTEN = 20
-
 __all__ = ["REMEDIES", "check_client", "check_doors", "check_rows"]
 
 REMEDIES: Final = {
@@ -36,36 +34,30 @@ REMEDIES: Final = {
     "retained": "somebody retains time messages: mosquitto_pub -t TOPIC -r -n",
 }
 """Reason for which messages were refused: what to do about it."""
+_OFTEN: Final = 20
+_NARROWER: Final = "without it the narrower bound is shown next to the certain one"
+_DOORS: Final = {
+    "follow_unsigned": (
+        "formats without tags are followed although there are keys",
+        "anyone who may publish on the broker can set this clock: leave it out as soon as all "
+        "servers speak precise",
+    ),
+    "trust_broker": (
+        "the bound rests on the broker's order of delivery",
+        f"right only if nobody but you runs the broker; {_NARROWER}",
+    ),
+    "trust_broker_residence": (
+        "the bound rests on what brokers say of the time that messages spent in them",
+        f"right only if nobody but you runs every broker on the way, and each says so; {_NARROWER}",
+    ),
+}
 
 
-def check_doors(
-    *, follow_unsigned: bool, trust_broker: bool, trust_broker_residence: bool
-) -> Iterator[Check]:
-    """Check that no setting weakens the guarantees of keys and exchanges."""
-    if follow_unsigned:
-        yield warn(
-            "follow_unsigned",
-            "formats without tags are followed although there are keys",
-            "false",
-            "anyone who may publish on the broker can set this clock: leave it out as soon as "
-            "all servers speak precise",
-        )
-    if trust_broker:
-        yield warn(
-            "trust_broker",
-            "the bound rests on the broker's order of delivery",
-            "false",
-            "right only if nobody but you runs the broker; without it the narrower bound is "
-            "shown next to the certain one",
-        )
-    if trust_broker_residence:
-        yield warn(
-            "trust_broker_residence",
-            "the bound rests on what brokers say of the time that messages spent in them",
-            "false",
-            "right only if nobody but you runs every broker on the way, and each says so; without "
-            "it the narrower bound is shown next to the certain one",
-        )
+def check_doors(**is_open: bool) -> Iterator[Check]:
+    """Check that no setting, by its name, weakens the guarantees of keys and exchanges."""
+    for name, (value, remedy) in _DOORS.items():
+        if is_open[name]:
+            yield warn(name, value, "false", remedy)
 
 
 def check_client(status: Status | StatusError) -> Iterator[Check]:

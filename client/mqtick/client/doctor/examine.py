@@ -236,7 +236,7 @@ def _at_chrony(
     lines: Callable[[], list[str]],
 ) -> Iterator[Check]:
     pattern, where = settings.chrony.socket, (settings.chrony.host or None, settings.chrony.port)
-    sources = functools.cache(lambda: host.sources(host=where[0], port=where[1]))
+    sources = functools.partial(host.sources, host=where[0], port=where[1])
     version = functools.cache(host.version)
     yield from guarded("chrony", at_chrony.check_version, version)
     refclocks: list[at_chrony.Refclock] | None = None
@@ -255,8 +255,7 @@ def _at_chrony(
         profile = host.apparmor, host.profile, host.local_profile
         yield from guarded("AppArmor", at_chrony.check_apparmor, path, *profile)
         yield from guarded("socket", at_chrony.check_socket, path, who)
-    yield from guarded("chronyd's sources", at_chrony.check_sources, sources, numbers)
-    yield from guarded("samples", at_chrony.check_reach, feeds, sources, numbers)
+    yield from guarded("chronyd's sources", at_chrony.check_sources, feeds, sources, numbers)
     tracking = functools.partial(host.tracking, host=where[0], port=where[1])
     yield from guarded("clock discipline", at_chrony.check_tracking, tracking)
 
