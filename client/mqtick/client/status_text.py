@@ -127,14 +127,18 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0, why_old: str = "") 
     for number, feed in values.get("chrony", {}).items():
         sent = ", ".join(f"{count} {outcome}" for outcome, count in feed["sent"].items())
         yield f"chrony            server {number}: {sent or 'nothing sent'}; {feed['says']}"
+    yield from _pin_lines(values)
+    refused = ", ".join(f"{name} {count}" for name, count in sorted(values["refused"].items()))
+    yield f"refused           {refused or 'nothing'}"
+
+
+def _pin_lines(values: Mapping[str, Any]) -> Iterator[str]:
     pps = values.get("pps")
     if pps:
         yield f"pps               {pps['made']} made, {pps['missed']} missed"
     for name, pin in values.get("pins", {}).items():
         errors = f"{pin['errors']} errors, the last: {pin['last']}" if pin["errors"] else "good"
         yield f"pin               {name}: {pin['backend']}, {errors}"
-    refused = ", ".join(f"{name} {count}" for name, count in sorted(values["refused"].items()))
-    yield f"refused           {refused or 'nothing'}"
 
 
 def _verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
