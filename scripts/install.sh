@@ -157,10 +157,13 @@ install_program() {
   } ||
     die 1 "pip could not install mqtick (see its output above). Is there a network? A file that is" \
       "not in $lists is refused."
-  "${pip[@]}" "${hashed[@]}" --no-build-isolation -r "$lists/gpiod.txt" ||
-    warn "pip could not install gpiod (see its output above): everything works" \
-    "except pins with the back end gpiod. On a 32-bit system it is compiled: install gcc and python3-dev," \
-      "then run this again."
+  local backend
+  for backend in gpiod pigpio; do
+    "${pip[@]}" "${hashed[@]}" --no-build-isolation -r "$lists/$backend.txt" ||
+      warn "pip could not install $backend (see its output above): everything works" \
+        "except pins with that back end. On a 32-bit system gpiod is compiled: install gcc and" \
+        "python3-dev, then run this again."
+  done
   unset PYTHONPATH
   place_link "$prefix/bin/$program" "/usr/local/bin/$program"
   place "$here/docs/operations.md" "$prefix/doc/operations.md" 644 root:root

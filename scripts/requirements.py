@@ -24,6 +24,7 @@ FOLDER = ROOT / "requirements"
 LISTS = {
     "service": ["paho-mqtt"],
     "gpiod": ["gpiod"],
+    "pigpio": ["pigpio"],
     "build": [
         *("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers"),
         "setuptools",  # for gpiod where it has no wheel

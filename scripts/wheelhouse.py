@@ -44,9 +44,9 @@ OLDEST_GLIBC = {"amd64": 5, "arm64": 17, "armhf": 17}
 TARGETS = [f"{release}-{architecture}" for release in PYTHON for architecture in MACHINE]
 
 # What a host may be asked to run: name of the set -> what pip is asked for.
-SETS = {"program": "mqtick", "gpiod": "gpiod"}
+SETS = {"program": "mqtick", "gpiod": "gpiod", "pigpio": "pigpio"}
 # What runs as a service comes from a list of files with their SHA-256.
-HASHED = {"program": "service", "gpiod": "gpiod"}
+HASHED = {"program": "service", "gpiod": "gpiod", "pigpio": "pigpio"}
 BENCH_SETS = {"lab": "mqtick[lab] pyusb", "analysis": "mqtick[analysis]"}
 # There is no wheel for these, and the rest of the wheelhouse is of use without them.
 NO_WHEEL = {

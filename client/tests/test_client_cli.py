@@ -114,6 +114,8 @@ def server_row(state: str, half_ns: int) -> dict[str, Any]:
         "kind": "echo",
         "stratum": 1,
         "authenticated": False,
+        "jumps": 0,
+        "resets": 0,
         "in_doubt": False,
         "trouble": None,
         "verdicts": [
@@ -135,7 +137,7 @@ class Cli:
         content = {
             "version": version,
             "program": "mqtick-client",
-            "pid": os.getpid(),
+            "pid": os.getpid() if age_ns == 0 else 1 << 30,  # which no process has
             "written_boottime_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME) - age_ns,
             "status": values,
         }
@@ -371,7 +373,7 @@ def test_chrony_config_never_prints_what_chronyd_would_not_read(words: list[str]
 @pytest.mark.parametrize("command", ["status", "now", "sources"])
 def test_without_a_client_there_is_one_sentence(cli: Cli, command: str) -> None:
     assert cli.ask(command, code=3) == (
-        f"error: {cli.folder}/status.json: there is no status; is the program running?\n"
+        f"error: {cli.folder}/status.json: there is no status: mqtick-client is not running\n"
     )
 
 
@@ -457,7 +459,7 @@ def test_status_for_machines_holds_everything(cli: Cli) -> None:
 def test_an_old_status_begins_with_that_and_never_with_synchronised(cli: Cli) -> None:
     cli.write(values_of(), age_ns=90 * SECOND)
     first, second, *_ = cli.ask("status", code=3).splitlines()
-    assert first.startswith("this status is 90 s old: the client is not running")
+    assert first.startswith("this status is 90 s old: mqtick-client is not running; it last said:")
     assert second == "client            pi7, synchronised 90 s ago"
 
 
@@ -728,7 +730,7 @@ def test_in_holdover_now_tells_the_time_and_the_exit_code_says_so(cli: Cli) -> N
         ("1ms", {"state": "holdover"}, 3, "in holdover"),
         ("1ms", {"state": "unsynchronised"}, 3, "not synchronised"),
         ("1ms", None, 3, "there is no status"),
-        ("1s", {"age_ns": 60 * SECOND}, 3, "is not running any more"),
+        ("1s", {"age_ns": 60 * SECOND}, 3, "60 s old: mqtick-client is not running"),
     ],
 )
 def test_wait_tells_not_good_enough_from_not_synchronised(

@@ -16,7 +16,7 @@ from mqtick.lab.brokers.findings import examine, verdict
 from mqtick.lab.brokers.measured import Measured, Probe
 from mqtick.lab.brokers.patterns import fan_out, find_flush, find_steps
 from mqtick.lab.cli import main
-from mqtick.mqtt.checks import Link
+from mqtick.mqtt.link import Link
 from mqtick.mqtt.loop import Loop
 from mqtick.service.check import Check
 

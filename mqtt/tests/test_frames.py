@@ -224,7 +224,7 @@ def test_a_hook_is_called_before_its_frame_is_decoded() -> None:
     read.hooks[b"mqtick/t/0"] = lambda: order.append("pin")
     read.all()
     assert order == ["pin"]  # though its properties turn out to be malformed
-    assert read.frames.malformed == 0
+    assert read.frames.unread["malformed"] == 0
 
 
 def test_a_hook_comes_before_the_message_and_once_for_each() -> None:
@@ -273,7 +273,7 @@ def test_what_does_not_fit_is_counted_and_the_next_message_is_read(
     good = publish(properties=b"" if version_5 else None)
     read = Read(bytes((0x30, len(body))) + body + good, version_5=version_5).all()
     assert [one.topic for one in read.arrivals] == ["mqtick/t/0"]
-    assert read.frames.malformed == 1
+    assert read.frames.unread["malformed"] == 1
 
 
 def variable_length(value: int) -> bytes:
@@ -294,7 +294,7 @@ def test_an_oversized_publish_is_skipped_and_counted_and_takes_no_memory(
         read.frames.pump()
         most = max(most, len(read.frames._rest))
     assert [one.topic for one in read.arrivals] == ["mqtick/t/0"]
-    assert read.frames.oversized == 1
+    assert read.frames.unread["oversized"] == 1
     assert most < 70_000
 
 
@@ -303,7 +303,7 @@ def test_the_largest_message_that_is_taken_is_256_kib() -> None:
     stream = publish(payload=payload)
     read = Read(*(stream[at : at + 65536] for at in range(0, len(stream), 65536))).all()
     assert read.arrivals[0].payload == payload
-    assert read.frames.oversized == 0
+    assert read.frames.unread["oversized"] == 0
 
 
 def test_an_oversized_packet_for_paho_mqtt_ends_the_stream() -> None:
@@ -324,7 +324,7 @@ def test_whatever_a_publish_holds_it_is_one_message_or_counted(
     good = publish(properties=b"" if version_5 else None)
     read = Read(bytes((0x30, len(body))) + body + good, version_5=version_5).all()
     assert read.arrivals[-1].payload == b"now"
-    assert len(read.arrivals) + read.frames.malformed == 2
+    assert len(read.arrivals) + read.frames.unread["malformed"] == 2
 
 
 # -- end and turns ---------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from broker.rtl.sim.golden import packet, publish
 from mqtick.mqtt import udp_session
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.causes import Cause
-from mqtick.mqtt.checks import Link
 from mqtick.mqtt.connection import Connection, Will
+from mqtick.mqtt.link import Link
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.packets import subscribe_packet, unsubscribe_packet
 from mqtick.mqtt.stamps import StampSource
@@ -354,7 +354,7 @@ def test_what_is_no_packet_is_counted_and_changes_nothing(door: Door) -> None:
         node.connection.publish(TOPIC, b"good")
         node.until(lambda: node.arrivals)
         assert [one.payload for one in node.arrivals] == [b"good"]
-        assert node.connection._session.malformed == len(bad)  # type: ignore[attr-defined]
+        assert node.connection.unread["malformed"] == len(bad)
         assert node.connection.connected
 
 

@@ -193,4 +193,4 @@ def test_what_is_no_packet_is_counted(board: Board) -> None:
         node.up().subscribed(LOOP)
         node.connection.publish(LOOP, b"good")
         node.until(lambda: len(node.arrivals) == 3)
-        assert node.connection._session.malformed == len(bad)  # type: ignore[attr-defined]
+        assert node.connection.unread["malformed"] == len(bad)

@@ -71,11 +71,11 @@ def test_each_edge_is_kept_where_somebody_asks_for_them(settings: dict[str, obje
 
 
 def test_outputs_are_described_for_the_record_of_a_run() -> None:
-    about = about_outputs({"arrival": output_of(line=5), "pps": None})
+    about = about_outputs({"arrival": output_of(line=5)})
     assert about["simulated"] is True
     assert set(about["pins"]) == {"arrival"}
     assert about["pins"]["arrival"]["backend"] == "memory"
-    assert about_outputs({"pps": None}) == {"pins": {}, "simulated": False}
+    assert about_outputs({}) == {"pins": {}, "simulated": False}
 
 
 def test_a_long_pulse_is_ended_by_the_loop() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -68,11 +69,18 @@ def test_a_reader_never_sees_half_a_status(tmp_path: Path) -> None:
         writer.join()
 
 
-def test_a_missing_folder_is_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_folder_is_made_and_one_that_was_deleted_is_made_again(tmp_path: Path) -> None:
     file = StatusFile(tmp_path / "no" / "s.json", "p")
-    said = file.write({})
-    assert said == (
-        f"the status could not be written to {tmp_path}/no/s.json: No such file or directory; "
+    for _ in range(2):
+        assert file.write({}) is None
+        assert read_status(tmp_path / "no" / "s.json").program == "p"
+        shutil.rmtree(tmp_path / "no")
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "no").touch()
+    assert StatusFile(tmp_path / "no" / "s.json", "p").write({}) == (
+        f"the status could not be written to {tmp_path}/no/s.json: Not a directory; "
         "the status command shows an old one or none"
     )
 
@@ -155,7 +163,7 @@ def test_what_is_no_status_is_refused_with_a_sentence(
 
 
 def test_no_status_and_no_file_are_sentences(tmp_path: Path) -> None:
-    with pytest.raises(StatusError, match="there is no status; is the program running"):
+    with pytest.raises(StatusError, match="there is no status: the program is not running"):
         read_status(tmp_path / "s.json")
     with pytest.raises(StatusError, match="cannot be read: Is a directory"):
         read_status(tmp_path)

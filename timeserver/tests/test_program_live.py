@@ -198,10 +198,10 @@ def test_the_status_of_a_server_that_does_not_run_any_more_says_so(
     content["written_boottime_ns"] -= 60 * 10**9
     file.write_text(json.dumps(content))
     assert cli.main(["status", "--state-folder", str(folder)]) == 3
-    assert "the server is not running any more" in capsys.readouterr().out
+    assert "s old: mqtick-timeserver is not running" in capsys.readouterr().out
     file.unlink()
     assert cli.main(["status", "--state-folder", str(folder)]) == 3
-    assert "is the program running?" in capsys.readouterr().err
+    assert "there is no status: mqtick-timeserver is not running" in capsys.readouterr().err
 
 
 BOARD = "mqtt+udp://host?dialect=published"

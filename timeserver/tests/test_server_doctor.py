@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mqtick.mqtt.checks import Link
+from mqtick.mqtt.link import Link
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Claim, Leap, Time

@@ -32,7 +32,7 @@ options:
       - Without it the whole wheelhouse is checked.
     type: str
   sets:
-    description: Which programs, V(program) and any of V(gpiod), V(lab), V(analysis).
+    description: Which programs, V(program) and any of V(gpiod), V(pigpio), V(lab), V(analysis).
     type: list
     elements: str
     default: [program]

@@ -188,8 +188,9 @@ def _show_status(args: argparse.Namespace) -> Exit:
     if args.watch and sys.stdout.isatty() and not args.json:
         print("\033[H\033[2J", end="")
     try:
-        found = read_status(status_path(PROGRAM, args.state_folder))
-        lines = list(args.lines(found.values, found.age_ns))
+        found = read_status(status_path(PROGRAM, args.state_folder), PROGRAM)
+        why = found.why_old() if found.age_ns > STALE_NS else ""
+        lines = list(args.lines(found.values, found.age_ns, why))
     except StatusError as error:
         return fail(str(error), Exit.NOT_SYNCHRONISED)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -207,7 +208,7 @@ def _show_status(args: argparse.Namespace) -> Exit:
 
 def _now(args: argparse.Namespace) -> int:
     try:
-        found = read_status(status_path(PROGRAM, args.state_folder))
+        found = read_status(status_path(PROGRAM, args.state_folder), PROGRAM)
         told = now_from(found)
     except (StatusError, NowError) as error:
         return fail(str(error), Exit.NOT_SYNCHRONISED)
@@ -245,9 +246,9 @@ def _wait(args: argparse.Namespace) -> int:
 def _is_good(args: argparse.Namespace) -> tuple[Exit, str]:
     """Return GOOD, LIMIT_NOT_MET or NOT_SYNCHRONISED, and a sentence for the user."""
     try:
-        found = read_status(status_path(PROGRAM, args.state_folder))
+        found = read_status(status_path(PROGRAM, args.state_folder), PROGRAM)
         if found.age_ns > STALE_NS:
-            raise NowError("mqtick-client is not running any more")
+            raise NowError(f"the status is {found.age_ns / 1e9:.0f} s old: {found.why_old()}")
         told = now_from(found)
     except (StatusError, NowError) as error:
         return Exit.NOT_SYNCHRONISED, str(error)

@@ -100,7 +100,7 @@ class Now:
 def now(state_folder: str = "") -> Now:
     """Return the present as an interval; NowError if no client has written it since boot."""
     try:
-        found = read_status(status_path(PROGRAM, state_folder))
+        found = read_status(status_path(PROGRAM, state_folder), PROGRAM)
     except StatusError as error:
         raise NowError(str(error)) from None
     return now_from(found)

@@ -82,6 +82,12 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
         ):
             seconds = None if value is None else value / 1e9
             found.append(Metric(f"mqtick_client_{name}_seconds", seconds, text, "gauge", labels))
+        for name, text in (
+            ("jumps", "Changes of the offset that later samples confirmed."),
+            ("resets", "How often all samples were forgotten."),
+        ):
+            what = f"mqtick_client_{name}_total"
+            found.append(Metric(what, row[name], text, "counter", labels))
         for verdict in row["verdicts"]:
             which = {name: verdict[name] for name in ("kind", "verdict", "reason")}
             found.append(

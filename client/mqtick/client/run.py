@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from mqtick.client.agent import Agent
@@ -21,9 +21,8 @@ from mqtick.client.status_text import summary
 from mqtick.client.track import Track
 from mqtick.mqtt.broker import broker_from
 from mqtick.mqtt.loop import Loop
-from mqtick.pins import Edge, PinSettings, open_output
+from mqtick.pins import Edge, keepers
 from mqtick.pins.drive import PpsDriver, about_outputs, firing
-from mqtick.pins.output import Output
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.experiments import about_host
@@ -31,17 +30,10 @@ from mqtick.protocol.hangup import read_keys_on_hangup
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import check_client_name
 from mqtick.service.program import TICK_NS, Housekeeping
-from mqtick.service.settings.program import PinKeys
 
 __all__ = ["follow"]
 
 _log = logging.getLogger("mqtick.client")
-
-
-def _output(keys: PinKeys) -> Output | None:
-    if keys.backend == "none":
-        return None
-    return open_output(PinSettings(**dataclasses.asdict(keys)))
 
 
 class _Program:
@@ -49,13 +41,27 @@ class _Program:
 
     def __init__(self, settings: Settings, name: str) -> None:
         settings = in_effect(settings)
+        self.house = Housekeeping(
+            PROGRAM,
+            settings.state_folder,
+            settings.metrics_listen,
+            settings.realtime,
+            status=self._status,
+            summary=summary,
+            metrics=metrics,
+        )
         self.loop = Loop()
         self.clock: Clock = SystemClock()
         if settings.virtual_clock:
             self.clock = VirtualClock(VirtualClockSettings.from_text(settings.virtual_clock))
         keyring = load_key_file(settings.keys_file) if settings.keys_file else Keyring()
-        self.pin, self.pps_pin = _output(settings.pin), _output(settings.pps)
+        pins = keepers(arrival=settings.pin, pps=settings.pps)
+        self.house.parts |= {f"pin {name}": keeper for name, keeper in pins.items()}
+        self.pins = {name: keeper.output for name, keeper in pins.items()}
+        self.pin, pps_pin = self.pins.get("arrival"), self.pins.get("pps")
         self.log = SampleLog(settings.sample_log) if settings.sample_log else None
+        if self.log is not None:
+            self.house.parts["sample log"] = self.log
         self.discipline: Discipline | None = None
         if settings.discipline == "chrony":
             spacing_ns = int(settings.exchange_spacing_ms * 1e6)
@@ -79,29 +85,17 @@ class _Program:
             before_arrival=self._rehearse if self.pin is not None else None,
         )
         self.pps: PpsDriver | None = None
-        if self.pps_pin is not None:
-            self.pps = PpsDriver(self.loop, self.pps_pin, self._raw_of_time)
+        if pps_pin is not None:
+            self.pps = PpsDriver(self.loop, pps_pin, self._raw_of_time)
         if edges is not None:
             self.agent.experiments = Experiments(self.agent, edges, self.pps, self._about(settings))
-        self.house = Housekeeping(
-            PROGRAM,
-            settings.state_folder,
-            settings.metrics_listen,
-            settings.realtime,
-            status=self._status,
-            summary=summary,
-            metrics=metrics,
-        )
 
     def _about(self, settings: Settings) -> Callable[[], dict[str, Any]]:
         """Return a function that describes this client and its time for an experiment's record."""
-        fixed = {
-            **about_host(),
-            **about_outputs({"arrival": self.pin, "pps": self.pps_pin}),
-            "settings": dataclasses.asdict(settings),
-        }
+        fixed = {**about_host(), "settings": dataclasses.asdict(settings)}
         return lambda: {
             **fixed,
+            **about_outputs(self.pins),
             "chrony": self.discipline.status() if self.discipline is not None else None,
             "clock": summary(self._status()),
         }
@@ -136,13 +130,11 @@ class _Program:
         extra: dict[str, Any] = {}
         if self.discipline is not None:
             extra["chrony"] = self.discipline.status()
-        pins: Mapping[str, Any] = {
-            name: {"backend": output.name, "errors": output.errors, "last": output.last_error}
-            for name, output in (("arrival", self.pin), ("pps", self.pps_pin))
-            if output is not None
-        }
-        if pins:
-            extra["pins"] = pins
+        if self.pins:
+            extra["pins"] = {
+                name: {"backend": output.name, "errors": output.errors, "last": output.last_error}
+                for name, output in self.pins.items()
+            }
         if self.pps is not None:
             extra["pps"] = {
                 "made": self.pps.pps.made,
@@ -178,7 +170,7 @@ class _Program:
         finally:
             self.house.stop()
             self.agent.close()
-            for thing in (self.discipline, self.log, self.pin, self.pps_pin):
+            for thing in (self.discipline, self.log, *self.pins.values()):
                 if thing is not None:
                     thing.close()
             self.loop.close()

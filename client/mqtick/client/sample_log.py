@@ -47,19 +47,36 @@ class SampleLog:
 
     def __init__(self, path: str) -> None:
         self.lost = 0
+        self.trouble = ""
+        """Why nothing is logged; empty if it is."""
         self._path = path
-        self._file: IO[str] | None = open(path, "a", encoding="ascii", buffering=1)  # noqa: SIM115
+        self._file: IO[str] | None = None
+        self.tend()
+
+    def tend(self) -> None:
+        """Open the file if it is not open."""
+        if self._file is None:
+            try:
+                self._file = open(self._path, "a", encoding="ascii", buffering=1)  # noqa: SIM115
+            except OSError as error:
+                self._say(error)
 
     def write(self, track: Track, wall: WallSample) -> None:
         """Append one record."""
-        if self._file is None:
-            return
         try:
+            if self._file is None:
+                self.lost += 1
+                return
             self._file.write(json.dumps(record(track, wall)) + "\n")
+            self.trouble = ""
         except OSError as error:
             self.lost += 1
-            if self.lost == 1:
-                _log.warning("samples are not logged to %s: %s", self._path, error.strerror)
+            self._say(error)
+
+    def _say(self, error: OSError) -> None:
+        if not self.trouble:
+            _log.warning("samples are not logged to %s: %s", self._path, error.strerror)
+        self.trouble = f"samples are not logged to {self._path}: {error.strerror}"
 
     def close(self) -> None:
         """Close the file."""

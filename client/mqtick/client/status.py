@@ -71,6 +71,8 @@ def _server(track: Track, raw_ns: int, time_minus_raw_ns: int) -> dict[str, Any]
         "stratum": track.stratum,
         "leap": track.leap,
         "authenticated": track.authenticated and track.secured,
+        "jumps": track.estimator.jumps,
+        "resets": track.estimator.resets,
         "in_doubt": track.estimator.in_doubt,
         "trouble": asdict(track.first.trouble) if track.first.trouble is not None else None,
         "verdicts": [
@@ -134,6 +136,6 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "trust_broker": agent.settings.estimator.trust_broker,
         "clock_steps": agent.steps,
         "suspends": agent.suspends,
-        "refused": dict(agent.refused),
+        "refused": dict(agent.refused + connection.unread),
         **extra,
     }

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from mqtick.service.program import trouble_lines
+
 __all__ = [
     "ASSUMPTION",
     "MARKS",
@@ -58,13 +60,13 @@ def apart(row: Mapping[str, Any]) -> str:
     return f"servers {one} and {other} disagree by at least {_width(row['gap_ns'])}"
 
 
-def _heading(values: Mapping[str, Any], age_ns: int) -> Iterator[str]:
+def _heading(values: Mapping[str, Any], age_ns: int, why_old: str) -> Iterator[str]:
     """Say first whether the status is current."""
     if age_ns <= STALE_NS:
         yield f"client            {values['name']}, {values['state']}"
         return
     age = f"{age_ns / 1e9:.0f} s"
-    yield f"this status is {age} old: the client is not running, or hangs; it last said:"
+    yield f"this status is {age} old: {why_old}; it last said:"
     yield f"client            {values['name']}, {values['state']} {age} ago"
 
 
@@ -83,13 +85,14 @@ _DOORS = {
 }
 
 
-def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
+def status_lines(values: Mapping[str, Any], age_ns: int = 0, why_old: str = "") -> Iterator[str]:
     """Yield the status as a person reads it."""
     link = f"connected (MQTT {values['mqtt_version']})"
     if not values["connected"]:
         link = f"not connected after {values['attempts']} attempts: {values['last_error']}"
     stamps = "kernel" if values["kernel_timestamps"] else "user"
-    yield from _heading(values, age_ns)
+    yield from _heading(values, age_ns, why_old)
+    yield from trouble_lines(values)
     says = ", says how long each message was in it" if values["broker_fills"] else ""
     yield f"broker            {values['broker']}, {link}, {stamps} timestamps{says}"
     yield from (
@@ -124,18 +127,23 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
             yield f"  round trip      {_width(row['delay_ns'])}"
         yield f"  authenticated   {_authenticated(values, row)}"
         yield f"  samples         {_verdicts(row['verdicts'])}"
+        yield f"  forgotten       {row['jumps']} jumps confirmed, {row['resets']} times all samples"
     for each in values["disagreements"]:
         yield f"disagreement      {apart(each)}, root distances included: one of them is wrong"
     for number, feed in values.get("chrony", {}).items():
         yield from _feed_lines(number, feed)
+    yield from _pin_lines(values)
+    refused = ", ".join(f"{name} {count}" for name, count in sorted(values["refused"].items()))
+    yield f"refused           {refused or 'nothing'}"
+
+
+def _pin_lines(values: Mapping[str, Any]) -> Iterator[str]:
     pps = values.get("pps")
     if pps:
         yield f"pps               {pps['made']} made, {pps['missed']} missed"
     for name, pin in values.get("pins", {}).items():
         errors = f"{pin['errors']} errors, the last: {pin['last']}" if pin["errors"] else "good"
         yield f"pin               {name}: {pin['backend']}, {errors}"
-    refused = ", ".join(f"{name} {count}" for name, count in sorted(values["refused"].items()))
-    yield f"refused           {refused or 'nothing'}"
 
 
 def _feed_lines(number: str, feed: Mapping[str, Any]) -> Iterator[str]:
@@ -171,10 +179,10 @@ def _frequency(value_ppb: float | None) -> str:
 _HEADINGS = "server format stratum state last offset bound assumed root delay authenticated"
 
 
-def sources_lines(values: Mapping[str, Any], age_ns: int = 0) -> Iterator[str]:
+def sources_lines(values: Mapping[str, Any], age_ns: int = 0, why_old: str = "") -> Iterator[str]:
     """Yield one line per server, below a line of headings."""
     if age_ns > STALE_NS:
-        yield f"this status is {age_ns / 1e9:.0f} s old: the client is not running, or hangs"
+        yield f"this status is {age_ns / 1e9:.0f} s old: {why_old}"
     lines: list[tuple[str, ...]] = [(" ", *_HEADINGS.split())]
     lines += [_source(values, index) for index in range(len(values["servers"]))]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -11,6 +11,7 @@ import logging
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -65,6 +66,8 @@ class Connection:
         self.connects = 0
         self.dropped = 0
         """Messages not sent because the connection was down or the broker took no data."""
+        self.unread: Counter[str] = Counter()
+        """What the broker sent and could not be read, by reason (see `Events`)."""
         self.last_error = ""
         self.last_cause = Cause.UNKNOWN
         """The cause of `last_error`, for programs."""
@@ -86,7 +89,7 @@ class Connection:
 
     def _make_session(self) -> Session:
         broker, name, will = self.broker, self._name, self._will
-        events = Events(self._arrived, self._came_up, self._lost)
+        events = Events(self._arrived, self._came_up, self._lost, self.unread)
         if broker.scheme == "mqtt+udp":
             kind = PublishedSession if broker.dialect == "published" else UdpSession
             return kind(self.loop, broker, name, will, events, self.hooks)

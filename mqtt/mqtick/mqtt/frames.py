@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -106,6 +107,7 @@ class FrameSocket:
         hooks: dict[bytes, Callable[[], None]],
         *,
         version_5: bool,
+        unread: Counter[str] | None = None,
     ) -> None:
         self.kernel = below.kernel
         self.below = below
@@ -122,10 +124,8 @@ class FrameSocket:
         """Whether nothing was read yet, not even an answer to our first packet."""
         self._unacknowledged = False
         self._acknowledged_ns = 0
-        self.oversized = 0
-        """Frames that were larger than the limit and were skipped unread."""
-        self.malformed = 0
-        """QoS 0 PUBLISH frames whose topic or properties do not fit their length."""
+        self.unread = Counter[str]() if unread is None else unread
+        """Messages that were skipped: `oversized`, or `malformed` (parts exceed the length)."""
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class FrameSocket:
                     if not publish:
                         self._ended = True
                         return
-                    self.oversized += 1
+                    self.unread["oversized"] += 1
                     self._skip = end - size
                     at = size
                 break
@@ -201,7 +201,7 @@ class FrameSocket:
     def _deliver(self, data: bytes, at: int, end: int, stamp: Stamp, retain: bool) -> None:
         payload = at + 2 + int.from_bytes(data[at : at + 2], "big")
         if at + 2 > end or payload > end:
-            self.malformed += 1
+            self.unread["malformed"] += 1
             return
         topic = data[at + 2 : payload]
         hook = self._hooks.get(topic)
@@ -214,14 +214,14 @@ class FrameSocket:
             except ValueError:
                 length, start = -1, payload
             if length < 0 or start + length > end:
-                self.malformed += 1
+                self.unread["malformed"] += 1
                 return
             payload = start + length
             properties = data[start:payload]
         try:
             text = topic.decode()
         except UnicodeDecodeError:
-            self.malformed += 1
+            self.unread["malformed"] += 1
             return
         # The difference may be negative, which also counts: the kernel may have acknowledged
         # earlier by itself, after 40 ms; and on the same host, a message that has waited for the

@@ -93,7 +93,7 @@ class PublishedSession(UdpSocket):
             return
         message = _decode(datagram)
         if message is None:
-            self.malformed += 1
+            self._events.unread["malformed"] += 1
         elif not self._is_wanted(message.topic):
             self.foreign += 1
         else:

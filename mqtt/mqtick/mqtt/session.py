@@ -6,8 +6,9 @@ attempt and when to give it up. Everything but `connect` runs in the loop's thre
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mqtick.mqtt.causes import Cause
@@ -34,11 +35,13 @@ class Events:
         up: The broker has accepted us.
         lost: The broker has refused us, or the session was lost: the reason and its cause. Then the
             connection closes the session.
+        unread: What the broker sent and could not be read, counted: `malformed`, `oversized`.
     """
 
     arrived: Callable[[Arrival], None]
     up: Callable[[], None]
     lost: Callable[[str, Cause], None]
+    unread: Counter[str] = field(default_factory=Counter)
 
 
 class Session(Protocol):

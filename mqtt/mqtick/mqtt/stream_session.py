@@ -56,7 +56,12 @@ class StreamSession:
             client_id,
             will,
             lambda stream, below: FrameSocket(
-                stream, below, events.arrived, hooks, version_5=self._version_5
+                stream,
+                below,
+                events.arrived,
+                hooks,
+                version_5=self._version_5,
+                unread=events.unread,
             ),
             check_dates=check_dates,
         )

@@ -157,7 +157,7 @@ class UdpSession(UdpSocket):
     def _take(self, datagram: bytes) -> None:
         packet = decode(datagram)
         if packet is None:
-            self.malformed += 1
+            self._events.unread["malformed"] += 1
         elif isinstance(packet, Answer):
             self._take_answer(packet)
         elif packet.is_challenge:

@@ -56,8 +56,6 @@ class UdpSocket:
         hooks: dict[bytes, Callable[[], None]],
     ) -> None:
         self.kernel: KernelSocket | None = None
-        self.malformed = 0
-        """Datagrams that are not a packet, or have a topic that is not UTF-8."""
         self._loop, self._broker, self._name = loop, broker, client_id
         self._will, self._events, self._hooks = will, events, hooks
         self._accepted = False
@@ -139,7 +137,7 @@ class UdpSocket:
         try:
             topic = message.topic.decode()
         except UnicodeDecodeError:
-            self.malformed += 1
+            self._events.unread["malformed"] += 1
             return
         assert self.kernel is not None
         stamp = self.kernel.received

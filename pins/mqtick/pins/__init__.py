@@ -17,6 +17,7 @@ from mqtick.pins.base import (
     monotonic_raw_ns,
 )
 from mqtick.pins.discovery import GROUP, backends, open_line, open_output
+from mqtick.pins.keeper import Keeper, keepers
 from mqtick.pins.memory import (
     RECORD_OCTETS,
     MemoryLine,
@@ -33,6 +34,7 @@ __all__ = [
     "RECORD_OCTETS",
     "Clock",
     "Edge",
+    "Keeper",
     "LatencyClass",
     "Line",
     "MemoryLine",
@@ -48,6 +50,7 @@ __all__ = [
     "backends",
     "decode_record",
     "encode_record",
+    "keepers",
     "monotonic_raw_ns",
     "open_line",
     "open_output",

@@ -38,6 +38,8 @@ class LatencyClass(StrEnum):
     Published figures in brackets, from different boards and kernels; measure your own.
     """
 
+    CLOSED = "not open"
+    """There is no line yet, or no longer."""
     SIMULATED = "simulated"
     """No pin at all: the edge is only recorded."""
     REGISTER = "register"

@@ -45,9 +45,8 @@ def firing(loop: Loop, output: Output, edges: deque[Edge] | None = None) -> Call
     return fire
 
 
-def about_outputs(outputs: Mapping[str, Output | None]) -> dict[str, Any]:
+def about_outputs(found: Mapping[str, Output]) -> dict[str, Any]:
     """Return `pins`, what a record of a measurement needs to know of each, and `simulated`."""
-    found = {name: output for name, output in outputs.items() if output is not None}
     return {
         "pins": {
             name: {

@@ -31,6 +31,7 @@ class Output:
         "_now",
         "_pulsed_by_line",
         "_pulsing",
+        "broken",
         "errors",
         "last_error",
         "latency_class",
@@ -43,12 +44,11 @@ class Output:
 
     def __init__(self, line: Line, settings: PinSettings, now: Clock = monotonic_raw_ns) -> None:
         """Take over a line that is at its inactive level; `now` is CLOCK_MONOTONIC_RAW in ns."""
-        self.line = line
         self.settings = settings
-        self.name = line.name
-        self.latency_class = line.latency_class
         self.level = settings.inactive_level
         """The electrical level to which this output last set the line: True is high."""
+        self.broken = False
+        """Whether the line itself failed when it was last asked."""
         self.errors = 0
         """Edges, releases and closings that failed or were refused."""
         self.last_error = ""
@@ -56,20 +56,24 @@ class Output:
         self.release_after_ns = 0
         """How long after an edge, in ns, to call release(); 0: never."""
         self._now = now
-        self._active = False
         self._closed = False
         self._pulsing = settings.mode == "pulse"
+        if self._pulsing and settings.width_us > COMPLETE_US:
+            self.release_after_ns = settings.width_us * 1000
+        self.take(line)
+
+    def take(self, line: Line) -> None:
+        """Drive another line from now on, which is at its inactive level; the old is not closed."""
+        self.line, self.name, self.latency_class = line, line.name, line.latency_class
+        self.level = self.settings.inactive_level
+        self.broken = self._active = self._pulsed_by_line = False
         self._complete_ns = 0
-        self._pulsed_by_line = False
         self._make = line.set
-        if self._pulsing:
-            width_ns = settings.width_us * 1000
-            if settings.width_us > COMPLETE_US:
-                self.release_after_ns = width_ns
-            elif isinstance(line, PulseLine):
+        if self._pulsing and not self.release_after_ns:
+            if isinstance(line, PulseLine):
                 self._make, self._pulsed_by_line = line.pulse, True
             else:
-                self._complete_ns = width_ns
+                self._complete_ns = self.settings.width_us * 1000
 
     def fire(self) -> Edge:
         """Make the edge at once, and return when it was (see Edge; `made` is false on failure).
@@ -116,7 +120,9 @@ class Output:
         except Exception as trouble:
             self._count(trouble)
             return Edge(before_ns, 0, self.level)
-        return Edge(before_ns, now(), level)
+        after_ns = now()
+        self.broken = False
+        return Edge(before_ns, after_ns, level)
 
     def release(self) -> None:
         """End a pulse; does nothing at any other time.
@@ -167,5 +173,6 @@ class Output:
         return Edge(before_ns, 0, self.level)
 
     def _count(self, trouble: Exception) -> None:
+        self.broken = True
         self.errors += 1
         self.last_error = str(trouble) or type(trouble).__name__

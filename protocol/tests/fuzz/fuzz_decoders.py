@@ -150,7 +150,7 @@ def said(wire: Wire, stream: Any, *, version_5: bool) -> list[object]:
     with contextlib.suppress(BlockingIOError):
         while piece := frames.recv(1 << 16):
             packets += piece
-    return [*found, packets, frames.malformed, frames.oversized, frames.has_ended]
+    return [*found, packets, dict(frames.unread), frames.has_ended]
 
 
 def frames(data: bytes) -> None:

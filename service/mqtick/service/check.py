@@ -15,6 +15,7 @@ __all__ = [
     "Check",
     "check_program",
     "check_refusals",
+    "check_troubles",
     "fail",
     "fresh_values",
     "guarded",
@@ -95,10 +96,10 @@ def report(checks: Iterable[Check], *, as_json: bool) -> bool:
     return not any(check.result == "FAIL" for check in found)
 
 
-def known_status(path: str | os.PathLike[str]) -> Status | StatusError:
+def known_status(path: str | os.PathLike[str], program: str) -> Status | StatusError:
     """Return the last status of a program, or the reason why it cannot be read."""
     try:
-        return read_status(path)
+        return read_status(path, program)
     except StatusError as error:
         return error
 
@@ -124,8 +125,8 @@ def check_program(
     if isinstance(status, StatusError):
         return warn(name, str(status), f"a running {name}", f"systemctl status {unit}")
     if status.age_ns > stale_ns:
-        value = f"its status is {status.age_ns / 1e9:.0f} s old"
-        remedy = f"it has ended or hangs: journalctl -u {unit}"
+        value = f"its status is {status.age_ns / 1e9:.0f} s old: {status.why_old()}"
+        remedy = f"journalctl -u {unit}"
         return fail(name, value, f"at most {stale_ns / 1e9:g} s", remedy)
     state = status.values.get("state")
     text = f"process {status.pid}, {state}"
@@ -133,6 +134,12 @@ def check_program(
         reason = status.values.get("last_error")
         return fail(name, f"{text}, not connected: {reason}", "connected", "see the broker below")
     return ok(name, text) if state == "synchronised" else unsynchronised(text)
+
+
+def check_troubles(values: Mapping[str, Any]) -> Iterator[Check]:
+    """Report the optional parts of a running program that do not work."""
+    for part, why in values.get("troubles", {}).items():
+        yield warn(part, why, "works", "the time goes on; it is tried again until it works")
 
 
 def check_refusals(

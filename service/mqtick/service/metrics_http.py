@@ -202,6 +202,9 @@ class MetricsServer:
         self._snapshot = snapshot
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
+        self._starting: threading.Thread | None = None
+        self.trouble = ""
+        """Why nothing is served; empty if it is, or nobody has tried."""
 
     @property
     def address(self) -> str:
@@ -226,6 +229,22 @@ class MetricsServer:
         self._server = _Server(listener, self._snapshot)
         self._thread = threading.Thread(target=self._server.run, name="metrics", daemon=True)
         self._thread.start()
+
+    def tend(self) -> None:
+        """Start, again if it failed; in a thread, since a name may have to be resolved."""
+        if self._server is None and not (self._starting and self._starting.is_alive()):
+            self._starting = threading.Thread(target=self._try, name="metrics-start", daemon=True)
+            self._starting.start()
+
+    def _try(self) -> None:
+        trouble = ""
+        try:
+            self.start()
+        except MetricsError as error:
+            trouble = str(error)
+            if trouble != self.trouble:
+                _log.warning("%s", trouble)
+        self.trouble = trouble
 
     def stop(self) -> None:
         """Close every connection and end the thread."""

@@ -6,9 +6,9 @@ import gc
 import importlib.metadata
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mqtick.service import realtime
 from mqtick.service.metrics import Metric
@@ -17,7 +17,14 @@ from mqtick.service.settings.program import RealtimeKeys
 from mqtick.service.status_file import StatusFile
 from mqtick.service.systemd import Notifier
 
-__all__ = ["TICK_NS", "Housekeeping", "check_metrics_listen", "status_path"]
+__all__ = [
+    "TICK_NS",
+    "Housekeeping",
+    "Part",
+    "check_metrics_listen",
+    "status_path",
+    "trouble_lines",
+]
 
 _log = logging.getLogger(__name__)
 _COLLECT_EVERY = 64
@@ -52,10 +59,28 @@ def check_metrics_listen(address: str) -> None:
             raise ValueError(f"metrics_listen: {error}") from None
 
 
-def _info(program: str) -> Metric:
-    """Return the series with the version as a label: always 1, as is usual for exporters."""
-    labels = {"version": importlib.metadata.version("mqtick")}
-    return Metric(f"{program.replace('-', '_')}_info", 1, "What runs here.", labels=labels)
+def _troubles(first: str, values: Mapping[str, Any]) -> Iterable[Metric]:
+    """Return one series for each part that does not work."""
+    text = "1 for a part that does not work: the status says why."
+    for part in values.get("troubles", {}):
+        yield Metric(f"{first}_trouble", 1, text, labels={"part": part})
+
+
+def trouble_lines(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a status about parts that do not work."""
+    for part, why in values.get("troubles", {}).items():
+        yield f"{part:<17} does not work: {why}"
+
+
+class Part(Protocol):
+    """An optional part of a program: whatever is wrong with it, the program goes on."""
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not work, a sentence; empty if it works."""
+
+    def tend(self) -> None:
+        """Try again if it does not work. Called about once a second; never waits, never raises."""
 
 
 class Housekeeping:
@@ -63,7 +88,8 @@ class Housekeeping:
 
     Create it before any thread, so that thread stacks are small if memory is locked.
     `status()` returns the status to write; `summary(status)` one line for systemd;
-    `metrics(status)` the series for Prometheus.
+    `metrics(status)` the series for Prometheus. Each of `parts` is tended at each tick; what is
+    wrong with it is in `troubles` of the status, a metric, and the line for systemd.
     """
 
     def __init__(
@@ -79,21 +105,22 @@ class Housekeeping:
     ) -> None:
         if keys.lock_memory:
             realtime.small_stacks()
-        path = status_path(program, folder)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            _log.warning("the folder %s cannot be made: %s", path.parent, error)
-        self.file = StatusFile(path, program)
+        self.file = StatusFile(status_path(program, folder), program)
         self._status, self._summary, self._keys = status, summary, keys
         self._notifier = Notifier()
         self._latest: dict[str, Any] = {}
         self._ticks = 0
         self._complaint: str | None = None
+        self.parts: dict[str, Part] = {}
         self._server: MetricsServer | None = None
         if metrics_listen:
-            info = _info(program)
-            self._server = MetricsServer(metrics_listen, lambda: [info, *metrics(self._latest)])
+            first = program.replace("-", "_")
+            version = {"version": importlib.metadata.version("mqtick")}
+            info = Metric(f"{first}_info", 1, "What runs here.", labels=version)
+            self._server = self.parts["metrics"] = MetricsServer(
+                metrics_listen,
+                lambda: [info, *_troubles(first, self._latest), *metrics(self._latest)],
+            )
 
     def start(self) -> None:
         """Apply the real-time settings, serve metrics, tell systemd that we are ready."""
@@ -105,21 +132,24 @@ class Housekeeping:
         ]
         for sentence in filter(None, done):
             _log.info("%s", sentence)
-        if self._server is not None:
-            self._server.start()
         self.tick()
         if keys.quiet_garbage_collector:
             realtime.quiet_garbage_collector()
         self._notifier.ready(self._summary(self._latest))
 
     def tick(self) -> None:
-        """Write the status, feed the watchdog, collect garbage now and then."""
-        self._latest = self._status()
+        """Tend the parts, write the status, feed the watchdog, collect garbage now and then."""
+        for part in self.parts.values():
+            part.tend()
+        troubles = {name: part.trouble for name, part in self.parts.items() if part.trouble}
+        if self._complaint:
+            troubles["status file"] = self._complaint
+        self._latest = {**self._status(), "troubles": troubles}
         complaint = self.file.write(self._latest)
         if complaint and complaint != self._complaint:
             _log.warning("%s", complaint)
         self._complaint = complaint
-        self._notifier.status(self._summary(self._latest))
+        self._notifier.status("; ".join((self._summary(self._latest), *troubles.values())))
         self._notifier.watchdog()
         self._ticks += 1
         if self._keys.quiet_garbage_collector and self._ticks % _COLLECT_EVERY == 0:

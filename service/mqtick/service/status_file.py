@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mqtick.service.processes import find_program
+
 VERSION = 1
 MAXIMUM_SIZE = 1 << 20
 """Larger files are neither written nor read."""
@@ -33,13 +35,18 @@ class Status:
     age_ns: int
     """How long ago it was written, by CLOCK_BOOTTIME: steps of the clock do not change it."""
     values: dict[str, Any]
+    path: str = ""
+
+    def why_old(self) -> str:
+        """Say why the program writes no newer one, as far as this host shows."""
+        return _why_none(self.path, self.program, self.pid)
 
 
 class StatusFile:
     """Writes the status of this program."""
 
     def __init__(self, path: str | os.PathLike[str], program: str) -> None:
-        """Store the path only; systemd's RuntimeDirectory= creates the folder."""
+        """Store the path only."""
         self.path = os.fspath(path)
         self._program = program
 
@@ -47,11 +54,16 @@ class StatusFile:
         """Replace the file; returns None, or a sentence with the reason why it was not replaced.
 
         Never raises, neither for errors of the system (full disk, missing folder, no permission)
-        nor for values that JSON cannot hold; the old file then stays as it was.
+        nor for values that JSON cannot hold; the old file then stays as it was. A missing folder is
+        made, also one that was deleted while the program ran.
         """
         try:
             octets = self._encoded(values)
-            self._replace(octets)
+            try:
+                self._replace(octets)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(self.path), exist_ok=True)
+                self._replace(octets)
         except (OSError, TypeError, ValueError, RecursionError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             return (
@@ -93,14 +105,18 @@ class StatusFile:
             raise
 
 
-def read_status(path: str | os.PathLike[str]) -> Status:
-    """Read a file of `StatusFile`; raises StatusError with a sentence."""
+def read_status(path: str | os.PathLike[str], program: str = "") -> Status:
+    """Read a file of `StatusFile`; raises StatusError with a sentence.
+
+    `program` is who should write it, to say why there is none.
+    """
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:
             octets = file.read(MAXIMUM_SIZE + 1)
     except FileNotFoundError:
-        raise StatusError(f"{name}: there is no status; is the program running?") from None
+        why = _why_none(name, program)
+        raise StatusError(f"{name}: there is no status: {why}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise StatusError(f"{name}: the status cannot be read: {reason}") from error
@@ -136,4 +152,35 @@ def _checked(name: str, content: object) -> Status:
     age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - content["written_boottime_ns"]
     if age_ns < 0:
         raise StatusError(f"{name}: was written before the last boot; it says nothing about now")
-    return Status(content["program"], content["pid"], age_ns, content["status"])
+    return Status(content["program"], content["pid"], age_ns, content["status"], name)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
+
+
+def _why_none(path: str, program: str, pid: int | None = None) -> str:
+    """Say why a program writes no status: it has ended, or its folder takes none."""
+    who, folder = program or "the program", os.path.dirname(path) or "."
+    if pid is None or not _is_alive(pid):
+        pid = find_program(program, folder)
+    if pid is None:
+        return f"{who} is not running"
+    try:
+        mode, space = os.stat(folder).st_mode & 0o777, os.statvfs(folder)
+    except OSError as error:
+        wrong = f"the folder {folder}: {error.strerror}"
+    else:
+        if not space.f_bavail or (space.f_files and not space.f_favail):
+            wrong = f"the disk of {folder} is full"
+        elif space.f_flag & os.ST_RDONLY:
+            wrong = f"{folder} is read-only"
+        elif not mode & 0o222:
+            wrong = f"the folder {folder} has mode {mode:04o}"
+        else:
+            return f"{who} runs (process {pid}), but hangs, or writes to another state_folder"
+    return f"{who} runs (process {pid}), but cannot write its status: {wrong}"

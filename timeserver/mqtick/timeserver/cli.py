@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 from mqtick.mqtt.broker import broker_from
 from mqtick.mqtt.loop import Loop
-from mqtick.pins import Edge, PinError, PinSettings, open_output
+from mqtick.pins import Edge, PinError, keepers
 from mqtick.pins.drive import PpsDriver, about_outputs, firing
-from mqtick.pins.output import Output
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.experiments import about_host
@@ -31,7 +30,6 @@ from mqtick.service.commandline import (
     with_default_command,
 )
 from mqtick.service.program import TICK_NS, Housekeeping, status_path
-from mqtick.service.settings.program import PinKeys
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.doctor import Host, examine
 from mqtick.timeserver.experiments import KEPT_EDGES, Experiments
@@ -94,7 +92,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 def _show_status(folder: str, as_json: bool) -> int:
     try:
-        found = read_status(status_path(PROGRAM, folder))
+        found = read_status(status_path(PROGRAM, folder), PROGRAM)
         lines = [] if as_json else list(status_lines(found.values))
     except StatusError as error:
         return fail(str(error), Exit.NOT_SYNCHRONISED)
@@ -108,18 +106,10 @@ def _show_status(folder: str, as_json: bool) -> int:
     else:
         print("\n".join(lines))
         if found.age_ns > STALE_NS:
-            print(
-                f"this status is {found.age_ns / 1e9:.0f} s old: the server is not running any more"
-            )
+            print(f"this status is {found.age_ns / 1e9:.0f} s old: {found.why_old()}")
     fresh = found.age_ns <= STALE_NS
     good = fresh and found.values.get("state") == "synchronised"
     return Exit.GOOD if good else Exit.NOT_SYNCHRONISED
-
-
-def _output(keys: PinKeys) -> Output | None:
-    if keys.backend == "none":
-        return None
-    return open_output(PinSettings(**dataclasses.asdict(keys)))
 
 
 def serve(settings: Settings) -> int:
@@ -130,7 +120,19 @@ def serve(settings: Settings) -> int:
     clock: Clock = SystemClock()
     if settings.virtual_clock:
         clock = VirtualClock(VirtualClockSettings.from_text(settings.virtual_clock))
-    pin, pps = _output(settings.pin), _output(settings.pps)
+    house = Housekeeping(
+        PROGRAM,
+        settings.state_folder,
+        settings.metrics_listen,
+        settings.realtime,
+        status=lambda: status(server, time.monotonic_ns()),
+        summary=lambda values: f"{values['state']}, {values['done'].get('times', 0)} messages",
+        metrics=lambda values: metrics(dict(values)),
+    )
+    pins = keepers(time=settings.pin, pps=settings.pps)
+    house.parts |= {f"pin {name}": keeper for name, keeper in pins.items()}
+    outputs = {name: keeper.output for name, keeper in pins.items()}
+    pin, pps = outputs.get("time"), outputs.get("pps")
     edges: deque[Edge] | None = deque(maxlen=KEPT_EDGES) if settings.experiments else None
     fire = firing(loop, pin, edges) if pin is not None else None
     server = Server(
@@ -141,15 +143,6 @@ def serve(settings: Settings) -> int:
         keyring,
         before_send=fire if settings.pulse == "before" else None,
         after_send=fire if settings.pulse == "after" else None,
-    )
-    house = Housekeeping(
-        PROGRAM,
-        settings.state_folder,
-        settings.metrics_listen,
-        settings.realtime,
-        status=lambda: status(server, time.monotonic_ns()),
-        summary=lambda values: f"{values['state']}, {values['done'].get('times', 0)} messages",
-        metrics=lambda values: metrics(dict(values)),
     )
 
     def tick() -> None:
@@ -164,12 +157,10 @@ def serve(settings: Settings) -> int:
         driver = PpsDriver(loop, pps, lambda time_ns: _raw_of_time(server, time_ns))
         driver.start()
     if edges is not None:
-        about = {
-            **about_host(),
-            **about_outputs({"time": pin, "pps": pps}),
-            "settings": dataclasses.asdict(settings),
-        }
-        server.experiments = Experiments(server, edges, driver, lambda: about)
+        about = {**about_host(), "settings": dataclasses.asdict(settings)}
+        server.experiments = Experiments(
+            server, edges, driver, lambda: {**about, **about_outputs(outputs)}
+        )
     server.start()
     house.start()
     loop.call_lazily(*TICK_NS, tick)
@@ -181,7 +172,7 @@ def serve(settings: Settings) -> int:
     finally:
         house.stop()
         server.close()
-        for output in filter(None, (pin, pps)):
+        for output in outputs.values():
             output.close()
         loop.close()
     return Exit.GOOD

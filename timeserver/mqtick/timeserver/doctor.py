@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mqtick.mqtt import checks
 from mqtick.mqtt.broker import broker_from
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
 from mqtick.service import Status, StatusError
+from mqtick.service.broker_checks import check_link, check_subscriptions
 from mqtick.service.check import (
     Check,
     check_program,
     check_refusals,
+    check_troubles,
     fail,
     fresh_values,
     guarded,
@@ -53,7 +54,7 @@ class Host:
 
 def examine(settings: Settings, host: Host) -> Iterator[Check]:
     """Yield the findings one by one; never raises."""
-    status = known_status(status_path(PROGRAM, settings.state_folder))
+    status = known_status(status_path(PROGRAM, settings.state_folder), PROGRAM)
     running = fresh_values(status, STALE_NS)
     try:
         check_settings(settings)
@@ -149,6 +150,12 @@ def check_server(status: Status | StatusError) -> Iterator[Check]:
             "its number", str(values["same_number"]), "used by this server only", _OWN_NUMBER
         )
     yield from _check_lag(values)
+    yield from check_troubles(values)
+    for name in values.get("names_heard_twice", ()):
+        remedy = "give each client a name of its own (name)"
+        yield warn("client names", f"two clients ask as {name}", "one", remedy)
+    if values.get("silent_formats"):
+        yield warn("formats", values["silent_formats"], "served", "see the reference clock above")
     yield from _check_echo(values)
     yield from check_refusals("refused since its start", values.get("refused", {}), _REMEDIES)
 
@@ -191,14 +198,11 @@ def _at_broker(settings: Settings, host: Host, running: Mapping[str, Any]) -> It
     except (ValueError, OSError) as error:
         yield fail("broker", str(error), "usable settings", "correct the configuration")
         return
-    yield Check("broker", *checks.check_link(heard.link))
-    if (older := checks.check_version(heard.link)) is not None:
-        yield Check("MQTT 5", *older)
+    yield from check_link(heard.link)
     if (running.get("number"), running.get("broker")) != (settings.number, heard.link.address):
         running = {}  # it is the status of another server
     if heard.link.connected:
-        remedy = heard.link.refusal_remedy
-        yield Check("subscriptions", *checks.check_subscriptions(heard.granted, remedy=remedy))
+        yield check_subscriptions(heard.granted, heard.link.refusal_remedy)
         yield check_loop(heard)
         yield from check_number(heard, settings, running)
         yield from check_others(heard, settings.number)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from mqtick.mqtt.broker import Broker
-from mqtick.mqtt.checks import Link, reach
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.link import Link, look_at_door, reach
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol import text1451
 from mqtick.protocol.auth import Keyring
@@ -87,6 +87,8 @@ class _Listener:
 
     def _on_publish(self, arrival: Arrival) -> None:
         heard = self.heard
+        if not arrival.payload:
+            return  # no message: see the server
         try:
             if arrival.topic == self._claim_topic:
                 claim = Claim.decode(arrival.payload)
@@ -115,6 +117,7 @@ def listen(settings: Settings, broker: Broker, keyring: Keyring, listen_s: float
         connect_ns = reach(loop, [connection])
         loop.turn_until(lambda: not connection.connected, listen_s)
         heard.link, heard.listened_s = Link.of(connection, connect_ns), listen_s
+        heard.link = look_at_door(heard.link, broker)
         return heard
     finally:
         connection.close()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mqtick.service import Metric
+from mqtick.service.program import trouble_lines
 from mqtick.timeserver.server import Server
 
 __all__ = ["PROGRAM", "STALE_NS", "metrics", "status", "status_lines"]
@@ -65,7 +66,7 @@ def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
         "echo_clients": echo.clients,
         "messages_dropped": server.connection.dropped,
         "done": dict(server.counters.done),
-        "refused": dict(server.counters.refused),
+        "refused": dict(server.counters.refused + server.connection.unread),
     }
 
 
@@ -118,6 +119,7 @@ def status_lines(values: dict[str, Any]) -> Iterator[str]:
     )
     refused = ", ".join(f"{name} {count}" for name, count in sorted(values["refused"].items()))
     yield f"refused           {refused or 'nothing'}"
+    yield from trouble_lines(values)
 
 
 def metrics(values: dict[str, Any]) -> list[Metric]:

@@ -10,7 +10,7 @@ from mqtick.client.doctor.client import REMEDIES
 from mqtick.client.doctor.listen import Heard
 from mqtick.client.first_time import Trouble
 from mqtick.client.sample import Reason
-from mqtick.mqtt import checks
+from mqtick.service import broker_checks
 from mqtick.service.check import Check, check_refusals, fail, ok, warn
 
 __all__ = [
@@ -27,10 +27,9 @@ def check_subscriptions(heard: Heard, format_: str) -> Check:
     """Check that the broker granted each subscription; `format_` is the setting."""
     precise = format_ == "precise" or (format_ == "auto" and bool(heard.servers))
     unneeded = heard.foreign_topics if precise else ()
-    found = checks.check_subscriptions(
-        heard.granted, unneeded=unneeded, remedy=heard.link.refusal_remedy
+    return broker_checks.check_subscriptions(
+        heard.granted, heard.link.refusal_remedy, unneeded=unneeded
     )
-    return Check("subscriptions", *found)
 
 
 def check_statuses(heard: Heard) -> Iterator[Check]:

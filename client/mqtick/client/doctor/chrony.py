@@ -21,7 +21,6 @@ __all__ = [
     "Refclock",
     "check_apparmor",
     "check_lines",
-    "check_reach",
     "check_socket",
     "check_sources",
     "check_tracking",
@@ -93,8 +92,12 @@ def check_lines(
     refclocks: Sequence[Refclock],
     pattern: str,
     numbers: list[int],
+    bounds: Mapping[int, int],
 ) -> Iterator[Check]:
-    """Check the refclock line of each server in chrony's configuration."""
+    """Check the refclock line of each server in chrony's configuration.
+
+    `bounds`: by server, how far its time may be wrong, ns: half of `delay` has to cover it.
+    """
     try:
         found = version()
     except ChronydError:
@@ -111,10 +114,17 @@ def check_lines(
         faults = []
         if options.get("refid") != refid:
             faults.append((f"refid {options.get('refid', 'not set')}", f"refid {refid}"))
-        if not _is_good_delay(options.get("delay")):
+        if _delay_s(clock) < 1e-6:
             faults.append((f"delay {options.get('delay', 'not set')}", "an honest delay, as 0.002"))
         for value, expected in faults:
             yield warn(name, value, expected, _LINES)
+        covered_s = max(map(_delay_s, (one for one in refclocks if _same(one.path, path)))) / 2
+        if (bound_s := bounds.get(number, 0) / 1e9) > covered_s > 0:
+            value = f"its delay lets chronyd claim {covered_s * 1e3:g} ms"
+            expected = f"half of delay above the bound, {bound_s * 1e3:.1f} ms"
+            faults.append((value, expected))
+            remedy = f"delay {2.5 * bound_s:.3f}, or the lines that chrony-config prints today"
+            yield warn(name, value, expected, remedy)
         if found < _SINGLE_SAMPLE and options.get("filter") != "1":
             value = f"filter {options.get('filter', 'not set')} with chrony {found}"
             yield fail(name, f"{value}: every sample is dropped silently", "filter 1", _LINES)
@@ -122,11 +132,16 @@ def check_lines(
             yield ok(name, f"poll {options.get('poll', '4')}, delay {options['delay']} s, {refid}")
 
 
-def _is_good_delay(text: str | None) -> bool:
+def _delay_s(clock: Refclock) -> float:
     try:
-        return text is not None and float(text) >= 1e-6
+        return float(clock.options.get("delay", ""))
     except ValueError:
-        return False
+        return 0.0
+
+
+def _same(path: str, first: str) -> bool:
+    """Whether a socket belongs to the same server: a server may have one for each delay."""
+    return path.startswith(first.removesuffix("sock"))
 
 
 def check_socket(path: str, who: Identity) -> Check:
@@ -187,64 +202,51 @@ def _text(file: Path) -> str:
         return ""
 
 
-def check_sources(sources: Callable[[], Iterable[Source]], numbers: list[int]) -> Iterator[Check]:
-    """Check that chronyd itself knows the reference clocks, and how it rates them."""
+def check_sources(
+    feeds: Mapping[str, Any], sources: Callable[[], Iterable[Source]], numbers: list[int]
+) -> Iterator[Check]:
+    """Check that samples reach chronyd, which drops silently what it cannot use, and its verdict.
+
+    `feeds` is the table `chrony` of the running client's status.
+    """
     try:
         found = {source.name: source for source in sources()}
     except ChronydError as error:
         yield fail("chronyd", str(error), "an answer", "systemctl status chrony")
         return
     for number in numbers:
-        refid = refid_for(number)
-        name, source = f"chronyd's source {refid}", found.get(refid)
+        feed = feeds.get(str(number), {"sent": {}})
+        refid = feed.get("refid", refid_for(number))
+        name, source, sent = f"chronyd's source {refid}", found.get(refid), feed["sent"]
         if source is None:
             known = ", ".join(sorted(found)) or "none"
             remedy = "the line is not in what chronyd has read: restart chrony"
             yield fail(name, f"not among its sources ({known})", "known to chronyd", remedy)
-            continue
-        value = f"{source.state_meaning}, reach {source.reach:o} (octal)"
-        if source.state in "*+-":
-            yield ok(name, value)
-        elif source.state == "x":
-            remedy = "who is right? `delay` too small, or NTP servers behind an asymmetric line"
-            yield warn(name, value, "no falseticker", remedy)
+        elif "says" not in feed:
+            remedy = "the client has none: see the time messages above"
+            yield warn(name, "the running client sends no sample", "samples", remedy)
+        elif not sent.get("sent"):
+            others = ", ".join(f"{count} {what}" for what, count in sent.items()) or "none sent"
+            yield fail(name, f"{others}; {feed['says']}", "arriving", "see above")
         else:
-            remedy = "wait for some polls; then see reach"
-            yield warn(name, value, "selectable", remedy)
+            yield _check_source(name, source, sent["sent"], feed["says"])
 
 
-def check_reach(
-    feeds: Mapping[str, Any], sources: Callable[[], Iterable[Source]], numbers: list[int]
-) -> Iterator[Check]:
-    """Check that the client's samples arrive: chronyd silently drops those that it cannot use.
-
-    `feeds` is the table `chrony` of the running client's status.
-    """
-    try:
-        found = {source.name: source for source in sources()}
-    except ChronydError:
-        return  # reported already
-    for number in numbers:
-        name, source = f"samples of server {number}", found.get(refid_for(number))
-        feed = feeds.get(str(number))
-        if feed is None:
-            expected, remedy = "samples", "the client has none: see the time messages below"
-            yield warn(name, "the running client sends none", expected, remedy)
-            continue
-        sent = feed["sent"].get("sent", 0)
-        others = ", ".join(f"{count} {what}" for what, count in feed["sent"].items())
-        if source is None or not sent:
-            yield fail(name, f"{others or 'none sent'}; {feed['says']}", "arriving", "see above")
-            continue
-        age = "never" if source.last_rx_s is None else f"{source.last_rx_s} s ago"
-        value = f"{sent} sent, reach {source.reach:o} (octal), the last received {age}"
-        limit_s = max(60.0, 4 * 2.0**source.poll)
-        if source.reach and source.last_rx_s is not None and source.last_rx_s <= limit_s:
-            yield ok(name, value)
-        elif sent < 4:
-            yield warn(name, value, "a reach that moves", "wait a minute and ask again")
-        else:
-            yield fail(name, value, f"one in the last {limit_s:g} s", feed["says"])
+def _check_source(name: str, source: Source, sent: int, says: str) -> Check:
+    age = "never" if source.last_rx_s is None else f"{source.last_rx_s} s ago"
+    arriving = f"{sent} samples sent, the last received {age}, reach {source.reach:o} (octal)"
+    value = f"{source.state_meaning}; {arriving}"
+    limit_s = max(60.0, 4 * 2.0**source.poll)
+    if not source.reach or source.last_rx_s is None or source.last_rx_s > limit_s:
+        if sent < 4:
+            return warn(name, value, "a reach that moves", "wait a minute and ask again")
+        return fail(name, value, f"one in the last {limit_s:g} s", says)
+    if source.state in "*+-":
+        return ok(name, value)
+    if source.state == "x":
+        remedy = "who is right? `delay` too small, or NTP servers behind an asymmetric line"
+        return warn(name, value, "no falseticker", remedy)
+    return warn(name, value, "selectable", "wait for some polls; then see reach")
 
 
 def check_tracking(tracking: Callable[[], Tracking]) -> Check:

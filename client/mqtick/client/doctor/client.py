@@ -9,7 +9,16 @@ from typing import Any, Final
 from mqtick.client.interval import PROGRAM
 from mqtick.client.status_text import ASSUMPTION, STALE_NS
 from mqtick.service import Status, StatusError
-from mqtick.service.check import Check, check_program, check_refusals, fail, fresh_values, ok, warn
+from mqtick.service.check import (
+    Check,
+    check_program,
+    check_refusals,
+    check_troubles,
+    fail,
+    fresh_values,
+    ok,
+    warn,
+)
 
 __all__ = ["REMEDIES", "check_client", "check_doors", "check_rows"]
 
@@ -25,36 +34,30 @@ REMEDIES: Final = {
     "retained": "somebody retains time messages: mosquitto_pub -t TOPIC -r -n",
 }
 """Reason for which messages were refused: what to do about it."""
+_OFTEN: Final = 20
+_NARROWER: Final = "without it the narrower bound is shown next to the certain one"
+_DOORS: Final = {
+    "follow_unsigned": (
+        "formats without tags are followed although there are keys",
+        "anyone who may publish on the broker can set this clock: leave it out as soon as all "
+        "servers speak precise",
+    ),
+    "trust_broker": (
+        "the bound rests on the broker's order of delivery",
+        f"right only if nobody but you runs the broker; {_NARROWER}",
+    ),
+    "trust_broker_residence": (
+        "the bound rests on what brokers say of the time that messages spent in them",
+        f"right only if nobody but you runs every broker on the way, and each says so; {_NARROWER}",
+    ),
+}
 
 
-def check_doors(
-    *, follow_unsigned: bool, trust_broker: bool, trust_broker_residence: bool
-) -> Iterator[Check]:
-    """Check that no setting weakens the guarantees of keys and exchanges."""
-    if follow_unsigned:
-        yield warn(
-            "follow_unsigned",
-            "formats without tags are followed although there are keys",
-            "false",
-            "anyone who may publish on the broker can set this clock: leave it out as soon as "
-            "all servers speak precise",
-        )
-    if trust_broker:
-        yield warn(
-            "trust_broker",
-            "the bound rests on the broker's order of delivery",
-            "false",
-            "right only if nobody but you runs the broker; without it the narrower bound is "
-            "shown next to the certain one",
-        )
-    if trust_broker_residence:
-        yield warn(
-            "trust_broker_residence",
-            "the bound rests on what brokers say of the time that messages spent in them",
-            "false",
-            "right only if nobody but you runs every broker on the way, and each says so; without "
-            "it the narrower bound is shown next to the certain one",
-        )
+def check_doors(**is_open: bool) -> Iterator[Check]:
+    """Check that no setting, by its name, weakens the guarantees of keys and exchanges."""
+    for name, (value, remedy) in _DOORS.items():
+        if is_open[name]:
+            yield warn(name, value, "false", remedy)
 
 
 def check_client(status: Status | StatusError) -> Iterator[Check]:
@@ -68,6 +71,22 @@ def check_client(status: Status | StatusError) -> Iterator[Check]:
         lambda text: warn("client", text, "synchronised", remedy),
     )
     values = fresh_values(status, STALE_NS)
+    yield from check_troubles(values)
+    if values.get("name_heard_twice"):
+        yield fail(
+            "name",
+            f"another client asks under the name {values['name']}, and each spoils the other",
+            "a name of its own",
+            "set name in one of them; hosts cloned from one image have one host name",
+        )
+    if values.get("connects", 0) >= _OFTEN:
+        yield warn(
+            "connection",
+            f"made {values['connects']} times, lost last because: {values.get('last_error')}",
+            "one that lasts",
+            "the broker's log says why: a second client with the same identifier (client_id) takes "
+            "it over; or keep-alive, Wi-Fi power saving, a NAT that forgets",
+        )
     refused = Counter(values.get("refused", {}))
     if values.get("state") == "synchronised":
         del refused["before-exchange"]  # an exchange has succeeded since
@@ -77,6 +96,9 @@ def check_client(status: Status | StatusError) -> Iterator[Check]:
 def check_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
     """Check that servers answer the running client; `rows` is `servers` of its status."""
     for row in rows:
+        limited = _limited(row)
+        if limited is not None:
+            yield limited
         name = f"exchange with server {row['server'] if row['server'] is not None else ''}".strip()
         if row["delay_ns"] is None:
             remedy = "access list for its request, reply and follow-up topics; keys; rate limit"
@@ -85,6 +107,23 @@ def check_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
             kind, delay_us = row["kind"] or "no sample", row["delay_ns"] / 1000
             value = f"the client that runs uses {kind}, round trip {delay_us:.0f} us"
             yield ok(name, f"{value}{_bounds(row)}")
+
+
+def _limited(row: Mapping[str, Any]) -> Check | None:
+    """Say why a server's time is not known although it answers: which setting refuses it."""
+    if row.get("state") != "unsynchronised" or row["delay_ns"] is None:
+        return None
+    counts = Counter({one["reason"]: one["count"] for one in row.get("verdicts", ())})
+    why = row.get("why_unknown") or ""
+    delay = f"a round trip of {row['delay_ns'] / 1e6:.0f} ms"
+    if not why and counts["delay"]:
+        why = f"{delay} is above estimator.maximum_delay_us, {counts['delay']} samples are refused"
+    if not why and (bound_ns := row.get("bound_ns")) is not None:
+        why = f"its bound is {bound_ns / 1e6:.0f} ms, with {delay}, and has a limit"
+    if not why:
+        return None
+    remedy = "raise estimator.maximum_delay_us and estimator.unsynchronised_bound_us, or the link"
+    return fail(f"time of server {row['server']}", f"not known: {why}", "known", remedy)
 
 
 def _bounds(row: Mapping[str, Any]) -> str:

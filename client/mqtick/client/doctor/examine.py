@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import subprocess
@@ -19,22 +20,27 @@ from mqtick.client.doctor import client as at_client
 from mqtick.client.doctor import host as at_host
 from mqtick.client.doctor import probes as probing
 from mqtick.client.doctor.listen import Heard, listen
+from mqtick.client.doctor.result import Off, Steering, check_result
 from mqtick.client.first_time import Trouble
-from mqtick.client.interval import PROGRAM
+from mqtick.client.interval import PROGRAM, NowError, now_from
 from mqtick.client.settings_check import check_settings
 from mqtick.client.status_text import STALE_NS
-from mqtick.mqtt import checks
 from mqtick.mqtt.broker import broker_from
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.service import (
     ChronydError,
     ChronyVersion,
+    Source,
     Status,
+    StatusError,
+    Tracking,
     chronyd,
 )
+from mqtick.service.broker_checks import check_link
 from mqtick.service.check import Check, fail, fresh_values, guarded, known_status, ok, report
 from mqtick.service.commandline import Exit
+from mqtick.service.processes import Process, processes
 from mqtick.service.program import status_path
 
 __all__ = ["Host", "examine", "run"]
@@ -71,12 +77,16 @@ class Host:
     stamps: Callable[[], tuple[StampSource, StampSource]] = at_host.probe_stamps
     version: Callable[[], ChronyVersion] = chronyd.version
     configuration: Callable[[], list[str]] = _configuration
+    vmware_syncs: Callable[[], bool] = at_host.vmware_syncs
+    tracking: Callable[..., Tracking] = chronyd.tracking
+    sources: Callable[..., tuple[Source, ...]] = chronyd.sources
     listen_s: float = 3.0
 
 
 def examine(settings: Settings, host: Host, *, broker_only: bool = False) -> Iterator[Check]:
     """Yield the findings one by one; never raises."""
-    status = known_status(status_path(PROGRAM, settings.state_folder))
+    path = status_path(PROGRAM, settings.state_folder)
+    status = known_status(path, PROGRAM)
     running = fresh_values(status, STALE_NS)
     heard: list[Heard] = []
     if broker_only:
@@ -84,9 +94,28 @@ def examine(settings: Settings, host: Host, *, broker_only: bool = False) -> Ite
         return
     who = at_host.client_identity(status.pid if isinstance(status, Status) else None, host.proc)
     steers = settings.discipline == "chrony"
+    running_here = list(processes(host.proc))
+    lines = functools.cache(host.configuration)
+    at_the_broker: Iterable[Check] = guarded("broker", _at_broker, settings, host, heard, running)
+    off = _off(status)
+    if isinstance(off, str):  # no client knows: find out ourselves, before the first line
+        at_the_broker = list(at_the_broker)
+        faults = (each for each in at_the_broker if each.result != "OK")
+        why = next((f"{each.name}: {each.value}" for each in faults), off)
+        off = next((each.off for each in heard if each.off), None) or why
+    steering = _steering(settings, host, lines, running_here) if steers else None
+    yield from guarded("result", check_result, off, steering)
     dates = settings.broker.startswith(("mqtts", "wss")) and not settings.keys_file
     yield from guarded("system clock", at_host.check_clock, host.now_s, needs_dates=dates)
-    yield from guarded("other time daemons", at_host.check_daemons, host.proc, steers=steers)
+    yield from guarded(
+        "other time daemons",
+        at_host.check_daemons,
+        running_here,
+        steers=steers,
+        vmware=host.vmware_syncs,
+    )
+    folders = str(path.parent), os.path.dirname(settings.sample_log), "/var/lib/chrony"
+    yield from guarded("disk", at_host.check_disk, *folders)
     yield from guarded("timestamps", at_host.check_stamps, host.stamps, settings.timestamps)
     yield from guarded("keys", at_host.check_keys, settings.keys_file, who)
     yield from at_client.check_doors(
@@ -95,13 +124,44 @@ def examine(settings: Settings, host: Host, *, broker_only: bool = False) -> Ite
         trust_broker_residence=settings.estimator.trust_broker_residence,
     )
     yield from guarded("client", at_client.check_client, status)
-    yield from guarded("broker", _at_broker, settings, host, heard, running)
+    yield from at_the_broker
     if not steers:
         yield ok("discipline", 'none: nobody steers the clock (discipline = "chrony" would)')
         return
     numbers = [number for each in heard for number in each.servers]
     feeds = status.values.get("chrony", {}) if isinstance(status, Status) else {}
-    yield from guarded("chrony", _at_chrony, settings, host, who, numbers, feeds)
+    bounds = {
+        row["server"] or 0: row["bound_ns"] + row["root_distance_ns"]
+        for row in running.get("servers", ())
+        if row.get("bound_ns") is not None
+    }
+    yield from guarded("chrony", _at_chrony, settings, host, who, numbers, feeds, bounds, lines)
+
+
+def _off(status: Status | StatusError) -> Off | str:
+    """Return how far off the clock is by the client that runs, or why that is not known."""
+    if isinstance(status, StatusError):
+        return str(status)
+    if status.age_ns > STALE_NS:
+        return status.why_old()
+    try:
+        now = now_from(status)
+    except NowError as error:
+        return str(error)
+    return Off(now.estimate_ns - now.clock_ns, now.bound_ns)
+
+
+def _steering(
+    settings: Settings, host: Host, lines: Callable[[], list[str]], found: Sequence[Process]
+) -> Steering:
+    tracking, said, keys = None, list[str](), settings.chrony
+    with contextlib.suppress(ChronydError):
+        tracking = host.tracking(host=keys.host or None, port=keys.port)
+    with contextlib.suppress(ChronydError, OSError, subprocess.SubprocessError):
+        said = [] if keys.host else lines()
+    chronyds = [] if keys.host else [each for each in found if each.name == "chronyd"]
+    touches_nothing = bool(chronyds) and all("-x" in each.words for each in chronyds)
+    return Steering.of(tracking, said, touches_nothing=touches_nothing)
 
 
 def _at_broker(
@@ -126,9 +186,7 @@ def _at_broker(
     listen_s = host.listen_s * (2 if settings.format in _FOREIGN else 1)
     heard = listen(settings, broker, keyring, name, listen_s=listen_s)
     found.append(heard)
-    yield Check("broker", *checks.check_link(heard.link))
-    if (older := checks.check_version(heard.link)) is not None:
-        yield Check("MQTT 5", *older)
+    yield from check_link(heard.link)
     if heard.link.connected:
         yield at_broker.check_subscriptions(heard, settings.format)
         yield from at_broker.check_times(heard, settings.format, listen_s)
@@ -174,30 +232,31 @@ def _at_chrony(
     who: at_host.Identity,
     heard: Iterable[int],
     feeds: dict[str, Any],
+    bounds: Mapping[int, int],
+    lines: Callable[[], list[str]],
 ) -> Iterator[Check]:
     pattern, where = settings.chrony.socket, (settings.chrony.host or None, settings.chrony.port)
-    sources = functools.cache(lambda: chronyd.sources(host=where[0], port=where[1]))
+    sources = functools.partial(host.sources, host=where[0], port=where[1])
     version = functools.cache(host.version)
     yield from guarded("chrony", at_chrony.check_version, version)
     refclocks: list[at_chrony.Refclock] | None = None
     try:
         if not settings.chrony.host:  # the configuration of a chronyd elsewhere cannot be read
-            refclocks = at_chrony.parse_refclocks(host.configuration())
+            refclocks = at_chrony.parse_refclocks(lines())
     except (ChronydError, OSError, subprocess.SubprocessError) as error:
         remedy = "chronyd -p -f /etc/chrony/chrony.conf names the line"
         yield fail("chrony's configuration", str(error), "one that chronyd reads", remedy)
     numbers = at_chrony.server_numbers(pattern, refclocks or (), heard, feeds)
     if refclocks is not None:
         yield from guarded(
-            "refclock lines", at_chrony.check_lines, version, refclocks, pattern, numbers
+            "refclock lines", at_chrony.check_lines, version, refclocks, pattern, numbers, bounds
         )
     for path in (pattern.replace("{server}", str(number)) for number in numbers):
         profile = host.apparmor, host.profile, host.local_profile
         yield from guarded("AppArmor", at_chrony.check_apparmor, path, *profile)
         yield from guarded("socket", at_chrony.check_socket, path, who)
-    yield from guarded("chronyd's sources", at_chrony.check_sources, sources, numbers)
-    yield from guarded("samples", at_chrony.check_reach, feeds, sources, numbers)
-    tracking = functools.partial(chronyd.tracking, host=where[0], port=where[1])
+    yield from guarded("chronyd's sources", at_chrony.check_sources, feeds, sources, numbers)
+    tracking = functools.partial(host.tracking, host=where[0], port=where[1])
     yield from guarded("clock discipline", at_chrony.check_tracking, tracking)
 
 

@@ -6,36 +6,48 @@ import grp
 import os
 import pwd
 import socket
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqtick.mqtt.stamps import KernelSocket, StampSource, Transmit
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
 from mqtick.service.check import Check, fail, ok, warn
+from mqtick.service.processes import Process
 
 __all__ = [
     "Identity",
     "check_clock",
     "check_daemons",
+    "check_disk",
     "check_keys",
     "check_stamps",
     "client_identity",
     "group_name",
     "probe_stamps",
     "user_name",
+    "vmware_syncs",
 ]
 
 _START_OF_2025_S = 1_735_689_600
 
-# /proc/PID/comm holds 15 characters.
+# What else steers a clock: name of the process (15 characters), and what ends it for good.
+_OFF = "sudo systemctl disable --now"
 _OTHER_DAEMONS = {
-    "systemd-timesyn": "systemd-timesyncd",
-    "ntpd": "ntp, ntpsec or openntpd",
-    "ntp-daemon": "ntpd-rs",
-    "phc2sys": "linuxptp",
-    "timemaster": "linuxptp",
+    "systemd-timesyn": ("systemd-timesyncd", f"{_OFF} systemd-timesyncd"),
+    "ntpd": ("ntpd (ntp, ntpsec or openntpd)", f"{_OFF} ntp ntpsec openntpd"),
+    "ntp-daemon": ("ntpd-rs", f"{_OFF} ntpd-rs"),
+    "phc2sys": ("phc2sys of linuxptp", f"{_OFF} phc2sys"),
+    "timemaster": ("timemaster of linuxptp", f"{_OFF} timemaster"),
+    "VBoxService": (
+        "VirtualBox's guest service",
+        "end its time synchronisation: VBoxService --disable-timesync, or on the host VBoxManage "
+        "setextradata VM VBoxInternal/Devices/VMMDev/0/Config/GetHostTimeDisabled 1",
+    ),
+    "vmtoolsd": ("VMware's guest tools", "sudo vmware-toolbox-cmd timesync disable"),
+    "prltoolsd": ("Parallels' guest tools", "prlctl set VM --time-sync off"),
 }
 
 
@@ -122,27 +134,51 @@ def check_clock(clock: Callable[[], float], *, needs_dates: bool) -> Check:
     return warn("system clock", text, "a time after 2025", remedy)
 
 
-def check_daemons(proc: Path, *, steers: bool) -> Check:
-    """Check that no other daemon steers the clock; `steers`: whether chronyd shall do it for us."""
-    found: dict[str, str] = {}
-    for file in sorted(proc.glob("[0-9]*/comm")):
-        try:
-            name = file.read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
-            continue  # the process has ended
-        if name in _OTHER_DAEMONS:
-            found[file.parent.name] = _OTHER_DAEMONS[name]
-    if not found:
-        return ok("other time daemons", "none")
-    who = ", ".join(f"{name} (process {pid})" for pid, name in found.items())
-    if not steers:
-        return ok("other time daemons", f"{who}, which is fine: mqtick steers nothing")
-    return fail(
-        "other time daemons",
-        f"{who} steers the clock as well as chronyd",
-        "none",
-        "stop it for good: sudo systemctl disable --now NAME",
-    )
+def vmware_syncs() -> bool:
+    """Ask VMware's guest tools whether they steer the clock."""
+    try:
+        words = ["vmware-toolbox-cmd", "timesync", "status"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=2, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.stdout.strip() == "Enabled"
+
+
+def _steers(process: Process, vmware: Callable[[], bool]) -> bool:
+    if process.name == "vmtoolsd":
+        return vmware()
+    return process.name in _OTHER_DAEMONS and "--disable-timesync" not in process.words
+
+
+def check_daemons(
+    found: Sequence[Process], *, steers: bool, vmware: Callable[[], bool] = vmware_syncs
+) -> Iterator[Check]:
+    """Check that one daemon steers the clock; `steers`: whether chronyd shall do it for us."""
+    name = "other time daemons"
+    others = [each for each in found if _steers(each, vmware)]
+    for each in others if steers else ():
+        who, remedy = _OTHER_DAEMONS[each.name]
+        yield fail(name, f"{who} (process {each.pid}) steers the clock, too", "none", remedy)
+    chronyds = [each for each in found if each.name == "chronyd"]
+    pids = {each.pid for each in chronyds}
+    first = [each for each in chronyds if each.parent not in pids and "-x" not in each.words]
+    if len(first) > 1:  # the second process of one is its helper, and its child
+        who = " and ".join(f"process {each.pid}" for each in first)
+        yield fail("chronyd", f"it runs twice ({who})", "one", f"end one: ps -fp {first[-1].pid}")
+    if not others:
+        yield ok(name, "none")
+    elif not steers:
+        who = ", ".join(f"{_OTHER_DAEMONS[one.name][0]} (process {one.pid})" for one in others)
+        yield ok(name, f"{who}, which is fine: mqtick steers nothing")
+
+
+def check_disk(*folders: str) -> Iterator[Check]:
+    """Check that the file systems on which the client and chronyd write have room."""
+    for folder in dict.fromkeys(filter(os.path.isdir, folders)):
+        space = os.statvfs(folder)
+        if not space.f_bavail or (space.f_files and not space.f_favail):
+            remedy = f"df -h {folder}; df -i {folder}"
+            yield warn("disk", f"no room in {folder}", "some", f"what is written there? {remedy}")
 
 
 def probe_stamps() -> tuple[StampSource, StampSource]:

@@ -11,14 +11,15 @@ from mqtick.client.agent import Agent
 from mqtick.client.config import Settings
 from mqtick.client.disagreement import Disagreement
 from mqtick.client.doctor.probes import Prober, Probes
+from mqtick.client.doctor.result import Off
 from mqtick.client.first_time import Trouble
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Reason, SampleVerdict
 from mqtick.client.status import disagreements_at
 from mqtick.client.track import Track
 from mqtick.mqtt.broker import Broker
-from mqtick.mqtt.checks import Link, reach
 from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.link import Link, look_at_door, reach
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol import text1451
 from mqtick.protocol.auth import Keyring
@@ -65,6 +66,8 @@ class Heard:
     troubles: dict[str, Trouble] = field(default_factory=dict)
     """By server, why its first time is not believed."""
     probes: Probes = field(default_factory=Probes)
+    off: Off | None = None
+    """How far off this host's clock is, by the best server; None: not known."""
 
 
 class _Listener:
@@ -168,7 +171,7 @@ def listen(
                 listener.ask_topics()
                 listener.agent.tick()
             loop.turn(0.05)
-        heard.link = Link.of(connection, connect_ns)
+        heard.link = look_at_door(Link.of(connection, connect_ns), broker)
         heard.refused = listener.agent.refused.copy()
         agent = listener.agent
         heard.disagreements = disagreements_at(agent.tracks, agent.clock.raw_ns())
@@ -177,6 +180,11 @@ def listen(
             for track in agent.tracks
             if (trouble := track.first.trouble) is not None
         }
+        if (best := agent.best()) is not None and best[1].is_measured:
+            estimate = best[1]
+            offset_ns, bound_ns = estimate.offset_ns or 0, estimate.bound_ns or 0
+            offset_ns -= agent.clock.time_minus_raw_ns()
+            heard.off = Off(offset_ns, bound_ns + estimate.root_distance_ns)
         precise = settings.format in ("auto", "precise")
         if heard.link.connected and precise and not broker.dialect:
             listener.prober.measure()

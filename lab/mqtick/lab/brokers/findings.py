@@ -13,7 +13,9 @@ from mqtick.lab.brokers.patterns import (
     find_steps,
     quantile,
 )
-from mqtick.mqtt import checks
+from mqtick.mqtt.link import NO_DOTS
+from mqtick.mqtt.pairs import find_hold
+from mqtick.service.broker_checks import check_hold, check_link, check_subscriptions
 from mqtick.service.check import Check, fail, ok, warn
 
 __all__ = ["examine", "verdict"]
@@ -25,11 +27,9 @@ _ENOUGH = 10
 
 def examine(measured: Measured) -> Iterator[Check]:
     """Yield the findings, in the order in which people should read them."""
-    yield Check("connection", *checks.check_link(measured.link, needs_stamps=measured.has_tcp))
+    yield from check_link(measured.link, "connection", needs_stamps=measured.has_tcp)
     if not measured.link.connected:
         return
-    if (older := checks.check_version(measured.link)) is not None:
-        yield Check("MQTT 5", *older)
     access = (
         f"let this user publish to and read {measured.topic.rsplit('/', 2)[0]}/#, "
         "or name another --prefix"
@@ -37,7 +37,7 @@ def examine(measured: Measured) -> Iterator[Check]:
     if measured.refused:
         granted = dict.fromkeys(measured.refused, False)
         remedy = measured.link.refusal_remedy if measured.link.lease_s else access
-        yield Check("subscriptions", *checks.check_subscriptions(granted, remedy=remedy))
+        yield check_subscriptions(granted, remedy)
         return
     reached = [probe for probe in measured.probes if probe.arrived_ns]
     if not reached:
@@ -111,7 +111,7 @@ def _time(duration_ns: float) -> str:
 def _hold(measured: Measured) -> Check:
     if not measured.has_tcp:
         return ok("TCP_NODELAY", "not needed on a Unix socket")
-    return Check("TCP_NODELAY", *checks.check_hold(measured.pairs_ns, "FAIL"))
+    return check_hold("TCP_NODELAY", find_hold(measured.pairs_ns), "FAIL")
 
 
 def _firsts(reached: Sequence[Probe]) -> list[tuple[int, int]]:
@@ -221,7 +221,7 @@ def _features(measured: Measured) -> Iterator[Check]:
             "topics with a dot",
             "not carried",
             "carried, because 1451.1.6 has such topics",
-            f'mqtick-timeserver: formats = ["precise"]; {checks.NO_DOTS}',
+            f'mqtick-timeserver: formats = ["precise"]; {NO_DOTS}',
         )
     octets, tried = measured.payload_octets, measured.payload_tried
     if not tried:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mqtick.mqtt.checks import Link
+from mqtick.mqtt.link import Link
 
 __all__ = ["Measured", "Probe"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mqtick.mqtt.broker import Broker
-from mqtick.mqtt.checks import Link, reach
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
+from mqtick.mqtt.link import Link, look_at_door, reach
 from mqtick.mqtt.loop import Loop
 
 __all__ = ["Peer", "Peers"]
@@ -49,7 +49,8 @@ class Peers:
             self.all.append(made[-1])
         connect_ns = reach(self.loop, [peer.connection for peer in made])
         links = [Link.of(peer.connection, connect_ns) for peer in made]
-        self.link = next((one for one in links if not one.connected), links[0])
+        link = next((one for one in links if not one.connected), links[0])
+        self.link = look_at_door(link, broker)
         return [peer for peer in made if peer.connection.connected]
 
     def subscribe(self, peer: Peer, topic: str) -> bool:

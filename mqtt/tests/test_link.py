@@ -1,4 +1,4 @@
-"""What every doctor says of a broker: causes, findings, and pairs that are held back."""
+"""What every doctor says of a broker: causes, the state of the connection, pairs held back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import socket
 import ssl
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,18 +14,13 @@ from paho.mqtt.client import WebsocketConnectionError
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
+from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.causes import Cause, cause_of, cause_of_refusal, why_not_connected
-from mqtick.mqtt.checks import (
-    Finding,
-    Link,
-    check_hold,
-    check_link,
-    check_subscriptions,
-    check_version,
-    reach,
-)
 from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.link import NO_DOTS, Link, look_at_door, reach
 from mqtick.mqtt.pairs import DELAYED_ACK_NS, Pairs, find_hold
+from mqtick.service.broker_checks import check_hold, check_link, check_subscriptions
+from mqtick.service.check import Check
 
 sys.path.insert(0, str(Path(__file__).parent))
 from live import Mosquitto, Node, program, running
@@ -98,8 +94,11 @@ def test_what_needs_an_explanation_has_one() -> None:
 GOOD = Link("mqtt://b:1883", connect_ns=15 * MS)
 
 
+REMEDY = Link("").refusal_remedy
+
+
 @pytest.mark.parametrize(
-    ("finding", "result", "says"),
+    ("found", "result", "says"),
     [
         (check_link(GOOD), "OK", "mqtt://b:1883 answered within 15 ms, MQTT 5, kernel timestamps"),
         (check_link(Link("mqtt+udp://b:1", version="3.1.1", lease_s=22.5)), "OK", "of 22.5 s, ker"),
@@ -109,24 +108,53 @@ GOOD = Link("mqtt://b:1883", connect_ns=15 * MS)
         (check_link(Link("", False, "it is away", Cause.HOST_UNKNOWN)), "FAIL", "it is away"),
         (check_link(Link("", False, "x", Cause.EXTENSIONS)), "FAIL", "make new ones: docs/op"),
         (check_link(Link("", False, "x", Cause.CREDENTIALS)), "FAIL", "--password-file"),
-        (check_version(Link("", error_5="it hung up")), "WARN", 'mqtt_version = "3.1.1"'),
-        (check_subscriptions({"a": True, "b": True}), "OK", "all 2 granted"),
-        (check_subscriptions({}), "WARN", "no answer"),
-        (check_subscriptions({"a": True, "b": False}), "FAIL", "refused: b"),
-        (check_subscriptions({"b": False}), "FAIL", "compare its access list"),
-        (check_subscriptions({"b": False}, remedy="ask"), "FAIL", "ask"),
-        (check_subscriptions({"a": True, "b": False}, unneeded=["b"]), "OK", "1 granted; refused"),
+        (check_link(Link("", False, "x", speaks="it speaks TLS")), "FAIL", "it speaks TLS"),
+        (check_link(Link("", False, error_5="it hung up")), "FAIL", ""),
+        (check_link(Link("", error_5="it hung up")), "OK WARN", 'mqtt_version = "3.1.1"'),
+        (check_link(Link("", dead=("2001:db8::1",))), "OK WARN", "2001:db8::1 does not answer"),
+        ([check_subscriptions({"a": True, "b": True}, REMEDY)], "OK", "all 2 granted"),
+        ([check_subscriptions({}, REMEDY)], "WARN", "no answer"),
+        ([check_subscriptions({"a": True, "b": False}, REMEDY)], "FAIL", "refused: b"),
+        ([check_subscriptions({"b": False}, REMEDY)], "FAIL", "compare its access list"),
+        ([check_subscriptions({"b": False}, REMEDY)], "FAIL", NO_DOTS),
+        ([check_subscriptions({"b": False, "a": True}, "", unneeded=["b"])], "OK", "1 granted; r"),
     ],
 )
-def test_what_is_found_is_said_with_what_helps(finding: Finding, result: str, says: str) -> None:
-    assert finding.result == result
-    assert says in finding.value or says in finding.remedy
-    assert (result == "OK") is (not finding.remedy)
+def test_what_is_found_is_said_with_what_helps(
+    found: Iterable[Check], result: str, says: str
+) -> None:
+    checks = list(found)
+    assert " ".join(each.result for each in checks) == result
+    assert says in "\n".join(each.line() for each in checks)
+    assert all((each.result == "OK") is (not each.remedy) for each in checks)
 
 
-def test_nothing_is_said_of_a_version_that_is_spoken() -> None:
-    assert check_version(GOOD) is None
-    assert check_version(Link("", False, error_5="it hung up")) is None
+@pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
+def test_a_plain_port_that_is_asked_for_tls_is_named(tmp_path: Path) -> None:
+    with running(Mosquitto(tmp_path)) as broker:
+        port = parse_broker_url(broker.url).port
+        asked = parse_broker_url(f"mqtts://127.0.0.1:{port}")
+        found = look_at_door(Link("", False, "the handshake failed"), asked)
+    assert found.speaks == f"port {port} speaks MQTT without TLS: write mqtt://"
+
+
+def test_an_address_that_does_not_answer_beside_one_that_does_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mqtick.mqtt.link._PATIENCE_S", 0.2)
+    # A full backlog: the kernel drops what comes then, as a dead route does.
+    with (
+        socket.create_server(("127.0.0.2", 0), backlog=0) as dead,
+        socket.create_connection(dead.getsockname()),
+        socket.create_server(("127.0.0.1", dead.getsockname()[1])) as alive,
+    ):
+        rows = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", each.getsockname())
+            for each in (dead, alive)
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: rows)
+        found = look_at_door(GOOD, parse_broker_url("mqtt://broker.lan"))
+    assert found.dead == ("127.0.0.2",)
 
 
 # -- pairs -----------------------------------------------------------------------------------------
@@ -158,10 +186,10 @@ def test_the_second_of_two_that_waits_for_an_acknowledgement_is_held(
     ],
 )
 def test_a_hold_is_said_with_its_length(second_ns: int, result: str, says: str) -> None:
-    finding = check_hold([(90 * US, second_ns)] * 8, "WARN")
+    finding = check_hold("x", find_hold([(90 * US, second_ns)] * 8), "WARN")
     assert finding.result == result
     assert says in finding.value
-    few = check_hold([(90 * US, second_ns)] * 2, "FAIL")
+    few = check_hold("x", find_hold([(90 * US, second_ns)] * 2), "FAIL")
     assert (few.result, few.value) == ("WARN", "2 complete pairs of messages")
 
 
