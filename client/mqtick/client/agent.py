@@ -105,7 +105,7 @@ class Agent:
         self.connection = Connection(
             loop,
             broker,
-            f"mqtick-{name}-{secrets.token_hex(3)}",
+            f"mqtick-{name}",
             on_publish=self._on_publish,
             on_up=self._on_up,
             on_down=self._on_down,

@@ -8,6 +8,7 @@ stamp, and are written here, so that each has its own transmit stamp (MQTT 3.1.1
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -18,6 +19,7 @@ from mqtick.mqtt.packets import (
     RETAIN,
     TYPE_MASK,
     encode_publish,
+    is_wanted,
     read_variable_length,
 )
 from mqtick.mqtt.stamps import KernelSocket, Stamp, StampSource, Transmit
@@ -30,6 +32,9 @@ _PUBLISH_MASK = TYPE_MASK | QOS_MASK  # QoS 0 only
 _READS_PER_TURN = 16
 # paho-mqtt keeps a partial WebSocket frame until it is complete, whatever length its head states.
 _MAXIMUM_WEBSOCKET = 1 << 20
+# More than a fleet sends: at this rate nothing else would be done, and the unit's LimitRTTIME ends us.
+_LONGEST_FLOOD_S = 2.0
+_MOST_UNSENT = 1 << 20
 # The longest time from our acknowledgement to the arrival of a message that waited for it.
 _ROUND_TRIP_NS = 2_000_000
 
@@ -118,6 +123,9 @@ class FrameSocket:
         self._for_paho = bytearray()
         self._unsent = b""
         self._ended = False
+        self._flooded_since_s = math.inf
+        self.fault = ""
+        """What the broker did that it must not, for "The broker ..."; empty: nothing."""
         self.is_silent = True
         """Whether nothing was read yet, not even an answer to our first packet."""
         self._unacknowledged = False
@@ -136,6 +144,8 @@ class FrameSocket:
         must call again.
         """
         self._read()
+        if self.below.unsent > _MOST_UNSENT:
+            self.give_up("does not read what it makes us send")
         self.kernel.acknowledge()  # after the frames were handed on, because it takes microseconds
         if self._unacknowledged:
             self._unacknowledged = False
@@ -150,6 +160,7 @@ class FrameSocket:
             except BlockingIOError:
                 if self.below.buffered:
                     continue  # it was a WebSocket control frame, and more follows
+                self._flooded_since_s = math.inf
                 return
             except OSError:
                 self._ended = True
@@ -159,8 +170,12 @@ class FrameSocket:
                 return
             self.is_silent = False
             self._feed(data)
-            self._ended |= len(getattr(self._stream, "_readbuffer", b"")) > _MAXIMUM_WEBSOCKET
+            if len(getattr(self._stream, "_readbuffer", b"")) > _MAXIMUM_WEBSOCKET:
+                self.give_up("sends a WebSocket frame of more than 1 MiB")
             self._unacknowledged = True  # also after a part of a frame
+        self._flooded_since_s = min(self._flooded_since_s, time.monotonic())
+        if time.monotonic() - self._flooded_since_s > _LONGEST_FLOOD_S:
+            self.give_up("sends more than this program can read")
 
     def _feed(self, data: bytes) -> None:
         if self._skip:
@@ -174,7 +189,7 @@ class FrameSocket:
             try:
                 length, body = read_variable_length(data, at + 1, size)
             except ValueError:
-                self._ended = True  # the frame boundaries are lost
+                self.give_up("sends lengths of more than four octets")
                 return
             if length < 0:
                 break
@@ -183,7 +198,7 @@ class FrameSocket:
             if end > size:
                 if length > _MAXIMUM_FRAME:
                     if not publish:
-                        self._ended = True
+                        self.give_up("sends a packet of more than 256 KiB")
                         return
                     self.oversized += 1
                     self._skip = end - size
@@ -192,6 +207,9 @@ class FrameSocket:
             if publish:
                 last = end == size and not self.below.buffered
                 self._deliver(data, body, end, received if last else late, data[at] & RETAIN != 0)
+            elif not is_wanted(data[at]):
+                self.give_up(f"sends a packet that nobody asked for (first octet {data[at]:#04x})")
+                return
             else:
                 self._for_paho += data[at:end]
             self._unacknowledged = True
@@ -228,6 +246,10 @@ class FrameSocket:
         # acknowledgement arrives before `acknowledge` returns.
         held = self._unacknowledged or stamp.realtime_ns - self._acknowledged_ns < _ROUND_TRIP_NS
         self._on_publish(Arrival(text, data[payload:end], stamp, retain, properties, held))
+
+    def give_up(self, fault: str) -> None:
+        """Take no more from this connection, because of what the broker did."""
+        self.fault, self._ended = self.fault or fault, True
 
     @property
     def has_ended(self) -> bool:

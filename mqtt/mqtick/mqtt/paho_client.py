@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable
@@ -12,11 +13,17 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from mqtick.mqtt.broker import Broker, BrokerError
 from mqtick.mqtt.frames import FrameSocket, Transport
+from mqtick.mqtt.happy_eyeballs import connect_to
 from mqtick.mqtt.session import Will
 from mqtick.mqtt.stamps import KernelSocket
 from mqtick.mqtt.tls import TlsSocket, client_context
 
 __all__ = ["PahoClient"]
+
+# Packets that wait for the broker to read. A time server subscribes to 2 topics of 4096 clients.
+_MOST_QUEUED = 16_384
+# Statuses, one a second at most, that wait for the broker's acknowledgement.
+_MOST_UNACKNOWLEDGED = 64
 
 
 class PahoClient(paho.Client):
@@ -51,6 +58,7 @@ class PahoClient(paho.Client):
         self.below: Transport | None = None
         self.tls_context: ssl.SSLContext | None = None
         self._make_frames = make_frames
+        self.max_queued_messages_set(_MOST_UNACKNOWLEDGED)
         self.connect_timeout = broker.connect_timeout_s
         if broker.username is not None:
             self.username_pw_set(broker.username, broker.password)
@@ -86,8 +94,20 @@ class PahoClient(paho.Client):
                 "authorities, certificate and key must be PEM files that belong together"
             ) from error
 
+    def _packet_queue(self, *packet: Any, **more: Any) -> Any:
+        if len(self._out_packet) >= _MOST_QUEUED and self.frames is not None:
+            self.frames.give_up("does not read what it makes us send")
+            return paho.MQTT_ERR_QUEUE_SIZE
+        return super()._packet_queue(*packet, **more)
+
+    def abort(self) -> None:
+        """Make a handshake in another thread fail: `connect_timeout` holds for each octet only."""
+        if self.below is not None:
+            with contextlib.suppress(OSError):
+                self.below.kernel.sock.shutdown(socket.SHUT_RDWR)
+
     def _create_socket_connection(self) -> Any:
-        sock = super()._create_socket_connection()
+        sock = connect_to(self.broker.host, self.broker.port, self.broker.connect_timeout_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.below = KernelSocket(sock, self.broker.kernel_stamps)
         return self.below

@@ -77,7 +77,12 @@ class StreamSession:
 
     def connect(self) -> None:
         """See `Session`: name look-up, TCP, TLS and WebSocket handshake."""
+        self._client.drop_out_messages()  # of the last connection: statuses, which are made anew
         self._client.reconnect()
+
+    def abort(self) -> None:
+        """See `Session`."""
+        self._client.abort()
 
     def begin(self) -> None:
         """See `Session`."""
@@ -130,13 +135,18 @@ class StreamSession:
         if client is not self._client or self.frames is None:
             return  # given up already, and the reason was reported
         address = self._broker.address
+        if self.frames.fault:
+            self._events.lost(f"{address} {self.frames.fault}", Cause.UNASKED)
+            return
         if self.frames.is_silent:
             ended = f"{address} ended the connection without giving a reason"
             self._events.lost(ended, Cause.HUNG_UP)
             return
         says_much = flags.is_disconnect_packet_from_server or reason.value > _UNSPECIFIED
-        said = f" ({reason})" if says_much else ""
-        self._events.lost(f"the connection to {address} was lost{said}", Cause.UNKNOWN)
+        said, cause = "", Cause.UNKNOWN
+        if says_much:
+            said, cause = f" ({reason})", cause_of_refusal(reason.value)
+        self._events.lost(f"the connection to {address} was lost{said}", cause)
 
     def _subscribe_answered(
         self, _client: Any, _userdata: Any, mid: int, reasons: list[ReasonCode], _properties: Any
@@ -198,7 +208,7 @@ class StreamSession:
         """See `Session`."""
         if self._fd >= 0:
             self._client.loop_misc()
-            self._watch_writing()
+            self.read()  # notices what was given up meanwhile
 
     # -- packets to the broker -------------------------------------------------------------
 
@@ -216,7 +226,9 @@ class StreamSession:
 
     def publish_retained(self, topic: str, payload: bytes) -> None:
         """See `Session`; QoS 1, through paho-mqtt."""
-        self._client.publish(topic, payload, qos=1, retain=True)
+        info = self._client.publish(topic, payload, qos=1, retain=True)
+        if info.rc == paho.MQTT_ERR_QUEUE_SIZE and self.frames is not None:
+            self.frames.give_up("acknowledges nothing that is published")
         self._watch_writing()
 
     def subscribe(
