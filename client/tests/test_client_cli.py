@@ -66,6 +66,7 @@ def values_of(
     ]
     return {
         "name": "pi7",
+        "name_heard_twice": False,
         "state": state,
         "chosen": 0 if known else None,
         "servers": [server_row(state, half_ns)] if known else [],
@@ -85,6 +86,7 @@ def values_of(
         "connects": 1,
         "last_error": "",
         "kernel_timestamps": True,
+        "unasked": 0,
         "clock_steps": 0,
         "suspends": 0,
         "refused": {"replayed": 2},

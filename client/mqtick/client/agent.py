@@ -154,6 +154,11 @@ class Agent:
             self._leave_foreign()
 
     @property
+    def name_heard_twice(self) -> bool:
+        """Whether another client asks under our name, and both spoil what the other measures."""
+        return self._context.namesake.holds(time.monotonic_ns())
+
+    @property
     def key_names(self) -> list[str]:
         """Names of the broadcast keys, which do not reveal the keys; the key that signs first."""
         return self._servers.broadcast_keys.names

@@ -342,6 +342,7 @@ class Server:
         self.clock_changed()
         if self.connection.connected:
             self._since()
+            self.foreign.say_if_silent()
         if not self.election.settled(time.monotonic_ns()) or self.claims.standing_by:
             return  # another server may hold our number, and this topic
         payload = announcement(
