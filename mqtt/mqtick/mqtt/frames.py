@@ -34,7 +34,10 @@ _READS_PER_TURN = 16
 _MAXIMUM_WEBSOCKET = 1 << 20
 # More than a fleet sends: at this rate nothing else would be done, and the unit's LimitRTTIME ends us.
 _LONGEST_FLOOD_S = 2.0
-_MOST_UNSENT = 1 << 20
+# Octets for paho-mqtt without a pause: it takes half a second for a MiB of properties, and for each
+# packet as long as for 100 octets. A time server with 4096 clients gets 8192 answers at once.
+_MOST_FOR_PAHO = 1 << 20
+_PACKET = 100
 # The longest time from our acknowledgement to the arrival of a message that waited for it.
 _ROUND_TRIP_NS = 2_000_000
 
@@ -123,7 +126,7 @@ class FrameSocket:
         self._for_paho = bytearray()
         self._unsent = b""
         self._ended = False
-        self._flooded_since_s = math.inf
+        self._flooded_since_s, self._load = math.inf, 0
         self.fault = ""
         """What the broker did that it must not, for "The broker ..."; empty: nothing."""
         self.is_silent = True
@@ -144,8 +147,6 @@ class FrameSocket:
         must call again.
         """
         self._read()
-        if self.below.unsent > _MOST_UNSENT:
-            self.give_up("does not read what it makes us send")
         self.kernel.acknowledge()  # after the frames were handed on, because it takes microseconds
         if self._unacknowledged:
             self._unacknowledged = False
@@ -160,7 +161,7 @@ class FrameSocket:
             except BlockingIOError:
                 if self.below.buffered:
                     continue  # it was a WebSocket control frame, and more follows
-                self._flooded_since_s = math.inf
+                self._flooded_since_s, self._load = math.inf, 0
                 return
             except OSError:
                 self._ended = True
@@ -174,7 +175,8 @@ class FrameSocket:
                 self.give_up("sends a WebSocket frame of more than 1 MiB")
             self._unacknowledged = True  # also after a part of a frame
         self._flooded_since_s = min(self._flooded_since_s, time.monotonic())
-        if time.monotonic() - self._flooded_since_s > _LONGEST_FLOOD_S:
+        flooded_s = time.monotonic() - self._flooded_since_s
+        if flooded_s > _LONGEST_FLOOD_S or self._load > _MOST_FOR_PAHO:
             self.give_up("sends more than this program can read")
 
     def _feed(self, data: bytes) -> None:
@@ -211,6 +213,7 @@ class FrameSocket:
                 self.give_up(f"sends a packet that nobody asked for (first octet {data[at]:#04x})")
                 return
             else:
+                self._load += end - at + _PACKET
                 self._for_paho += data[at:end]
             self._unacknowledged = True
             at = end
@@ -250,6 +253,7 @@ class FrameSocket:
     def give_up(self, fault: str) -> None:
         """Take no more from this connection, because of what the broker did."""
         self.fault, self._ended = self.fault or fault, True
+        self._for_paho.clear()
 
     @property
     def has_ended(self) -> bool:

@@ -20,8 +20,6 @@ from mqtick.mqtt.tls import TlsSocket, client_context
 
 __all__ = ["PahoClient"]
 
-# Packets that wait for the broker to read. A time server subscribes to 2 topics of 4096 clients.
-_MOST_QUEUED = 16_384
 # Statuses, one a second at most, that wait for the broker's acknowledgement.
 _MOST_UNACKNOWLEDGED = 64
 
@@ -52,6 +50,8 @@ class PahoClient(paho.Client):
             transport=transport or "tcp",  # type: ignore[arg-type]
             reconnect_on_failure=False,  # paho would connect within the callback, and block there
             clean_session=None if is_5 else True,
+            # Nobody asked for QoS 1; acknowledgements would queue up while the broker does not read.
+            manual_ack=True,
         )
         self.broker = broker
         self.frames: FrameSocket | None = None
@@ -93,12 +93,6 @@ class PahoClient(paho.Client):
                 f"TLS cannot be set up with {', '.join(filter(None, files))}: {error}; "
                 "authorities, certificate and key must be PEM files that belong together"
             ) from error
-
-    def _packet_queue(self, *packet: Any, **more: Any) -> Any:
-        if len(self._out_packet) >= _MOST_QUEUED and self.frames is not None:
-            self.frames.give_up("does not read what it makes us send")
-            return paho.MQTT_ERR_QUEUE_SIZE
-        return super()._packet_queue(*packet, **more)
 
     def abort(self) -> None:
         """Make a handshake in another thread fail: `connect_timeout` holds for each octet only."""

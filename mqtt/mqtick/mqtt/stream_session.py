@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 _SEND_RETAINED_NEVER = 2
 # Reason codes above this one name a specific error: MQTT 5.0, 2.4.
 _UNSPECIFIED = 0x80
+# In one SUBSCRIBE: AWS IoT Core ends the connection if there are more.
+_MOST_FILTERS = 8
 
 
 class StreamSession:
@@ -235,6 +237,14 @@ class StreamSession:
         self, topics: Sequence[str], done: Callable[[bool], None], *, retained: bool = False
     ) -> None:
         """See `Session`; only with MQTT 5 there is a choice about retained messages."""
+        if len(topics) > _MOST_FILTERS:
+
+            def rest(granted: bool) -> None:
+                self.subscribe(
+                    topics[_MOST_FILTERS:], lambda more: done(granted and more), retained=retained
+                )
+
+            return self.subscribe(topics[:_MOST_FILTERS], rest, retained=retained)
         if self._version_5 and not retained:
             options = SubscribeOptions(qos=0, retainHandling=_SEND_RETAINED_NEVER)
             _, mid = self._client.subscribe([(topic, options) for topic in topics])
