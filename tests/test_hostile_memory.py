@@ -65,9 +65,7 @@ ATTACKS: dict[str, Callable[[], Iterator[bytes]]] = {
     ),
     "QoS 1 with long properties": lambda: _numbered(
         0x33,
-        lambda number: (
-            text(b"mqtick/s/0") + number + _PROPERTIES
-        ),
+        lambda number: text(b"mqtick/s/0") + number + _PROPERTIES,
     ),
     "PINGREQ": lambda: _for_ever(b"\xc0\0"),
     "PUBREC": lambda: _for_ever(packet(0x50, b"\0\1\0\0")),

@@ -32,7 +32,8 @@ _PUBLISH_MASK = TYPE_MASK | QOS_MASK  # QoS 0 only
 _READS_PER_TURN = 16
 # paho-mqtt keeps a partial WebSocket frame until it is complete, whatever length its head states.
 _MAXIMUM_WEBSOCKET = 1 << 20
-# More than a fleet sends: at this rate nothing else would be done, and the unit's LimitRTTIME ends us.
+# How long there may always be more to read: nothing else is done then, and in the end the unit's
+# LimitRTTIME would end the program.
 _LONGEST_FLOOD_S = 2.0
 # Octets for paho-mqtt without a pause: it takes half a second for a MiB of properties, and for each
 # packet as long as for 100 octets. A time server with 4096 clients gets 8192 answers at once.
@@ -175,8 +176,7 @@ class FrameSocket:
                 self.give_up("sends a WebSocket frame of more than 1 MiB")
             self._unacknowledged = True  # also after a part of a frame
         self._flooded_since_s = min(self._flooded_since_s, time.monotonic())
-        flooded_s = time.monotonic() - self._flooded_since_s
-        if flooded_s > _LONGEST_FLOOD_S or self._load > _MOST_FOR_PAHO:
+        if time.monotonic() - self._flooded_since_s > _LONGEST_FLOOD_S:
             self.give_up("sends more than this program can read")
 
     def _feed(self, data: bytes) -> None:
@@ -213,8 +213,11 @@ class FrameSocket:
                 self.give_up(f"sends a packet that nobody asked for (first octet {data[at]:#04x})")
                 return
             else:
-                self._load += end - at + _PACKET
                 self._for_paho += data[at:end]
+                self._load += end - at + _PACKET
+                if self._load > _MOST_FOR_PAHO:
+                    self.give_up("sends more than this program can read")
+                    return
             self._unacknowledged = True
             at = end
         self._rest = data[at:]
@@ -253,7 +256,6 @@ class FrameSocket:
     def give_up(self, fault: str) -> None:
         """Take no more from this connection, because of what the broker did."""
         self.fault, self._ended = self.fault or fault, True
-        self._for_paho.clear()
 
     @property
     def has_ended(self) -> bool:

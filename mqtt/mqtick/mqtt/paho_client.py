@@ -50,7 +50,7 @@ class PahoClient(paho.Client):
             transport=transport or "tcp",  # type: ignore[arg-type]
             reconnect_on_failure=False,  # paho would connect within the callback, and block there
             clean_session=None if is_5 else True,
-            # Nobody asked for QoS 1; acknowledgements would queue up while the broker does not read.
+            # Nobody asked for QoS 1; while the broker does not read, acknowledgements queue up.
             manual_ack=True,
         )
         self.broker = broker

@@ -137,10 +137,7 @@ class StreamSession:
         if client is not self._client or self.frames is None:
             return  # given up already, and the reason was reported
         address = self._broker.address
-        if self.frames.fault:
-            self._events.lost(f"{address} {self.frames.fault}", Cause.UNASKED)
-            return
-        if self.frames.is_silent:
+        if self.frames.is_silent and not self.frames.fault:
             ended = f"{address} ended the connection without giving a reason"
             self._events.lost(ended, Cause.HUNG_UP)
             return
@@ -148,7 +145,13 @@ class StreamSession:
         said, cause = "", Cause.UNKNOWN
         if says_much:
             said, cause = f" ({reason})", cause_of_refusal(reason.value)
-        self._events.lost(f"the connection to {address} was lost{said}", cause)
+        self._end(self.frames, f"the connection to {address} was lost{said}", cause)
+
+    def _end(self, frames: FrameSocket, said: str, cause: Cause) -> None:
+        """Report the end of the session; what the broker did wrong says more than what followed."""
+        if frames.fault:
+            said, cause = f"{self._broker.address} {frames.fault}", Cause.UNASKED
+        self._events.lost(said, cause)
 
     def _subscribe_answered(
         self, _client: Any, _userdata: Any, mid: int, reasons: list[ReasonCode], _properties: Any
@@ -193,7 +196,7 @@ class StreamSession:
                 lost = f"{self._broker.address} sent what is not MQTT ({error!r})"
             if not good:
                 if self.frames is frames:
-                    self._events.lost(lost, cause)
+                    self._end(frames, lost, cause)
                 return False
         return self.frames is frames
 
@@ -244,7 +247,8 @@ class StreamSession:
                     topics[_MOST_FILTERS:], lambda more: done(granted and more), retained=retained
                 )
 
-            return self.subscribe(topics[:_MOST_FILTERS], rest, retained=retained)
+            self.subscribe(topics[:_MOST_FILTERS], rest, retained=retained)
+            return
         if self._version_5 and not retained:
             options = SubscribeOptions(qos=0, retainHandling=_SEND_RETAINED_NEVER)
             _, mid = self._client.subscribe([(topic, options) for topic in topics])

@@ -64,4 +64,6 @@ class Namesakes:
 
     def names(self, now_ns: int) -> list[str]:
         """Return the names that two clients use."""
-        return sorted(name for name, (_, _, returns) in self._heard.items() if returns.holds(now_ns))
+        return sorted(
+            name for name, (_, _, returns) in self._heard.items() if returns.holds(now_ns)
+        )
