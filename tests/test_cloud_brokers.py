@@ -30,7 +30,7 @@ class Sent(NamedTuple):
     texts: list[str]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """What the broker answers before it ends the connection, or goes on (`ends`)."""
 
     def __init__(self, answer: bytes = b"", *, ends: bool = True) -> None:
@@ -60,7 +60,7 @@ class CloudWire(Wire):
                     try:
                         self._limit(sent, filters)
                         sink.sendall(packet)
-                    except Refused as refused:
+                    except RefusedError as refused:
                         source.sendall(refused.answer)
                         if refused.ends:
                             raise ConnectionError from None
@@ -97,32 +97,32 @@ def read(packet: bytes) -> Sent:
 
 def aws(sent: Sent, _filters: int) -> None:
     if sent.kind == SUBSCRIBE and len(sent.texts) > 8:
-        raise Refused
+        raise RefusedError
     if any(text.count("/") > 7 or len(text) > 256 for text in sent.texts):
-        raise Refused
+        raise RefusedError
     if sent.kind == CONNECT and len(sent.texts[0]) > 128:
-        raise Refused
+        raise RefusedError
     if sent.kind == PUBLISH and sent.flags & 4:
-        raise Refused
+        raise RefusedError
 
 
 def no_retain(sent: Sent, _filters: int) -> None:
     """Event Grid before it kept messages, IoT Hub: RETAIN is refused, in wills too."""
     if sent.kind == CONNECT and sent.flags & 0x20:
-        raise Refused(b"\x20\x03\0\x9a\0")
+        raise RefusedError(b"\x20\x03\0\x9a\0")
     if sent.kind == PUBLISH and sent.flags & 1:
-        raise Refused(b"\xe0\x01\x9a")
+        raise RefusedError(b"\xe0\x01\x9a")
 
 
 def ten_filters(sent: Sent, filters: int) -> None:
     """EMQX Serverless: a client has ten subscriptions at most."""
     if sent.kind == SUBSCRIBE and filters > 10:
-        raise Refused(b"\x90\x04" + sent.number + b"\0\x97", ends=False)
+        raise RefusedError(b"\x90\x04" + sent.number + b"\0\x97", ends=False)
 
 
 def short_identifiers(sent: Sent, _filters: int) -> None:
     if sent.kind == CONNECT and len(sent.texts[0]) > 23:
-        raise Refused(b"\x20\x03\0\x85\0")
+        raise RefusedError(b"\x20\x03\0\x85\0")
 
 
 def fixed_topics(sent: Sent, _filters: int) -> None:
@@ -130,12 +130,12 @@ def fixed_topics(sent: Sent, _filters: int) -> None:
     if sent.kind == SUBSCRIBE:
         grants = b"\x87" * len(sent.texts)
         answer = b"\x90" + bytes((3 + len(grants),)) + sent.number + b"\0" + grants
-        raise Refused(answer, ends=False)
+        raise RefusedError(answer, ends=False)
 
 
 def no_system_topics(sent: Sent, _filters: int) -> None:
     if any(text.startswith("$") for text in sent.texts):
-        raise Refused
+        raise RefusedError
 
 
 def behind(limit: Callable[[Sent, int], None], rig: Rig) -> str:

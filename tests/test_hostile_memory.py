@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 
 import pytest
-from demo.local_programs import wait_until
 from paho.mqtt.properties import VariableByteIntegers
 from rig import Program, Rig
 
+from demo.local_programs import wait_until
 from mqtick.mqtt.packets import encode_publish, read_variable_length
 
 CONNACK_5 = b"\x20\x03\x00\x00\x00"

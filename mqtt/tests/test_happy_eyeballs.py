@@ -1,4 +1,4 @@
-"""A host with several addresses: a dead one costs a quarter of a second, not the whole time limit."""
+"""A host with several addresses: a dead one costs a quarter of a second, not the limit."""
 
 from __future__ import annotations
 

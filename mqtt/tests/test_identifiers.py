@@ -1,4 +1,4 @@
-"""Client identifiers: nobody can guess them, nothing shows them, and a broker may demand its own."""
+"""Client identifiers: nobody can guess them, nothing shows them; a setting names one."""
 
 from __future__ import annotations
 

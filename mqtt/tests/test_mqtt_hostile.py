@@ -178,7 +178,7 @@ def test_an_endless_line_in_the_handshake_of_websocket_is_given_up() -> None:
 def test_an_endless_frame_of_websocket_is_given_up() -> None:
     def answer(first: bytes) -> bytes:
         (key,) = re.findall(rb"Sec-WebSocket-Key: (\S+)", first)
-        accept = base64.b64encode(hashlib.sha1(key + GUID).digest())  # noqa: S324
+        accept = base64.b64encode(hashlib.sha1(key + GUID).digest())
         lines = UPGRADE + b"Connection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n\r\n"
         return lines + b"\x82\x7f" + (1 << 40).to_bytes(8, "big") + PUBLISH_256_MB
 

@@ -13,9 +13,10 @@ from mqtick.protocol.time_types import NS_PER_S
 
 __all__ = ["Lasting", "Namesakes", "is_same_count"]
 
-_LONG_NS = 60 * NS_PER_S
-# The longest pause of a client between two bursts is one hour.
-_FORGOTTEN_NS = 2 * 3600 * NS_PER_S
+# As long as a doctor who asks under the name of a client that runs.
+_OCCASION_NS = 15 * NS_PER_S
+_OCCASIONS = 5
+_FORGOTTEN_NS = 600 * NS_PER_S
 _NEAR = 2**19
 _MOST_NAMES = 4096
 
@@ -26,23 +27,26 @@ def is_same_count(one: int, other: int) -> bool:
 
 
 class Lasting:
-    """Something that was seen again and again, for a minute at least; instants of a steady clock."""
+    """Something that was seen on several occasions; instants of a steady clock, ns."""
 
     def __init__(self) -> None:
-        self._first_ns = self._last_ns = -_FORGOTTEN_NS
+        self._occasions = 0
+        self._counted_ns = self._last_ns = -_FORGOTTEN_NS
 
     def note(self, now_ns: int) -> None:
         """Note that it was seen."""
         if not self._is_recent(now_ns):
-            self._first_ns = now_ns
+            self._occasions = 0
+        if not self._occasions or now_ns - self._counted_ns >= _OCCASION_NS:
+            self._occasions, self._counted_ns = self._occasions + 1, now_ns
         self._last_ns = now_ns
 
     def _is_recent(self, now_ns: int) -> bool:
         return now_ns - self._last_ns < _FORGOTTEN_NS
 
     def holds(self, now_ns: int) -> bool:
-        """Whether it is seen for long enough, and was seen lately."""
-        return self._last_ns - self._first_ns >= _LONG_NS and self._is_recent(now_ns)
+        """Whether it was seen often enough, and lately."""
+        return self._occasions >= _OCCASIONS and self._is_recent(now_ns)
 
 
 class Namesakes:
