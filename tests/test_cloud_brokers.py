@@ -7,6 +7,7 @@ connection, or answers itself, as the cloud broker does.
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -28,6 +29,7 @@ class Sent(NamedTuple):
     flags: int
     number: bytes
     texts: list[str]
+    octets: bytes
 
 
 class RefusedError(Exception):
@@ -89,10 +91,10 @@ def read(packet: bytes) -> Sent:
     body = packet[read_variable_length(packet, 1, len(packet))[1] :]
     if kind == CONNECT:
         properties = 10 + body[6 + 4] + 1
-        return Sent(kind, body[7], b"", [next(texts(body[properties:], 0))])
+        return Sent(kind, body[7], b"", [next(texts(body[properties:], 0))], packet)
     if kind == SUBSCRIBE:
-        return Sent(kind, flags, body[:2], list(texts(body[3:], 1)))
-    return Sent(kind, flags, b"", [next(texts(body, 0))] if kind == PUBLISH else [])
+        return Sent(kind, flags, body[:2], list(texts(body[3:], 1)), packet)
+    return Sent(kind, flags, b"", [next(texts(body, 0))] if kind == PUBLISH else [], packet)
 
 
 def aws(sent: Sent, _filters: int) -> None:
@@ -207,3 +209,15 @@ def test_a_mosquitto_that_takes_one_identifier_for_each_account_serves_without_t
     client = rig.client(broker.url, "c1", "--username", "c1", "--password-file", secret)
     client.wait_synchronised(30.0)
     assert server.status()["connects"] == client.status()["connects"] == 1
+
+
+def test_no_message_status_or_log_tells_an_identifier(rig: Rig) -> None:
+    told: list[Sent] = []
+    server = rig.server(behind(lambda sent, _filters: told.append(sent), rig))
+    server.wait_for(lambda values: values["done"].get("times", 0) > 3, "it serves", 30.0)
+    identifiers = {sent.texts[0] for sent in told if sent.kind == CONNECT}
+    assert len(identifiers) == 4
+    rest = b"".join(sent.octets for sent in told if sent.kind != CONNECT)
+    assert b'"instance"' in rest
+    said = server.log + json.dumps(server.status()) + rest.decode("latin-1")
+    assert [one for one in identifiers if one.rpartition("-")[2] in said] == []
