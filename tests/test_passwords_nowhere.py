@@ -68,3 +68,15 @@ def test_nor_does_a_flag_or_the_doctor_of_brokers(
     said = "".join(capsys.readouterr())
     assert "hun" not in said
     assert "ter2" not in said
+
+
+@pytest.mark.parametrize("address", ["mqtt://pi@localhost:1", "pi@localhost:1", "ws://pi@[::1]:1"])
+def test_a_user_name_alone_is_taken(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'broker = "{address}"\n')
+    for program in (client, timeserver):
+        assert program(["run", "--config", str(file), "--check-config"]) == 0
+        assert program(["run", "--broker", address, "--print-config"]) == 0
+    assert address in capsys.readouterr().out

@@ -16,6 +16,7 @@ from mqtick.client.servers import MAXIMUM_SERVERS
 from mqtick.client.status import status
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.stamps import StampSource
+from mqtick.protocol import namesakes
 from mqtick.protocol.auth import KeyFileError, Keyring
 from mqtick.protocol.precise import Leap, Time
 
@@ -252,3 +253,21 @@ def test_a_retained_time_message_is_refused(world: World, rogue: Connection) -> 
     world.serve()
     world.run(lambda: client.knows_time)
     client.assert_truth_in_bound()
+
+
+@pytest.mark.slow
+@with_keys
+def test_two_clients_with_one_name_are_noticed_by_both_and_by_the_server(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namesakes, "_OCCASION_NS", SECOND // 5)
+    server = world.serve()
+    one, other, third = (
+        world.follow(name=name, exchange_interval_s=0.3, exchange_burst=1, start_burst=1)
+        for name in ("pi7", "pi7", "pi8")
+    )
+    twice = lambda client: status(client.agent, {})["name_heard_twice"]  # noqa: E731
+    named = lambda: server.responder.namesakes.names(time.monotonic_ns())  # noqa: E731
+    world.run(lambda: twice(one) and twice(other) and named(), 30.0)
+    assert named() == ["pi7"]
+    assert not twice(third)

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,10 +19,12 @@ from typing import Any
 import pytest
 
 from mqtick.client.cli import EXAMPLES, _parser, main, parse_duration_ns
+from mqtick.client.config import Settings, client_name
 from mqtick.client.interval import Now, NowError, boot_id, now, now_from, slept_ns
 from mqtick.client.metrics import metrics
 from mqtick.client.status_text import summary
 from mqtick.protocol.auth import Keyring
+from mqtick.protocol.topics import check_client_name
 from mqtick.service import Status
 from mqtick.service.metrics import render
 
@@ -66,6 +69,7 @@ def values_of(
     ]
     return {
         "name": "pi7",
+        "name_heard_twice": False,
         "state": state,
         "chosen": 0 if known else None,
         "servers": [server_row(state, half_ns)] if known else [],
@@ -86,6 +90,7 @@ def values_of(
         "connects": 1,
         "last_error": "",
         "kernel_timestamps": True,
+        "unasked": 0,
         "clock_steps": 0,
         "suspends": 0,
         "refused": {"replayed": 2},
@@ -881,3 +886,21 @@ def test_a_reader_that_has_seen_enough_is_no_error(cli: Cli) -> None:
     )
     os.close(writer)
     assert (done.stderr, done.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("kitchen", "kitchen"),
+        ("exactly-16-chars", "exactly-16-chars"),
+        ("measuring-station-north", "measuring-09b2af"),
+        ("measuring-station-south", "measuring-2c9460"),
+        ("küche", "k-che-d4b04d"),
+    ],
+)
+def test_hosts_with_long_names_have_different_ones(
+    host: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    assert client_name(Settings()) == check_client_name(name)
+    assert client_name(Settings(name="pi7")) == "pi7"

@@ -159,6 +159,7 @@ class Keys:
     ca_file: str = ""
     certificate_file: str = ""
     certificate_key_file: str = ""
+    client_id: str = ""
     keepalive_s: int = 15
     connect_timeout_s: float = 5.0
     timestamps: str = "auto"

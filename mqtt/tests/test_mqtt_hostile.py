@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import random
+import re
+import socket
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from mqtick.mqtt.causes import Cause
 from mqtick.mqtt.packets import encode_publish
 
 sys.path.insert(0, str(Path(__file__).parent))
 from live import Node, scripted
 
 CONNACK = b"\x20\x03\x00\x00\x00"  # MQTT 5: no session, success, no properties
+PUBLISH_256_MB = b"\x30\xff\xff\xff\x7f" + bytes(2 << 20)  # begins
+GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
 UPGRADE = b"HTTP/1.1 101 Switching Protocols\r\n"
 
 
@@ -119,3 +128,59 @@ def test_what_is_no_tls_is_refused_and_tried_again() -> None:
         with Node(url, connect_timeout_s=0.3) as node:
             node.until(lambda: node.connection.attempts >= 2)
             assert node.connection.last_error.startswith(f"cannot connect to {url}: ")
+
+
+UNASKED = {
+    "PUBLISH at QoS 2": (b"\x34\x06\x00\x01t\x00\x01\x00", "nobody asked for"),
+    "PINGREQ": (b"\xc0\x00", "nobody asked for"),
+    "PUBREC": (b"\x50\x02\x00\x01", "nobody asked for"),
+    "SUBSCRIBE": (b"\x82\x07\x00\x01\x00\x00\x01t\x00", "nobody asked for"),
+    "a SUBACK of 268 MB": (b"\x90\xff\xff\xff\x7f", "more than 256 KiB"),
+    "20,000 SUBACKs": (b"\x90\x04\x00\x07\x00\x00" * 20_000, "more than this program can read"),
+}
+
+
+@pytest.mark.parametrize(("said", "why"), UNASKED.values(), ids=UNASKED.keys())
+def test_what_nobody_asked_for_ends_the_connection_for_that_reason_and_is_counted(
+    said: bytes, why: str
+) -> None:
+    with script(CONNACK + said) as broker, Node(f"mqtt://{broker}") as node:
+        assert why in node.error()
+        assert (node.connection.last_cause, node.connection.unasked) == (Cause.UNASKED, 1)
+
+
+def test_statuses_that_are_never_acknowledged_are_not_kept_for_ever() -> None:
+    with script(CONNACK) as broker, Node(f"mqtt://{broker}") as node:
+        node.up()
+        for number in range(65):
+            node.connection.publish_retained("mqtick/s/0", b"%d" % number)
+        assert node.error().endswith("acknowledges nothing that is published")
+        node.up().connection.publish_retained("mqtick/s/0", b"new")  # and room again
+
+
+def test_an_endless_line_in_the_handshake_of_websocket_is_given_up() -> None:
+    def drip() -> None:
+        """Say an octet now and then, so that no single wait is long."""
+        with contextlib.suppress(OSError):
+            while True:
+                said.sendall(b"x")
+                time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"ws://127.0.0.1:{server.getsockname()[1]}"
+        with Node(url, connect_timeout_s=0.1) as node:
+            said = server.accept()[0]
+            threading.Thread(target=drip, daemon=True).start()
+            node.until(lambda: node.connection.attempts == 2)
+        said.close()
+
+
+def test_an_endless_frame_of_websocket_is_given_up() -> None:
+    def answer(first: bytes) -> bytes:
+        (key,) = re.findall(rb"Sec-WebSocket-Key: (\S+)", first)
+        accept = base64.b64encode(hashlib.sha1(key + GUID).digest())
+        lines = UPGRADE + b"Connection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n\r\n"
+        return lines + b"\x82\x7f" + (1 << 40).to_bytes(8, "big") + PUBLISH_256_MB
+
+    with scripted(answer) as broker, Node(f"ws://{broker}") as node:
+        assert node.error().endswith("sends a WebSocket frame of more than 1 MiB")

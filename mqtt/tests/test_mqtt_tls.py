@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from mqtick.mqtt.stamps import StampSource
 from mqtick.mqtt.tls import NO_CHECK_TIME, certificate_dates_error, client_context
 
 sys.path.insert(0, str(Path(__file__).parent))
-from live import House, Node, house, program
+from live import House, Node, certificate, house, program
 
 __all__ = ["house"]  # a fixture
 
@@ -234,3 +236,24 @@ def test_a_certificate_is_valid_from_its_first_second_to_its_last() -> None:
     assert certificate_dates_error(BROKER, [], june(1) - 1) is None
     assert certificate_dates_error(BROKER, [], june(20) - 1) is None
     assert certificate_dates_error(BROKER, [], june(20)) is not None
+
+
+def test_the_name_of_the_broker_is_in_the_handshake(tmp_path: Path) -> None:
+    """Cloud brokers find out by it which customer is meant."""
+    pem, key = certificate(tmp_path, "broker")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem, key)
+    names: list[str | None] = []
+    context.sni_callback = lambda _socket, name, _context: names.append(name)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"mqtts://localhost:{server.getsockname()[1]}"
+
+        def shake() -> None:
+            context.wrap_socket(server.accept()[0], server_side=True).close()
+
+        thread = threading.Thread(target=shake)
+        thread.start()
+        with Node(url, ca_file=f"{tmp_path}/authority.pem") as node:
+            node.until(lambda: names)
+            thread.join()
+    assert names[0] == "localhost"

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from mqtick.mqtt.properties import decode_properties, encode_properties
+from mqtick.protocol.precise import Leap
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.foreign import ForeignFormats
+from mqtick.timeserver.reference import Reference
 
 sys.path.insert(0, str(Path(__file__).parent))
 from stage import Stage, arrival
@@ -292,3 +294,15 @@ def test_while_the_broker_takes_nothing_it_is_counted(server: Server) -> None:
 def test_a_name_that_cannot_stand_in_a_topic_is_refused_at_the_start(keys: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="wildcard"):
         Server(**keys)
+
+
+def test_a_clock_that_is_not_trusted_is_said_once_to_keep_these_formats_silent(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    for synchronised in (True, False, False, True, False):
+        server.reference = Reference(synchronised, 1, 0, Leap.NONE, "chronyd does not answer.")
+        server.formats.say_if_silent()
+        assert bool(server.formats.silent) == (not synchronised)
+    assert caplog.text.count("not served: 1451.1.6, draft-2021: ") == 2
+    assert "chronyd does not answer." in caplog.text
+    assert Server(formats=("precise",)).formats.silent == ""

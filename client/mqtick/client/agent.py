@@ -106,7 +106,7 @@ class Agent:
         self.connection = Connection(
             loop,
             broker,
-            f"mqtick-{name}-{secrets.token_hex(3)}",
+            f"mqtick-{name}",
             on_publish=self._on_publish,
             on_up=self._on_up,
             on_down=self._on_down,
@@ -153,6 +153,11 @@ class Agent:
         self._may_follow_unsigned = may_follow_unsigned(self.settings, keyring)
         if not self._may_follow_unsigned:
             self._leave_foreign()
+
+    @property
+    def name_heard_twice(self) -> bool:
+        """Whether another client asks under our name, and both spoil what the other measures."""
+        return self._context.namesake.holds(time.monotonic_ns())
 
     @property
     def key_names(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import socket
 from dataclasses import dataclass, replace
@@ -43,7 +44,8 @@ class Settings(ConnectionSettings):
 
     name: str = key(
         "",
-        "Name of this client in topics: 1 to 16 of A-Z a-z 0-9 _ . -; empty: from the host name.",
+        "Name of this client in topics: 1 to 16 of A-Z a-z 0-9 _ . -; empty: the host's; a longer "
+        "one is its first 9 characters and a hash.",
     )
     format: str = key(
         "auto",
@@ -180,6 +182,9 @@ def check_together(settings: Settings) -> None:
 
 
 def client_name(settings: Settings) -> str:
-    """Return the configured name, or one made of the host's."""
-    made = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:16]
-    return settings.name or made or "client"
+    """Return the configured name, or the host's; a long one is cut, and told apart by a hash."""
+    host = socket.gethostname()
+    if settings.name or re.fullmatch(r"[A-Za-z0-9_.-]{1,16}", host):
+        return settings.name or host
+    short = re.sub(r"[^A-Za-z0-9_.-]", "-", host)[:9] or "client"
+    return f"{short}-{hashlib.sha256(host.encode()).hexdigest()[:6]}"

@@ -56,7 +56,18 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
             float(values["broker_fills"]),
             "1 while the broker says how long each message was in it.",
         ),
+        Metric(
+            "mqtick_client_name_heard_twice",
+            float(values["name_heard_twice"]),
+            "1 while another client asks under this one's name.",
+        ),
         Metric("mqtick_client_clock_steps_total", values["clock_steps"], "Steps seen.", "counter"),
+        Metric(
+            "mqtick_client_unasked_total",
+            values["unasked"],
+            "Connections ended because the broker sent what it must not.",
+            "counter",
+        ),
     ]
     for index, row in enumerate(values["servers"]):
         labels = {"server": row["format"] if row["server"] is None else str(row["server"])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections import OrderedDict
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring, Replay
 from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.namesakes import is_same_count
 from mqtick.protocol.precise import (
     Echo,
     FollowUp,
@@ -247,6 +249,8 @@ class PreciseTrack(Track):
                 raise DecodeError("retained", "A retained reply is old by nature; ignored.")
             reply = Reply.decode(arrival.payload)
             pending = self._pending.get(reply.sequence)
+            if pending is None and not is_same_count(reply.sequence, self._sequence):
+                self._context.namesake.note(time.monotonic_ns())
             if pending is None or pending.reply is not None or reply.server != self.number:
                 raise DecodeError("unasked", "Nobody asked for this reply; ignored.")
             self._keys.verify(arrival.payload, arrival.topic, pending.request.nonce)

@@ -112,6 +112,7 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
     clock, connection = agent.clock, agent.connection
     return {
         "name": agent.name,
+        "name_heard_twice": agent.name_heard_twice,
         "state": str(best[1].state if best is not None else State.UNSYNCHRONISED),
         "chosen": chosen,
         "servers": servers,
@@ -128,6 +129,7 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "last_error": agent.certificate.error or connection.last_error or connection.error_5,
         "kernel_timestamps": connection.kernel_stamps,
         "messages_dropped": connection.dropped,
+        "unasked": connection.unasked,
         "loop_delay_ns": agent.loopback.delay_ns(),
         "keys": agent.key_names,
         "follow_unsigned": agent.settings.follow_unsigned and bool(agent.key_names),

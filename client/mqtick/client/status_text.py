@@ -93,6 +93,8 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0, why_old: str = "") 
     stamps = "kernel" if values["kernel_timestamps"] else "user"
     yield from _heading(values, age_ns, why_old)
     yield from trouble_lines(values)
+    if values["name_heard_twice"]:
+        yield "name              another client asks under it: give each a name of its own"
     says = ", says how long each message was in it" if values["broker_fills"] else ""
     yield f"broker            {values['broker']}, {link}, {stamps} timestamps{says}"
     yield from (

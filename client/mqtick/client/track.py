@@ -21,6 +21,7 @@ from mqtick.mqtt.loopback import Loopback
 from mqtick.mqtt.stamps import Stamp, Transmit
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.namesakes import Lasting
 from mqtick.protocol.residence import Copies
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicTree
@@ -51,6 +52,7 @@ class ClientContext:
             discarded.
         clock_changed: Returns whether the host's clock was set, or the host slept, since the last
             call.
+        namesake: Answers to requests of another client with our name.
     """
 
     settings: Settings
@@ -65,6 +67,7 @@ class ClientContext:
     vouch: Callable[[Track, int], bool] = lambda _track, _time_ns: True
     copies: Copies = field(default_factory=Copies)
     clock_changed: Callable[[], bool] = lambda: False
+    namesake: Lasting = field(default_factory=Lasting)
 
     def subscribed(self, granted: bool) -> None:
         """Note the broker's answer to a subscription."""

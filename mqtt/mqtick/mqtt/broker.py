@@ -39,6 +39,8 @@ class Broker:
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
+    client_id: str = ""
+    """The client identifier, if the broker binds it to the account; empty: one of our own."""
     keepalive_s: int = 15
     connect_timeout_s: float = 5.0
     kernel_stamps: str = "auto"
@@ -57,6 +59,10 @@ class Broker:
         path = self.path if self.scheme in ("ws", "wss") else ""
         dialect = f"?dialect={self.dialect}" if self.dialect else ""
         return f"{self.scheme}://{host}:{self.port}{path}{dialect}"
+
+    def part(self, name: str) -> Broker:
+        """Return the same for a further connection: a given client identifier ends in `-name`."""
+        return replace(self, client_id=self.client_id and f"{self.client_id}-{name}")
 
     @property
     def refusal_remedy(self) -> str:
@@ -204,6 +210,9 @@ class _Keys(Protocol):
     def certificate_key_file(self) -> str: ...
 
     @property
+    def client_id(self) -> str: ...
+
+    @property
     def keepalive_s(self) -> int: ...
 
     @property
@@ -226,10 +235,10 @@ def broker_from(keys: _Keys) -> Broker:
             "certificate_key_file is given without certificate_file, so there is nothing to "
             "prove with it: give both, or neither"
         )
-    if broker.scheme == "mqtt+udp" and (keys.username or keys.password_file):
+    if broker.scheme == "mqtt+udp" and (keys.username or keys.password_file or keys.client_id):
         raise BrokerError(
-            f"broker {keys.broker!r} is reached by UDP, where there are no accounts, so username "
-            "and password_file protect nothing: leave them out"
+            f"broker {keys.broker!r} is reached by UDP, where there are no accounts, so username, "
+            "password_file and client_id protect nothing: leave them out"
         )
     if keys.password_file and not (keys.username or broker.username):
         raise BrokerError(
@@ -247,6 +256,7 @@ def broker_from(keys: _Keys) -> Broker:
         ca_file=keys.ca_file or None,
         certificate_file=keys.certificate_file or None,
         key_file=keys.certificate_key_file or None,
+        client_id=keys.client_id,
         keepalive_s=keys.keepalive_s,
         connect_timeout_s=keys.connect_timeout_s,
         kernel_stamps=keys.timestamps,

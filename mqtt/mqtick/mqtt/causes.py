@@ -38,7 +38,9 @@ class Cause(enum.Enum):
     """
 
     CREDENTIALS = "--username and --password-file, or the keys: does the broker know them?"
-    IDENTIFIER = "the broker does not take the client's identifier: its rules for names"
+    IDENTIFIER = "client_id: the one that the broker binds to the account, or a shorter one"
+    RETAINED = "the broker takes no retained messages, or none at QoS 1: its limits"
+    UNASKED = "the broker, or who answers in its place, is broken or hostile: see what it sent"
     VERSION = "mqtt_version: the broker does not speak this one"
     BUSY = "the broker takes no more connections now: its limits, and its log"
     AUTHORITY = "--ca-file, or the key: who signed the broker's certificate?"
@@ -69,12 +71,14 @@ _REFUSALS: Final[Mapping[int, Cause]] = {
     0x89: Cause.BUSY,
     0x8C: Cause.CREDENTIALS,
     0x97: Cause.BUSY,
+    0x9A: Cause.RETAINED,
+    0x9B: Cause.RETAINED,
     0x9F: Cause.BUSY,
 }
 
 
 def cause_of_refusal(reason: int) -> Cause:
-    """Return the cause behind the reason code of a CONNACK."""
+    """Return the cause behind the reason code of a CONNACK or DISCONNECT."""
     return _REFUSALS.get(reason, Cause.UNKNOWN)
 
 

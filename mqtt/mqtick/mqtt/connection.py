@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import secrets
 import threading
 import time
 from collections import Counter
@@ -33,6 +34,10 @@ _SECOND = 1_000_000_000
 _GOODBYE_S = 0.3
 # How brokers without MQTT 5 react to it: some refuse, some close the connection, amqtt is silent.
 _SEEMS_OLD = (Cause.VERSION, Cause.HUNG_UP, Cause.SILENT)
+# How brokers refuse a will that is to be retained at QoS 1; those without MQTT 5 give no reason.
+_REFUSES_WILL = (Cause.RETAINED, Cause.HUNG_UP)
+# Name look-up, connecting, TLS and WebSocket together, in units of `connect_timeout_s`.
+_TIMEOUTS_TO_CONNECT = 4
 
 
 class Connection:
@@ -42,13 +47,16 @@ class Connection:
     place to subscribe), `on_down(reason)` after each loss. `hooks` maps topics to functions called
     at once on arrival (see `FrameSocket`). `quiet`: log less; for a second connection to the same
     broker, because the first one already logs the faults.
+
+    `name` is for the log. The client identifier has a secret part besides, because whoever knows it
+    can end the connection by one of his own (MQTT 5.0, 3.1.4): it is shown nowhere.
     """
 
     def __init__(
         self,
         loop: Loop,
         broker: Broker,
-        client_id: str,
+        name: str,
         *,
         on_publish: Callable[[Arrival], None],
         on_up: Callable[[], None],
@@ -71,6 +79,10 @@ class Connection:
         self.last_error = ""
         self.last_cause = Cause.UNKNOWN
         """The cause of `last_error`, for programs."""
+        self.unasked = 0
+        """Connections ended because the broker sent what it must not (see `FrameSocket.fault`)."""
+        self.lacks = ""
+        """What is lost because the broker takes no retained messages; empty: nothing."""
         self.check_dates = check_dates
         self.on_publish = on_publish
         self._on_up, self._on_down = on_up, on_down
@@ -83,20 +95,21 @@ class Connection:
         self.version_5 = broker.version == "5"
         self.error_5 = ""
         """Why MQTT 3.1.1 is spoken although the settings say 5; empty if it is not."""
-        self._name, self._will = client_id, will
+        self._name, self._will = name, will
+        self._identifier = broker.client_id or f"{name}-{secrets.token_hex(8)}"
         self._quiet = quiet
         self._session = self._make_session()
 
     def _make_session(self) -> Session:
-        broker, name, will = self.broker, self._name, self._will
+        broker, will = self.broker, None if self.lacks else self._will
         events = Events(self._arrived, self._came_up, self._lost, self.unread)
         if broker.scheme == "mqtt+udp":
             kind = PublishedSession if broker.dialect == "published" else UdpSession
-            return kind(self.loop, broker, name, will, events, self.hooks)
+            return kind(self.loop, broker, self._name, will, events, self.hooks)
         return StreamSession(
             self.loop,
             broker if self.version_5 else replace(broker, version="3.1.1"),
-            name,
+            self._identifier,
             will,
             events,
             self.hooks,
@@ -119,6 +132,8 @@ class Connection:
             return
         self._connecting = True
         self.attempts += 1
+        limit_s = _TIMEOUTS_TO_CONNECT * self.broker.connect_timeout_s
+        self._limit = self.loop.call_later(int(limit_s * _SECOND), self._session.abort)
         threading.Thread(target=self._connect_blocking, name="connect", daemon=True).start()
 
     def _connect_blocking(self) -> None:
@@ -131,6 +146,7 @@ class Connection:
 
     def _connect_done(self, error: Exception | None) -> None:
         self._connecting = False
+        self._limit.cancel()
         if error is not None:
             why = f"cannot connect to {self.address}: {why_not_connected(error)}"
             self._lost(why, cause_of(error))
@@ -154,6 +170,8 @@ class Connection:
         level = logging.DEBUG if self._quiet else logging.INFO
         older = f" by MQTT 3.1.1 (5 fails: {self.error_5})" if self.error_5 else ""
         _log.log(level, "%s: connected to %s%s", self._name, self.address, older)
+        if self.lacks:
+            _log.warning("%s: %s", self._name, self.lacks)
         self._on_up()
 
     def drop(self, reason: str) -> None:
@@ -170,10 +188,20 @@ class Connection:
             self._speak(version_5=False, because=reason)
             self._connect()
             return
-        if self.error_5:  # the next broker at this address may speak MQTT 5
-            self._speak(version_5=True)
+        if self._will is not None and not self.lacks and cause in _REFUSES_WILL:
+            self.lacks = (
+                f"without retained messages ({reason}): that a server ended is noticed by its "
+                "silence only, and that it is there by its next time message"
+            )
+            self._speak(version_5=self.version_5, because=self.error_5)
+            self._connect()
+            return
+        if self.error_5 or self.lacks:  # the next broker at this address may do more
+            self.lacks = ""
+            self._speak(version_5=self.broker.version == "5")
         is_news = was_connected or reason != self.last_error
         self.last_error, self.last_cause = reason, cause
+        self.unasked += cause is Cause.UNASKED
         self._failures += 1
         # 0.5 s, 1 s, 2 s ... 30 s, give or take a quarter, so that a fleet does not return at once.
         delay_s = min(30.0, 0.25 * 2 ** min(self._failures, 8)) * random.uniform(0.75, 1.25)
@@ -230,7 +258,7 @@ class Connection:
 
     def publish_retained(self, topic: str, payload: bytes) -> None:
         """Send a retained message (status, never time): at QoS 1, over UDP at QoS 0."""
-        if self.connected:
+        if self.connected and not self.lacks:
             self._session.publish_retained(topic, payload)
 
     def collect_stamps(self) -> None:

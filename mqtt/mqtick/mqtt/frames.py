@@ -8,6 +8,7 @@ stamp, and are written here, so that each has its own transmit stamp (MQTT 3.1.1
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from mqtick.mqtt.packets import (
     RETAIN,
     TYPE_MASK,
     encode_publish,
+    is_wanted,
     read_variable_length,
 )
 from mqtick.mqtt.stamps import KernelSocket, Stamp, StampSource, Transmit
@@ -33,6 +35,13 @@ _READS_PER_TURN = 16
 _MAXIMUM_WEBSOCKET = 1 << 20
 # A message that waited for our acknowledgement arrives within two round trips and this time.
 _BROKER_NS = 2_000_000
+# How long there may always be more to read: nothing else is done then, and in the end the unit's
+# LimitRTTIME would end the program.
+_LONGEST_FLOOD_S = 2.0
+# Octets for paho-mqtt without a pause: it takes half a second for a MiB of properties, and for each
+# packet as long as for 100 octets. A time server with 4096 clients gets 8192 answers at once.
+_MOST_FOR_PAHO = 1 << 20
+_PACKET = 100
 
 
 class Arrival(NamedTuple):
@@ -120,6 +129,9 @@ class FrameSocket:
         self._for_paho = bytearray()
         self._unsent = b""
         self._ended = False
+        self._flooded_since_s, self._load = math.inf, 0
+        self.fault = ""
+        """What the broker did that it must not, for "The broker ..."; empty: nothing."""
         self.is_silent = True
         """Whether nothing was read yet, not even an answer to our first packet."""
         self._unacknowledged = False
@@ -150,6 +162,7 @@ class FrameSocket:
             except BlockingIOError:
                 if self.below.buffered:
                     continue  # it was a WebSocket control frame, and more follows
+                self._flooded_since_s, self._load = math.inf, 0
                 return
             except OSError:
                 self._ended = True
@@ -159,8 +172,12 @@ class FrameSocket:
                 return
             self.is_silent = False
             self._feed(data)
-            self._ended |= len(getattr(self._stream, "_readbuffer", b"")) > _MAXIMUM_WEBSOCKET
+            if len(getattr(self._stream, "_readbuffer", b"")) > _MAXIMUM_WEBSOCKET:
+                self.give_up("sends a WebSocket frame of more than 1 MiB")
             self._unacknowledged = True  # also after a part of a frame
+        self._flooded_since_s = min(self._flooded_since_s, time.monotonic())
+        if time.monotonic() - self._flooded_since_s > _LONGEST_FLOOD_S:
+            self.give_up("sends more than this program can read")
 
     def _feed(self, data: bytes) -> None:
         if self._skip:
@@ -174,7 +191,7 @@ class FrameSocket:
             try:
                 length, body = read_variable_length(data, at + 1, size)
             except ValueError:
-                self._ended = True  # the frame boundaries are lost
+                self.give_up("sends lengths of more than four octets")
                 return
             if length < 0:
                 break
@@ -183,7 +200,7 @@ class FrameSocket:
             if end > size:
                 if length > _MAXIMUM_FRAME:
                     if not publish:
-                        self._ended = True
+                        self.give_up("sends a packet of more than 256 KiB")
                         return
                     self.unread["oversized"] += 1
                     self._skip = end - size
@@ -192,8 +209,15 @@ class FrameSocket:
             if publish:
                 last = end == size and not self.below.buffered
                 self._deliver(data, body, end, received if last else late, data[at] & RETAIN != 0)
+            elif not is_wanted(data[at]):
+                self.give_up(f"sends a packet that nobody asked for (first octet {data[at]:#04x})")
+                return
             else:
                 self._for_paho += data[at:end]
+                self._load += end - at + _PACKET
+                if self._load > _MOST_FOR_PAHO:
+                    self.give_up("sends more than this program can read")
+                    return
             self._unacknowledged = True
             at = end
         self._rest = data[at:]
@@ -229,6 +253,10 @@ class FrameSocket:
         within_ns = _BROKER_NS + 2 * self.kernel.round_trip_ns
         held = self._unacknowledged or stamp.realtime_ns - self._acknowledged_ns < within_ns
         self._on_publish(Arrival(text, data[payload:end], stamp, retain, properties, held))
+
+    def give_up(self, fault: str) -> None:
+        """Take no more from this connection, because of what the broker did."""
+        self.fault, self._ended = self.fault or fault, True
 
     @property
     def has_ended(self) -> bool:

@@ -15,6 +15,7 @@ __all__ = [
     "TYPE_MASK",
     "connect_packet",
     "encode_publish",
+    "is_wanted",
     "read_connack",
     "read_suback",
     "read_variable_length",
@@ -25,11 +26,18 @@ __all__ = [
 # The first octet: the type in the high four bits, the flags of a PUBLISH in the low ones.
 CONNACK: Final = 0x20
 PUBLISH: Final = 0x30
+PUBACK: Final = 0x40
 SUBACK: Final = 0x90
+UNSUBACK: Final = 0xB0
+PINGRESP: Final = 0xD0
 TYPE_MASK: Final = 0xF0
 QOS_MASK: Final = 0x06
 RETAIN: Final = 0x01
 DISCONNECT: Final = b"\xe0\x00"
+# The other packets that a broker sends to a client that subscribes and publishes at QoS 0 and 1. A
+# PUBLISH at QoS 1 is one: aedes 1.2 does not lower it to the QoS of the subscription.
+_WANTED: Final = (CONNACK, PUBACK, SUBACK, UNSUBACK, PINGRESP, DISCONNECT[0])
+_QOS_1: Final = 0x02
 
 # MQTT 3.1.1, 3.2.2.3
 _CONNECT_REFUSALS: Final = {
@@ -40,6 +48,11 @@ _CONNECT_REFUSALS: Final = {
     5: "this user may not connect",
 }
 _SUBSCRIPTION_REFUSED: Final = 0x80  # 3.9.3
+
+
+def is_wanted(head: int) -> bool:
+    """Whether a packet with this first octet may come from a broker, besides QoS 0 PUBLISH."""
+    return head & TYPE_MASK in _WANTED or head & (TYPE_MASK | QOS_MASK) == PUBLISH | _QOS_1
 
 
 def read_variable_length(data: bytes, at: int, end: int) -> tuple[int, int]:

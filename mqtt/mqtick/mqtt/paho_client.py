@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable
@@ -12,11 +13,15 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from mqtick.mqtt.broker import Broker, BrokerError
 from mqtick.mqtt.frames import FrameSocket, Transport
+from mqtick.mqtt.happy_eyeballs import connect_to
 from mqtick.mqtt.session import Will
 from mqtick.mqtt.stamps import KernelSocket
 from mqtick.mqtt.tls import TlsSocket, client_context
 
 __all__ = ["PahoClient"]
+
+# Statuses, one a second at most, that wait for the broker's acknowledgement.
+_MOST_UNACKNOWLEDGED = 64
 
 
 class PahoClient(paho.Client):
@@ -45,12 +50,15 @@ class PahoClient(paho.Client):
             transport=transport or "tcp",  # type: ignore[arg-type]
             reconnect_on_failure=False,  # paho would connect within the callback, and block there
             clean_session=None if is_5 else True,
+            # Nobody asked for QoS 1; while the broker does not read, acknowledgements queue up.
+            manual_ack=True,
         )
         self.broker = broker
         self.frames: FrameSocket | None = None
         self.below: Transport | None = None
         self.tls_context: ssl.SSLContext | None = None
         self._make_frames = make_frames
+        self.max_queued_messages_set(_MOST_UNACKNOWLEDGED)
         self.connect_timeout = broker.connect_timeout_s
         if broker.username is not None:
             self.username_pw_set(broker.username, broker.password)
@@ -86,8 +94,14 @@ class PahoClient(paho.Client):
                 "authorities, certificate and key must be PEM files that belong together"
             ) from error
 
+    def abort(self) -> None:
+        """Make a handshake in another thread fail: `connect_timeout` holds for each octet only."""
+        if self.below is not None:
+            with contextlib.suppress(OSError):
+                self.below.kernel.sock.shutdown(socket.SHUT_RDWR)
+
     def _create_socket_connection(self) -> Any:
-        sock = super()._create_socket_connection()
+        sock = connect_to(self.broker.host, self.broker.port, self.broker.connect_timeout_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.below = KernelSocket(sock, self.broker.kernel_stamps)
         return self.below

@@ -58,6 +58,9 @@ class Session(Protocol):
     def connect(self) -> None:
         """Make the socket. Blocks, and is called in its own thread; raises on failure."""
 
+    def abort(self) -> None:
+        """Make `connect`, which takes too long, fail."""
+
     def begin(self) -> None:
         """Begin to use the socket, after `connect` has made it."""
 

@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 _SEND_RETAINED_NEVER = 2
 # Reason codes above this one name a specific error: MQTT 5.0, 2.4.
 _UNSPECIFIED = 0x80
+# In one SUBSCRIBE: AWS IoT Core ends the connection if there are more.
+_MOST_FILTERS = 8
 
 
 class StreamSession:
@@ -82,7 +84,12 @@ class StreamSession:
 
     def connect(self) -> None:
         """See `Session`: name look-up, TCP, TLS and WebSocket handshake."""
+        self._client.drop_out_messages()  # of the last connection: statuses, which are made anew
         self._client.reconnect()
+
+    def abort(self) -> None:
+        """See `Session`."""
+        self._client.abort()
 
     def begin(self) -> None:
         """See `Session`."""
@@ -135,13 +142,21 @@ class StreamSession:
         if client is not self._client or self.frames is None:
             return  # given up already, and the reason was reported
         address = self._broker.address
-        if self.frames.is_silent:
+        if self.frames.is_silent and not self.frames.fault:
             ended = f"{address} ended the connection without giving a reason"
             self._events.lost(ended, Cause.HUNG_UP)
             return
         says_much = flags.is_disconnect_packet_from_server or reason.value > _UNSPECIFIED
-        said = f" ({reason})" if says_much else ""
-        self._events.lost(f"the connection to {address} was lost{said}", Cause.UNKNOWN)
+        said, cause = "", Cause.UNKNOWN
+        if says_much:
+            said, cause = f" ({reason})", cause_of_refusal(reason.value)
+        self._end(self.frames, f"the connection to {address} was lost{said}", cause)
+
+    def _end(self, frames: FrameSocket, said: str, cause: Cause) -> None:
+        """Report the end of the session; what the broker did wrong says more than what followed."""
+        if frames.fault:
+            said, cause = f"{self._broker.address} {frames.fault}", Cause.UNASKED
+        self._events.lost(said, cause)
 
     def _subscribe_answered(
         self, _client: Any, _userdata: Any, mid: int, reasons: list[ReasonCode], _properties: Any
@@ -186,7 +201,7 @@ class StreamSession:
                 lost = f"{self._broker.address} sent what is not MQTT ({error!r})"
             if not good:
                 if self.frames is frames:
-                    self._events.lost(lost, cause)
+                    self._end(frames, lost, cause)
                 return False
         return self.frames is frames
 
@@ -203,7 +218,7 @@ class StreamSession:
         """See `Session`."""
         if self._fd >= 0:
             self._client.loop_misc()
-            self._watch_writing()
+            self.read()  # notices what was given up meanwhile
 
     # -- packets to the broker -------------------------------------------------------------
 
@@ -221,13 +236,24 @@ class StreamSession:
 
     def publish_retained(self, topic: str, payload: bytes) -> None:
         """See `Session`; QoS 1, through paho-mqtt."""
-        self._client.publish(topic, payload, qos=1, retain=True)
+        info = self._client.publish(topic, payload, qos=1, retain=True)
+        if info.rc == paho.MQTT_ERR_QUEUE_SIZE and self.frames is not None:
+            self.frames.give_up("acknowledges nothing that is published")
         self._watch_writing()
 
     def subscribe(
         self, topics: Sequence[str], done: Callable[[bool], None], *, retained: bool = False
     ) -> None:
         """See `Session`; only with MQTT 5 there is a choice about retained messages."""
+        if len(topics) > _MOST_FILTERS:
+
+            def rest(granted: bool) -> None:
+                self.subscribe(
+                    topics[_MOST_FILTERS:], lambda more: done(granted and more), retained=retained
+                )
+
+            self.subscribe(topics[:_MOST_FILTERS], rest, retained=retained)
+            return
         if self._version_5 and not retained:
             options = SubscribeOptions(qos=0, retainHandling=_SEND_RETAINED_NEVER)
             _, mid = self._client.subscribe([(topic, options) for topic in topics])

@@ -60,6 +60,9 @@ class UdpSocket:
         self._will, self._events, self._hooks = will, events, hooks
         self._accepted = False
 
+    def abort(self) -> None:
+        """See `Session`: the resolver has limits of its own."""
+
     def connect(self) -> None:
         """See `Session`: name look-up."""
         broker = self._broker

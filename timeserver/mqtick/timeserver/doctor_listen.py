@@ -53,8 +53,8 @@ class _Listener:
         self._formats = settings.formats
         self.connection = Connection(
             loop,
-            broker,
-            f"mqtick-doctor-{self.number}-{secrets.token_hex(3)}",
+            broker.part("doctor"),
+            f"mqtick-doctor-{self.number}",
             on_publish=self._on_publish,
             on_up=self._on_up,
             quiet=True,

@@ -49,7 +49,7 @@ class EchoPair:
         self,
         main: Loop,
         broker: Broker,
-        client_id: str,
+        name: str,
         number: int,
         tree: TopicTree,
         on_echo: Callable[[Arrival, bool], None],
@@ -70,24 +70,24 @@ class EchoPair:
         self._thread = threading.Thread(target=self._loop.run, name="echo", daemon=True)
         self.warmer = Connection(
             self._loop,
-            broker,
-            f"{client_id}-warm",
+            broker.part("warm"),
+            f"{name}-warm",
             on_publish=lambda _arrival: None,
             on_up=self._place_all,
             quiet=True,
         )
         self.first = Connection(
             self._loop,
-            broker,
-            f"{client_id}-first",
+            broker.part("first"),
+            f"{name}-first",
             on_publish=lambda arrival: self._echo_arrived(arrival, last=False),
             on_up=self._place_all,
             quiet=True,
         )
         self.last = Connection(
             self._loop,
-            broker,
-            f"{client_id}-last",
+            broker.part("last"),
+            f"{name}-last",
             on_publish=lambda arrival: self._echo_arrived(arrival, last=True),
             on_up=self._last_up,
             on_down=lambda _reason: self._set_last(False),

@@ -18,6 +18,7 @@ from mqtick.mqtt.recent import LowRecent
 from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.errors import DecodeError
+from mqtick.protocol.namesakes import Namesakes
 from mqtick.protocol.precise import Echo, FollowUp, Reply, Request, tag_of, without_trailer
 from mqtick.protocol.residence import Residence
 from mqtick.timeserver.context import Context
@@ -99,6 +100,7 @@ class PreciseResponder:
         self._told_at_once = False
         self._answered: dict[tuple[str, bytes], int] = {}
         """Client and nonce of recent requests, and when they came; the oldest first."""
+        self.namesakes = Namesakes()
         self.spans = LowRecent()
         """Time from the first to the last echo, ns."""
 
@@ -134,6 +136,7 @@ class PreciseResponder:
             if not self._limit.allow_total(now_ns):
                 raise DecodeError("rate-total", "All clients ask too often; not answered.")
             self._note_nonce((client, request.nonce), now_ns)
+            self.namesakes.note(client, request.sequence, now_ns)
         except DecodeError as error:
             self._counters.refuse(error.reason)
             return

@@ -54,11 +54,30 @@ class ForeignFormats:
         """Whether the broker refused the subscription to the requests."""
         self._connected_s = float("-inf")
         self._short = 0
+        self._was_silent = False
 
     @property
     def draft(self) -> bool:
         """Whether draft-2021 is in use: not with MQTT 3.1.1, which has no user properties."""
         return self._wants_draft and self._connection.version_5
+
+    @property
+    def silent(self) -> str:
+        """Why the clock's state keeps these formats from being served; empty: it does not."""
+        wanted = ["1451.1.6"] * self.text + ["draft-2021"] * self.draft
+        reference = self._context.reference
+        if not wanted or reference.synchronised:
+            return ""
+        return (
+            f"{', '.join(wanted)}: without a way to say that the clock is not synchronised, which "
+            f"it is not: {reference.reason} trust_system_clock would serve it all the same."
+        )
+
+    def say_if_silent(self) -> None:
+        """Log once, each time it begins, why nothing is published in these formats."""
+        if self.silent and not self._was_silent:
+            _log.warning("not served: %s", self.silent)
+        self._was_silent = bool(self.silent)
 
     def topics(self) -> list[str]:
         """Return the topics on which requests come."""

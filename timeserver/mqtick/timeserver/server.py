@@ -100,11 +100,11 @@ class Server:
             Leap.NONE,
             "the system clock is trusted by configuration.",
         )
-        client_id = f"mqtick-server-{self.number}-{self.instance[:6]}"
+        name = f"mqtick-server-{self.number}"
         self.connection = Connection(
             loop,
             broker,
-            client_id,
+            name,
             on_publish=self._on_publish,
             on_up=self._on_up,
             will=Will(self.tree.status(self.number), GONE),
@@ -118,7 +118,7 @@ class Server:
         if settings.echo:
             # The probe subscribes after the first echo has subscribed.
             self.echo = EchoPair(
-                loop, broker, client_id, self.number, self.tree, self._on_echo, self.order.place
+                loop, broker, name, self.number, self.tree, self._on_echo, self.order.place
             )
         self.broadcast = Broadcast(self, keyring)
         self.loopback = Loopback(
@@ -360,6 +360,7 @@ class Server:
         self.clock_changed()
         if self.connection.connected:
             self._since()
+            self.foreign.say_if_silent()
         if not self.election.settled(time.monotonic_ns()) or self.claims.standing_by:
             return  # another server may hold our number, and this topic
         payload = announcement(

@@ -37,11 +37,15 @@ def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
         "other_servers": server.election.alive(monotonic_ns),
         "conflicts": claims.strangers,
         "same_number": claims.says,
+        "names_heard_twice": server.responder.namesakes.names(monotonic_ns),
         "lot": claims.lot,
         "broker": server.connection.address,
         "connected": server.connection.connected,
         "connects": server.connection.connects,
         "last_error": server.connection.last_error,
+        "broker_lacks": server.connection.lacks,
+        "unasked": server.connection.unasked,
+        "silent_formats": server.foreign.silent,
         "kernel_timestamps": server.connection.kernel_stamps,
         "keys": server.broadcast.keys.names,
         "stratum": reference.stratum,
@@ -83,9 +87,16 @@ def status_lines(values: dict[str, Any]) -> Iterator[str]:
     )
     if values["same_number"] and values["same_number"] != values["reason"]:
         yield f"its number        {values['same_number']}"
+    if values["names_heard_twice"]:
+        names = ", ".join(values["names_heard_twice"])
+        yield f"client names      used by two clients each: {names}; give each a name of its own"
+    if values["silent_formats"]:
+        yield f"not served        {values['silent_formats']}"
     link = "connected" if values["connected"] else f"not connected: {values['last_error']}"
     says = ", says how long each message was in it" if values["broker_fills"] else ""
     yield f"broker            {values['broker']}, {link}{says}"
+    if values["broker_lacks"]:
+        yield f"broker lacks      {values['broker_lacks']}"
     yield (
         f"clock             stratum {values['stratum']}, "
         f"root distance {values['root_distance_ns'] / us:.1f} us, {values['clock_steps']} steps"
@@ -155,13 +166,24 @@ def metrics(values: dict[str, Any]) -> list[Metric]:
             values["lateness_mean_ns"] / 1e9,
         ),
         "echo_clients": ("Clients with a private echo.", values["echo_clients"]),
+        "names_heard_twice": (
+            "Client names under which two clients ask.",
+            len(values["names_heard_twice"]),
+        ),
+        "broker_lacks": (
+            "1 while the broker takes no retained messages.",
+            bool(values["broker_lacks"]),
+        ),
     }
     found = [
         Metric(f"mqtick_timeserver_{name}", float(value), text)
         for name, (text, value) in gauges.items()
     ]
-    text = "Messages by others under this server's number."
-    found.append(Metric("mqtick_timeserver_conflicts_total", values["conflicts"], text, "counter"))
+    for name, text in (
+        ("conflicts", "Messages by others under this server's number."),
+        ("unasked", "Connections ended because the broker sent what it must not."),
+    ):
+        found.append(Metric(f"mqtick_timeserver_{name}_total", values[name], text, "counter"))
     for kind, text in (("done", "Things done."), ("refused", "Messages refused, by reason.")):
         for name, count in sorted(values[kind].items()):
             found.append(

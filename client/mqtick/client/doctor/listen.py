@@ -79,7 +79,8 @@ class _Listener:
         settings = replace(settings, fast=True, discipline="none", virtual_clock="")
         self.tree = TopicTree(settings.prefix)
         self.agent = Agent(
-            settings, loop, broker, SystemClock(), keyring, name, on_sample=self._on_sample
+            *(settings, loop, broker.part("doctor"), SystemClock(), keyring, name),
+            on_sample=self._on_sample,
         )
         self.connection = self.agent.connection
         self.heard = Heard(Link.of(self.connection))

@@ -74,8 +74,8 @@ class Prober:
         connection, found = self._connection, self.found
         sender = Connection(
             self._loop,
-            connection.broker,
-            f"mqtick-{self._name}-{secrets.token_hex(3)}",
+            connection.broker.part("pairs"),
+            f"mqtick-{self._name}",
             on_publish=lambda _arrival: None,
             on_up=lambda: None,
             check_dates=connection.check_dates,

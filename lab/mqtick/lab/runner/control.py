@@ -49,7 +49,7 @@ class Control:
         self._connection = Connection(
             self._loop,
             broker,
-            f"mqtick-lab-{secrets.token_hex(4)}",
+            "mqtick-lab",
             on_publish=self._on_publish,
             on_up=self._on_up,
             on_down=lambda _reason: self._subscribed.clear(),

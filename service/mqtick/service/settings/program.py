@@ -29,6 +29,11 @@ class BrokerSettings:
     )
     certificate_file: str = key("", "Our own certificate (PEM), if the broker asks for one.")
     certificate_key_file: str = key("", "The private key (PEM) of our own certificate.")
+    client_id: str = key(
+        "",
+        "MQTT client identifier, for a broker that binds it to the account; further connections "
+        "of a program add -first, -doctor and the like. Empty: one that nobody can guess.",
+    )
     keepalive_s: int = key(
         15, "A broker that is silent for this long is considered lost.", minimum=2, maximum=3600
     )

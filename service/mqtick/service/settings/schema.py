@@ -28,7 +28,7 @@ _METADATA = "mqtick.settings"
 _SECRET_WORDS = {"password", "passphrase", "secret", "token", "psk", "credentials", "pin_code"}
 _SECRET_LAST_WORDS = {"key", "keys"}
 # USER:PASSWORD@HOST, with a scheme or without; but not HOST:PORT/a@b, nor VISA's A::B.
-_PASSWORD_IN_ADDRESS = re.compile(r"(\w[\w+.-]*://)?[^:/@\s\[]*:(?!:|\d{1,5}(/|$))[^@]*@")
+_PASSWORD_IN_ADDRESS = re.compile(r"(\w[\w+.-]*://)?+[^:/@\s\[]*:(?!:|\d{1,5}(/|$))[^@]*@")
 
 
 class SchemaError(TypeError):
