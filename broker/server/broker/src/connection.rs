@@ -4,6 +4,7 @@ use crate::desk::Desk;
 use crate::link::Link;
 use crate::memory::{self, Of, Share};
 use crate::residence::Arrivals;
+use crate::search::{Part, Search};
 use crate::session::{Session, State};
 use crate::socket::Socket;
 use crate::tally::Seat;
@@ -115,8 +116,12 @@ pub struct Connection {
     pub heard_s: u64,
     /// How many PUBLISH, SUBSCRIBE and UNSUBSCRIBE packets have come in the present second.
     pub published: u32,
-    /// How many retained messages were looked at for it in the present second.
-    pub looked: usize,
+    /// Whether its turn has ended before its work.
+    pub is_busy: bool,
+    /// The retained messages that it has still to be sent.
+    pub(crate) searches: VecDeque<Search>,
+    pub(crate) search_octets: usize,
+    pub(crate) part: Part,
     pub(crate) stage: Stage,
     pub(crate) version: Version,
     pub(crate) greeted: bool,
@@ -153,7 +158,10 @@ impl Connection {
             token: link.place.token,
             heard_s: now_s,
             published: 0,
-            looked: 0,
+            is_busy: false,
+            searches: VecDeque::new(),
+            search_octets: 0,
+            part: Part::default(),
             stage: Stage::New(Box::new(link)),
             version: Version::V3,
             greeted: false,
@@ -176,6 +184,7 @@ impl Connection {
     /// Whether packets of the client must wait.
     pub fn is_waiting(&self, publishes_a_second: u32) -> bool {
         self.clogged
+            || self.is_busy
             || matches!(self.stage, Stage::Checking(..))
             || (publishes_a_second > 0 && self.published >= publishes_a_second)
     }
@@ -276,6 +285,7 @@ impl Connection {
         spare: &mut Vec<u8>,
     ) -> Result<(), End> {
         spare.clear();
+        desk.begin_turn();
         desk.octets += octets.len() as u64;
         let most = desk.shared.bounds.octets.saturating_mul(2);
         let received = self.link(|link| {
@@ -297,6 +307,7 @@ impl Connection {
         self.clogged = clogged;
         if !is_plain || received.is_ok() {
             self.plain(desk, if is_plain { octets } else { spare })?;
+            self.search(desk); // it may have made room by acknowledgements
         }
         received.map_err(|failure| match failure.orderly() {
             true => End::Gone,
@@ -333,7 +344,8 @@ impl Connection {
             _ => 0,
         };
         let aliases = self.alias_octets + self.aliases.capacity() * size_of::<Box<str>>();
-        self.share.set(self.partial.capacity() + waiting + aliases);
+        self.share
+            .set(self.partial.capacity() + waiting + aliases + self.search_octets);
         if more > 0 && !memory::may_hold(self.partial.len() + waiting + aliases + more) {
             return Err(End::because(reason::QUOTA, NO_MEMORY));
         }
@@ -344,6 +356,9 @@ impl Connection {
     pub fn go_on(&mut self, desk: &mut Desk) -> Result<(), End> {
         let clogged = self.link(|link| !memory::may_hold(link.waiting()));
         self.clogged = clogged.unwrap_or(false);
+        self.is_busy = false;
+        desk.begin_turn();
+        self.search(desk);
         self.plain(desk, &[])
     }
 
@@ -363,17 +378,26 @@ impl Connection {
                 break;
             };
             self.heard_s = desk.courier.now_s;
-            used += frame.length;
+            if desk.left() == 0 {
+                self.is_busy = true;
+                break;
+            }
+            desk.spend(1);
             let whole = rest.get(..frame.length).unwrap_or_default();
             if frame.is_publish() {
                 let publish = decode_publish(&frame, self.version)?;
                 self.publish(desk, &publish, whole, whole.len() == octets.len())?;
-                continue;
+            } else {
+                match decode(&frame, self.version)? {
+                    Packet::Connect(connect) => self.connect(desk, &connect, whole)?,
+                    packet => self.other(desk, &packet)?,
+                }
             }
-            match decode(&frame, self.version)? {
-                Packet::Connect(connect) => self.connect(desk, &connect, whole)?,
-                packet => self.other(desk, &packet)?,
+            if self.part.done > 0 {
+                self.is_busy = true; // the packet comes again, for its other filters
+                break;
             }
+            used += frame.length;
         }
         Ok(used)
     }

@@ -22,6 +22,9 @@ const GATHERED: u64 = 1 << 17; // octets read
 const LONGEST: usize = 256; // octets of a topic that is remembered
 /// Copies of one message that the data plane can send (`broker/spec/acceleration.md`, clause 1).
 const MOST_COPIES: usize = 4095;
+/// Work for one connection until the others have their turns, in copies of a message: some ms.
+const TURN: usize = 1 << 15;
+const ROUND: usize = 4 * TURN; // work until those are looked for who were not ready before
 const MOST_QUIET: usize = 1024; // copies between two pauses in which other workers can wake up
 
 /// The subscribers of one topic.
@@ -126,6 +129,8 @@ pub struct Desk {
     /// A spare buffer.
     pub spare: Vec<u8>,
     turn: bool,
+    spent: usize, // work in the present round
+    until: usize, // when the present connection's turn ends
 }
 
 impl Desk {
@@ -169,7 +174,34 @@ impl Desk {
             octets: 0,
             spare: Vec::new(),
             turn: false,
+            spent: 0,
+            until: TURN,
         }
+    }
+
+    /// All connections have their turns again.
+    pub fn begin_round(&mut self) {
+        self.spent = 0;
+    }
+
+    /// Whether the others have to wait for the next round.
+    pub fn ends_round(&self) -> bool {
+        self.spent >= ROUND
+    }
+
+    /// A connection's turn begins.
+    pub fn begin_turn(&mut self) {
+        self.until = self.spent + TURN;
+    }
+
+    /// Count some work, of which a copy of a message is one.
+    pub fn spend(&mut self, work: usize) {
+        self.spent += work;
+    }
+
+    /// The work that is left in this turn.
+    pub fn left(&self) -> usize {
+        self.until.saturating_sub(self.spent)
     }
 
     /// Deliver a message to all subscribers. Returns whether there are any. `alone`: nothing else
@@ -230,6 +262,7 @@ impl Desk {
             self.send_batch();
         }
         self.note_departures(all);
+        self.spent += 1 + all.len();
         !fanout.groups.is_empty() || !all.is_empty()
     }
 
@@ -452,16 +485,18 @@ impl Desk {
         }
     }
 
-    /// Go on with what was held back for changes that the store has answered.
-    pub fn settle(&mut self) {
+    /// Go on with what was held back for changes that the store has answered. Returns the tokens
+    /// of this worker's connections for which that was.
+    pub fn settle(&mut self) -> Vec<u64> {
+        let mut settled = Vec::new();
         let Some(ledger) = self.courier.ledger.clone() else {
-            return;
+            return settled;
         };
         while let Some(&(batch, _)) = self.courier.holding.front() {
             if batch > ledger.answered() {
                 ledger.wake(self.worker);
                 if batch > ledger.answered() {
-                    return; // the store's next answer wakes this worker
+                    return settled; // the store's next answer wakes this worker
                 }
             }
             self.courier.at_once = false;
@@ -471,9 +506,13 @@ impl Desk {
                 let mut state = session.lock();
                 state.settle(&mut self.courier, &ledger);
                 session.written(&mut state, &mut self.courier);
+                let place = state.link.as_ref().map(|link| link.place);
+                let ours = place.filter(|place| place.worker == self.worker);
+                settled.extend(ours.map(|place| place.token));
             }
             self.flush();
         }
+        settled
     }
 
     /// Add what was counted to the shared counters.

@@ -25,6 +25,7 @@ pub mod poller;
 pub mod program;
 pub mod residence;
 pub mod scrape;
+mod search;
 mod session;
 pub mod settings;
 mod shared;

@@ -20,6 +20,7 @@ use under_way::{Entry, Flight};
 const SESSION: usize = 1024; // octets of memory, about
 const SUBSCRIPTION: usize = 512;
 const LEVEL: usize = 256;
+const EAGER: usize = 1 << 18; // octets that wait for a client that is sent retained messages
 
 /// What one client may make the broker keep.
 #[derive(Clone, Copy, Debug)]
@@ -314,6 +315,15 @@ impl State {
     /// The octets that the identifiers of received QoS 2 messages take at least.
     pub fn received_octets(&self) -> usize {
         self.received.len() * size_of::<(u32, Option<Span>)>()
+    }
+
+    /// Whether its connection, which has this token, takes another retained message: little waits
+    /// for it so far.
+    pub fn takes_retained(&self, token: u64, bounds: &Bounds) -> bool {
+        let link = self.link.as_ref().filter(|link| link.place.token == token);
+        link.is_some_and(|link| link.waiting() <= EAGER.min(bounds.octets / 4))
+            && self.queue.len() <= bounds.messages / 2
+            && self.queued <= bounds.octets / 2
     }
 
     /// The filters that it is subscribed to.

@@ -527,16 +527,17 @@ impl Shared {
         }
     }
 
-    /// The first `most` retained messages for a filter that are `wanted`, and the steps of the
-    /// search.
+    /// The first `most` retained messages for a filter that are `wanted`, found with so many
+    /// `steps`, and the steps of the search.
     pub fn retained_first(
         &self,
         filter: &str,
         most: usize,
+        steps: usize,
         wanted: impl Fn(&Message) -> bool,
     ) -> (Vec<Arc<Kept>>, usize) {
         let mut found = Vec::new();
-        let steps = lock(&self.retained).search(filter, &mut |_, kept| {
+        let (steps, _) = lock(&self.retained).search(filter, "", steps, &mut |_, kept| {
             if wanted(&kept.message()) {
                 found.push(Arc::clone(kept));
             }
@@ -549,11 +550,16 @@ impl Shared {
         (found, steps)
     }
 
-    /// The retained messages for a filter.
-    pub fn retained(&self, filter: &str) -> Vec<Arc<Kept>> {
-        let mut found = Vec::new();
-        lock(&self.retained).matching(filter, &mut |_, kept| found.push(Arc::clone(kept)));
-        found
+    /// Some steps of a search for retained messages: `each` is called for those that are found, and
+    /// none changes meanwhile. Returns the steps, and where to go on.
+    pub fn search(
+        &self,
+        filter: &str,
+        from: &str,
+        steps: usize,
+        mut each: impl FnMut(&Arc<Kept>) -> ControlFlow<()>,
+    ) -> (usize, Option<String>) {
+        lock(&self.retained).search(filter, from, steps, &mut |_, kept| each(kept))
     }
 
     /// How copies of messages on this topic leave.

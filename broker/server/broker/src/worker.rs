@@ -55,6 +55,7 @@ pub struct Worker {
     gate: Option<(Inlet, sn::Door)>,
     connections: HashMap<u64, Connection>,
     waiting: HashSet<u64>,
+    busy: VecDeque<u64>, // whose turn has ended before their work
     next_token: u64,
     buffer: Vec<u8>,
     spare: Vec<u8>,
@@ -98,6 +99,7 @@ impl Worker {
             gate,
             connections: HashMap::new(),
             waiting: HashSet::new(),
+            busy: VecDeque::new(),
             next_token: FIRST_TOKEN + number as u64,
             buffer: vec![0; READ],
             spare: Vec::new(),
@@ -151,6 +153,7 @@ impl Worker {
 
     fn run(&mut self) {
         let mut events = Vec::new();
+        let mut served = 0;
         let mut second = 0;
         if !self.calls.is_empty() {
             self.called(); // calls that were left when the worker failed
@@ -166,8 +169,11 @@ impl Worker {
                 self.tick(now_s, now_s.saturating_sub(second + 1));
                 second = now_s;
             }
+            self.work();
             self.settle();
             self.poller.wait(&mut events, self.patience_ms());
+            let late = served.min(events.len()); // those for whom there was no time come first
+            events.rotate_left(late);
             if self.deaf && !self.starved && self.next <= Instant::now() {
                 self.listen(true);
             }
@@ -183,7 +189,13 @@ impl Worker {
                 }
             }
             let received = self.desk.received;
+            self.desk.begin_round();
+            served = 0;
             for &(token, flags) in &events {
+                if self.desk.ends_round() {
+                    break; // their events come again
+                }
+                served += 1;
                 if token == CALLED {
                     self.called();
                 } else if token == DATAGRAMS {
@@ -226,6 +238,9 @@ impl Worker {
 
     /// How long to wait for events.
     fn patience_ms(&self) -> u16 {
+        if !self.busy.is_empty() {
+            return 0;
+        }
         if self.leaving.is_some() {
             return LEAVE_MS;
         }
@@ -244,7 +259,7 @@ impl Worker {
             return;
         }
         self.desk.came = None; // when those packets came is not known any more
-        self.desk.settle();
+        self.settle_searches();
         if let Some((_, gate)) = &mut self.gate {
             gate.settle(&mut self.desk);
         }
@@ -264,7 +279,43 @@ impl Worker {
         }
         if !self.waiting.is_empty() || !rested.is_empty() {
             self.desk.flush();
-            self.desk.settle();
+            self.settle_searches();
+        }
+    }
+
+    fn settle_searches(&mut self) {
+        loop {
+            let settled = self.desk.settle();
+            if settled.is_empty() {
+                return;
+            }
+            for token in settled {
+                self.search(token);
+            }
+        }
+    }
+
+    /// A client takes more: go on with what it has asked for.
+    fn search(&mut self, token: u64) {
+        let connection = self.connections.get_mut(&token);
+        if let Some(connection) = connection.filter(|one| !one.searches.is_empty()) {
+            self.desk.begin_turn();
+            connection.search(&mut self.desk);
+            let is_busy = connection.is_busy;
+            self.desk.flush();
+            if is_busy {
+                self.pause(token);
+            }
+        }
+    }
+
+    /// Go on for one connection whose turn has ended before its work.
+    fn work(&mut self) {
+        if let Some(token) = self.busy.pop_front() {
+            self.waiting.remove(&token);
+            self.desk.came = None; // when its packets came is not known any more
+            self.resume(token);
+            self.desk.flush();
         }
     }
 
@@ -290,7 +341,11 @@ impl Worker {
         self.desk.came = None;
         if flags.contains(EpollFlags::EPOLLOUT) {
             connection.unblock();
+            self.search(token);
         }
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
         if !flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
             return;
         }
@@ -343,6 +398,9 @@ impl Worker {
             connection.pause(true);
             self.desk.courier.holding.extend(connection.awaited());
             self.waiting.insert(token);
+            if connection.is_busy && !self.busy.contains(&token) {
+                self.busy.push_back(token);
+            }
         }
     }
 
@@ -440,8 +498,12 @@ impl Worker {
                         continue;
                     };
                     connection.pause(false);
-                    if let Err(end) = connection.checked(&mut self.desk, right) {
-                        self.end(token, &end);
+                    let end = connection.checked(&mut self.desk, right);
+                    let is_busy = connection.is_busy;
+                    match end {
+                        Err(end) => self.end(token, &end),
+                        Ok(()) if is_busy => self.pause(token),
+                        Ok(()) => {}
                     }
                 }
                 Call::Found(places) => {
@@ -500,17 +562,19 @@ impl Worker {
         let is_tight = memory::is_tight();
         for connection in self.connections.values_mut() {
             connection.published = 0;
-            connection.looked = 0;
             connection.heard_s += missed_s;
-            if connection.is_crowded(&self.desk) {
-                connection.heard_s = now_s; // it is not read, because of the disk
+            if connection.is_crowded(&self.desk) || connection.is_busy {
+                connection.heard_s = now_s; // it is not read, because of the disk or its own work
             }
             connection.answer_pings(now_s);
             if is_tight {
                 connection.give_back();
             }
         }
-        for token in std::mem::take(&mut self.waiting) {
+        let is_busy = |token: &u64| self.connections.get(token).is_some_and(|one| one.is_busy);
+        let (busy, rested): (HashSet<_>, HashSet<_>) = self.waiting.drain().partition(is_busy);
+        self.waiting = busy; // these have turns of their own
+        for token in rested {
             self.resume(token);
         }
         // What came while it stood still is read before the next second.

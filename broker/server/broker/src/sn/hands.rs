@@ -2,10 +2,10 @@
 
 use super::{Held, qos_of};
 use crate::desk::{Desk, Place, Served};
-use crate::exchange::MOST_RETAINED;
 use crate::feed::{Called, Key};
 use crate::memory;
 use crate::message::{Kept, Message};
+use crate::search::MOST_STEPS;
 use crate::session::{Session, Subscription};
 use crate::shared::Subscriptions;
 use crate::upstream::Upstream;
@@ -197,13 +197,14 @@ impl Engine for Hands<'_> {
         if self.upstream.is_some() {
             return; // the upstream sends them
         }
-        if *self.looked > MOST_RETAINED {
+        let steps = MOST_STEPS.saturating_sub(*self.looked);
+        if steps == 0 {
             return;
         }
         let now_s = self.desk.courier.now_s;
         let shared = Arc::clone(&self.desk.shared);
         let most = self.desk.courier.bounds.messages;
-        let (kept, steps) = shared.retained_first(filter, most, |message| {
+        let (kept, steps) = shared.retained_first(filter, most, steps, |message| {
             message.expires_s.is_none_or(|expires_s| expires_s > now_s)
                 && self.may(&who.client, Action::Read, message.topic)
         });
