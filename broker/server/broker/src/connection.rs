@@ -6,9 +6,11 @@ use crate::memory::{self, Of, Share};
 use crate::residence::Arrivals;
 use crate::search::{Part, Search};
 use crate::session::{Session, State};
+use crate::shared::Access;
 use crate::socket::Socket;
 use crate::tally::Seat;
 use crate::transport::Failure;
+use mqtick_access::Action;
 use mqtick_packet::{Error, Packet, Version, decode, decode_publish, frame};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,6 +51,8 @@ pub mod reason {
     pub const NO_IDENTIFIER: u8 = 0x92;
     /// The topic alias is not valid.
     pub const ALIAS: u8 = 0x94;
+    /// Retained messages are not supported.
+    pub const NO_RETAIN: u8 = 0x9A;
     /// A limit of the configuration is reached.
     pub const QUOTA: u8 = 0x97;
     /// The client identifier is not allowed.
@@ -259,6 +263,33 @@ impl Connection {
         {
             self.link(Link::answer_pings);
         }
+    }
+
+    /// The access rules have changed: what waits for the client is judged by the new ones.
+    ///
+    /// # Errors
+    /// The password with which it connected is not its user's any more.
+    pub fn judge(&mut self, desk: &mut Desk, before: &Access) -> Result<(), End> {
+        let Stage::Up(session) = &self.stage else {
+            return Ok(());
+        };
+        let access = desk.shared.access.load_full();
+        if let Some(user) = self.user.as_deref().filter(|_| !self.by_certificate)
+            && !access.knows_as(before, user)
+        {
+            let why = "its user's password was changed, or removed";
+            return Err(End::because(reason::NOT_AUTHORIZED, why));
+        }
+        let client = Arc::clone(session);
+        self.with_state(desk, |state, desk| {
+            let may = |topic: &str| {
+                let user = self.user.as_deref();
+                access.rules.may(user, &client.client, Action::Read, topic)
+            };
+            let copies = state.judge(&mut desk.courier, may);
+            desk.courier.remains.copies.extend(copies);
+            state.fill(&mut desk.courier);
+        })
     }
 
     /// Free room that is not used.

@@ -4,6 +4,7 @@ use crate::batch::Batch;
 use crate::feed::{Called, Key, Rule};
 use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};
+use crate::remains::Remains;
 use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
 use crate::session::{Courier, Session, Subscription, Will};
 use crate::settings::Mode;
@@ -38,6 +39,7 @@ pub struct Fanout {
 
 /// A shared subscription: one member gets each message.
 struct Group {
+    filter: Arc<str>,
     members: Box<[Subscription]>, // those that may read the topic, at least one
     turn: Arc<AtomicUsize>,
 }
@@ -49,7 +51,8 @@ impl Group {
         let (before, from) = self.members.split_at(turn);
         let mut in_turn = from.iter().chain(before);
         let connected = in_turn.find(|one| one.session.lock().link.is_some());
-        connected.or(from.first())
+        let is_there = |one: &&Subscription| !one.session.is_over.load(Relaxed);
+        connected.or_else(|| from.iter().chain(before).find(is_there))
     }
 }
 
@@ -80,6 +83,17 @@ impl Served {
             Self::Peers => session.peer.is_some(),
         }
     }
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reached {
+    /// There are no subscribers.
+    Nobody,
+    /// There are some.
+    Somebody,
+    /// It should have been retained and could not, so it was not delivered, either.
+    Refused,
 }
 
 /// How a subscriber's copies can be sent in our place.
@@ -155,6 +169,8 @@ impl Desk {
                 entering: None,
                 once: None,
                 holding: VecDeque::new(),
+                share: None,
+                remains: Remains::default(),
             },
             worker,
             tree: shared.tree.load_full(),
@@ -204,9 +220,14 @@ impl Desk {
         self.until.saturating_sub(self.spent)
     }
 
-    /// Deliver a message to all subscribers. Returns whether there are any. `alone`: nothing else
-    /// has come with it, so its copies need not wait for others.
-    pub fn publish(&mut self, publisher: Option<&Session>, message: &Message, alone: bool) -> bool {
+    /// Deliver a message to all subscribers. `alone`: nothing else has come with it, so its copies
+    /// need not wait for others.
+    pub fn publish(
+        &mut self,
+        publisher: Option<&Session>,
+        message: &Message,
+        alone: bool,
+    ) -> Reached {
         let from = publisher.map_or(0, |session| session.number);
         self.courier.entering = None;
         self.refresh();
@@ -221,7 +242,11 @@ impl Desk {
         };
         let message = &message;
         if message.retain {
-            self.shared.retain(message, &mut self.courier);
+            let source = publisher.map(|session| session.lock().source(session));
+            let is_kept = self.shared.retain(message, source, &mut self.courier);
+            if !is_kept && message.qos > Qos::AtMostOnce {
+                return Reached::Refused;
+            }
             // A client that has subscribed before that may have got the former retained message.
             self.refresh();
             cached = self.known(message.topic);
@@ -263,7 +288,10 @@ impl Desk {
         }
         self.note_departures(all);
         self.spent += 1 + all.len();
-        !fanout.groups.is_empty() || !all.is_empty()
+        match fanout.groups.is_empty() && all.is_empty() {
+            true => Reached::Nobody,
+            false => Reached::Somebody,
+        }
     }
 
     /// Have `mqtick-accelerate` copy more messages like the one that was just published, if it can
@@ -380,14 +408,14 @@ impl Desk {
         let lives = |s: u32| self.courier.now_s + u64::from(s);
         let message = will.message.message();
         let expires_s = will.lifetime_s.map(lives);
-        self.publish(
-            Some(client),
-            &Message {
-                expires_s,
-                ..message
-            },
-            false,
-        );
+        let mut message = Message {
+            expires_s,
+            ..message
+        };
+        if self.publish(Some(client), &message, false) == Reached::Refused {
+            message.retain = false; // nobody waits for an answer
+            self.publish(Some(client), &message, false);
+        }
     }
 
     /// Deliver a part that another worker has handed over.
@@ -564,9 +592,30 @@ impl Desk {
         self.courier.encoder.begin();
         self.courier.at_once = false;
         let mut kept = None;
-        for one in groups.iter().filter_map(Group::next) {
-            self.copy(one, message, from, &mut kept);
+        for group in groups {
+            if let Some(one) = group.next() {
+                self.courier.share = Some(Arc::clone(&group.filter));
+                self.copy(one, message, from, &mut kept);
+            }
         }
+        self.courier.share = None;
+    }
+
+    /// A member of a shared subscription is gone: have another one get its copy.
+    pub(crate) fn hand_on(&mut self, share: &Arc<str>, kept: &Arc<Kept>) {
+        self.refresh();
+        let message = kept.message();
+        let known = self.known(message.topic);
+        let fanout = known.unwrap_or_else(|| {
+            let way = self.shared.way(message.topic);
+            self.look_up(message.topic, way)
+        });
+        self.courier.entering = None;
+        self.courier.arrived = None;
+        let group = fanout.groups.iter().position(|one| one.filter == *share);
+        let group = group.and_then(|at| fanout.groups.get(at..=at));
+        self.serve_groups(group.unwrap_or_default(), &message, 0);
+        self.spent += 1 + fanout.groups.len();
     }
 
     /// Find the subscribers of a topic, and remember them.
@@ -585,9 +634,14 @@ impl Desk {
             Match::One(_, one) => found.extend(may(one).then(|| one.clone())),
             Match::Group(group) => {
                 let turn = Arc::clone(group.turn());
+                let filter = Arc::clone(group.filter());
                 let allowed = group.members().map(|(_, one)| one).filter(|one| may(one));
                 let members: Box<[_]> = allowed.cloned().collect();
-                groups.extend((!members.is_empty()).then_some(Group { members, turn }));
+                groups.extend((!members.is_empty()).then_some(Group {
+                    filter,
+                    members,
+                    turn,
+                }));
             }
         });
         let fanout = Fanout {

@@ -1,7 +1,7 @@
 //! PUBLISH, SUBSCRIBE, UNSUBSCRIBE and acknowledgements of a connected client.
 
 use crate::connection::{Connection, End, NO_MEMORY, Stage, reason};
-use crate::desk::Desk;
+use crate::desk::{Desk, Reached};
 use crate::link::Promise;
 use crate::memory;
 use crate::message::Message;
@@ -13,6 +13,9 @@ use mqtick_packet::{
 };
 use mqtick_topics::valid_filter;
 use std::sync::Arc;
+
+/// Filters of one SUBSCRIBE above the limit that are refused one by one.
+const MOST_REFUSED: usize = 10_000;
 
 impl Connection {
     pub(crate) fn publish(
@@ -67,6 +70,10 @@ impl Connection {
         let mut forwarded = std::mem::take(&mut desk.spare);
         forwarded.clear();
         let (mut anybody, mut has_room) = (false, true);
+        if publish.retain && desk.shared.settings.limits.retained_messages == 0 {
+            let why = "a retained message, and the settings allow none";
+            return Err(End::because(reason::NO_RETAIN, why));
+        }
         if may {
             publish.properties.forwarded(&mut forwarded);
             let now_s = desk.courier.now_s;
@@ -89,12 +96,12 @@ impl Connection {
             if publish.dup {
                 desk.came = None; // it may have come before
             }
-            let is_kept = publish.retain && !publish.payload.is_empty();
-            has_room = publish.qos == Qos::AtMostOnce
-                || memory::may_hold(message.octets() + identifiers)
-                    && !(is_kept && memory::is_tight());
+            has_room =
+                publish.qos == Qos::AtMostOnce || memory::may_hold(message.octets() + identifiers);
             if has_room {
-                anybody = desk.publish(Some(session), &message, alone);
+                let found = desk.publish(Some(session), &message, alone);
+                has_room = found != Reached::Refused;
+                anybody = found == Reached::Somebody;
             } else {
                 desk.courier.dropped += 1;
             }
@@ -108,6 +115,10 @@ impl Connection {
             (true, false) => reason::NO_SUBSCRIBERS,
             (false, _) => reason::NOT_AUTHORIZED,
         };
+        if !has_room && self.version == Version::V3 {
+            let why = "a message that cannot be kept, for which MQTT 3.1.1 has no other answer";
+            return Err(End::because(reason::QUOTA, why)); // acknowledged, it would be lost
+        }
         let kind = match publish.qos {
             Qos::AtMostOnce => return Ok(()),
             Qos::AtLeastOnce => AckKind::Puback,
@@ -194,10 +205,10 @@ impl Connection {
         let most = desk.shared.settings.limits.subscriptions_a_client;
         if part.done == 0 {
             self.published = self.published.saturating_add(1);
-            if subscribe.filters().count() > most {
+            if subscribe.filters().count() > most.saturating_add(MOST_REFUSED) {
                 return Err(End::because(
                     reason::QUOTA,
-                    "it subscribes to more filters than a client may have",
+                    "it subscribes to far more filters than a client may have",
                 ));
             }
             let badly = |one: Filter| !valid_filter(one.filter);
@@ -331,6 +342,12 @@ impl Connection {
             for filter in &left {
                 state.unsubscribed(&mut desk.courier, filter);
             }
+            if left.iter().any(|filter| filter.starts_with("$share/")) {
+                let is_left = |share: &Arc<str>| left.iter().any(|one| **one == **share);
+                let is_wanted = |_: &_, share: Option<&_>| !share.is_some_and(is_left);
+                let copies = state.drop_queued(&mut desk.courier, is_wanted);
+                desk.courier.remains.copies.extend(copies);
+            }
             part.span = desk.courier.span.take();
             if is_done && let Some(link) = &mut state.link {
                 if let Some(span) = part.span {
@@ -348,6 +365,6 @@ impl Connection {
 }
 
 /// What it takes to change a subscription, in copies of a message.
-fn work_of(filter: &str) -> usize {
+pub(crate) fn work_of(filter: &str) -> usize {
     64 + filter.len() / 2
 }

@@ -386,8 +386,8 @@ fn check_passwords(shared: &Shared, checks: &Receiver<Check>) {
             let fits = |known: &Passwords| known.check(&check.user, &check.password);
             let right = access.passwords.as_ref().is_some_and(fits);
             shared.checked(from);
-            let token = check.token;
-            shared.call(check.worker, Call::Checked { token, right });
+            let (token, by) = (check.token, access);
+            shared.call(check.worker, Call::Checked { token, right, by });
         }
         if !queue.is_empty() {
             waiting.push_back((from, queue));

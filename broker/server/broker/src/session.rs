@@ -8,12 +8,14 @@ use crate::ledger::{Entering, Ledger, Span};
 use crate::link::{Link, Promise};
 use crate::memory::{self, Of, Share};
 use crate::message::{Copy, Encoder, Kept, Message};
+use crate::remains::Remains;
 use crate::residence::Arrived;
+use crate::retained::Source;
 use mqtick_packet::{AckKind, Qos, ack};
 use mqtick_sn::Seat;
 use mqtick_udp::DATAGRAM;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use under_way::{Entry, Flight};
 
@@ -68,8 +70,8 @@ pub struct Session {
     pub peer: Option<Arc<Peer>>,
     /// What it has to be sent, if it is a client of MQTT-SN. It has no link then.
     pub sensor: Option<Seat<Kept>>,
-    /// Whether no client is connected to it, so that it may expire.
-    pub is_away: AtomicBool,
+    /// Whether it has ended: it gets nothing more, although it may be in the tree for a while.
+    pub is_over: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -83,8 +85,11 @@ pub struct State {
     pub expiry_s: u32,
     /// When the connection ended, in seconds of the broker's clock.
     pub left_s: Option<u64>,
+    /// When it is looked at next while its client is away, as the calendar has it.
+    pub reminder_s: Option<u64>,
     /// Its last will.
     pub will: Option<Will>,
+    source: Option<Arc<Source>>,
     filters: HashSet<Box<str>>,
     /// Packet identifiers of QoS 2 messages that have come and are not released yet, with the
     /// changes that each message has made.
@@ -138,6 +143,10 @@ pub struct Courier {
     /// The changes of the present message, if it is of QoS 2 and from a session that is kept: a
     /// client that gets it before they are on disk could get it twice.
     pub once: Option<Span>,
+    /// The shared subscription for which the present copy is.
+    pub share: Option<Arc<str>>,
+    /// What sessions that have ended leave to do.
+    pub remains: Remains,
     /// Sessions whose links hold something back until the store has answered a batch.
     pub holding: VecDeque<(u64, Arc<Session>)>,
 }
@@ -177,13 +186,15 @@ impl Session {
             number,
             peer,
             sensor,
-            is_away: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             state: Mutex::new(State {
                 link: None,
                 user: None,
                 expiry_s: 0,
                 left_s: None,
+                reminder_s: None,
                 will: None,
+                source: None,
                 filters: HashSet::new(),
                 received: HashMap::new(),
                 window: 0,
@@ -215,6 +226,9 @@ impl Session {
         subscription: &Subscription,
         retain: bool,
     ) {
+        if self.is_over.load(Relaxed) {
+            return;
+        }
         if let Some(peer) = &self.peer {
             return courier.send_datagram(message, peer);
         }
@@ -326,6 +340,19 @@ impl State {
             && self.queued <= bounds.octets / 2
     }
 
+    /// Who has published what it publishes.
+    pub fn source(&mut self, session: &Session) -> Arc<Source> {
+        let known = self.source.take();
+        let known = known.filter(|known| known.user == self.user);
+        let new = || {
+            Arc::new(Source {
+                user: self.user.clone(),
+                client: session.client.clone(),
+            })
+        };
+        Arc::clone(self.source.insert(known.unwrap_or_else(new)))
+    }
+
     /// The filters that it is subscribed to.
     pub fn filters(&self) -> &HashSet<Box<str>> {
         &self.filters
@@ -356,11 +383,11 @@ impl State {
         was_there
     }
 
-    /// Unsubscribe from all.
-    pub fn take_filters(&mut self) -> HashSet<Box<str>> {
-        self.filter_octets = 0;
+    /// Unsubscribe from all: the filters, and the memory that subscriptions to them take.
+    pub fn take_filters(&mut self) -> (HashSet<Box<str>>, Share) {
+        let share = Share::new(Of::Sessions, std::mem::take(&mut self.filter_octets));
         self.hold();
-        std::mem::take(&mut self.filters)
+        (std::mem::take(&mut self.filters), share)
     }
 
     /// Acknowledge, once the changes of `span` are on disk.

@@ -59,6 +59,8 @@ pub struct Access {
     pub password_file: Option<PathBuf>,
     /// Mosquitto's access file; none: everything is allowed.
     pub acl_file: Option<PathBuf>,
+    /// Whether who comes with a client's identifier ends that client's session, whatever the user.
+    pub shared_identifiers: bool,
 }
 
 /// What clients may make the broker keep or do.
@@ -333,6 +335,14 @@ impl Settings {
         self.access.anonymous.unwrap_or_else(closed)
     }
 
+    /// Whether clients of some listener are known by their certificates.
+    #[must_use]
+    pub fn names_by_certificate(&self) -> bool {
+        let by_certificate =
+            |one: &Listener| one.tls.as_ref().is_some_and(|tls| tls.identity_as_username);
+        self.listeners.iter().any(by_certificate)
+    }
+
     /// Look for values out of range and settings that contradict each other.
     ///
     /// # Errors
@@ -349,10 +359,8 @@ impl Settings {
             return refuse("delivery.accelerate", "needs sn.address or udp.address");
         }
         self.check_upstream()?;
-        let by_certificate =
-            |one: &Listener| one.tls.as_ref().is_some_and(|tls| tls.identity_as_username);
         let names = self.access.password_file.is_some();
-        if !self.anonymous() && !names && !self.listeners.iter().any(by_certificate) {
+        if !self.anonymous() && !names && !self.names_by_certificate() {
             return refuse(
                 "access",
                 "nobody could connect: set password_file, or anonymous = true, or for a listener \

@@ -10,7 +10,9 @@ use crate::listener::Listener;
 use crate::memory;
 use crate::moderation::Moderation;
 use crate::poller::{CALLED, Poller};
-use crate::shared::{Call, Shared};
+use crate::retained::Retained;
+use crate::session::Session;
+use crate::shared::{Access, Call, Shared};
 use crate::sn;
 use crate::transport::Transport;
 use crate::udp::Outlet;
@@ -32,6 +34,10 @@ const FIRST_TOKEN: u64 = 1 << 16; // of connections; lower ones are of listeners
 const DATAGRAMS: u64 = FIRST_TOKEN - 1;
 const SENSORS: u64 = FIRST_TOKEN - 2;
 const WAIT_MS: u16 = 1000;
+const ENDED: usize = 256; // work to end a connection, in copies of a message
+const LATE: usize = 128; // connections that are ended at a time
+const JUDGED: usize = 16; // connections whose queues are judged at a time
+const SHIFTED: usize = 512; // sessions that are written at a time
 const LEAVE_MS: u16 = 10; // between two groups of farewells
 const DEAF_MS: u16 = 10; // shortest pause in accepting, where the rate limit is reached
 /// Connections that the rate limit allows and that do not come add up for this time.
@@ -56,6 +62,11 @@ pub struct Worker {
     connections: HashMap<u64, Connection>,
     waiting: HashSet<u64>,
     busy: VecDeque<u64>, // whose turn has ended before their work
+    late: Vec<u64>,      // connections to end
+    judged: (Option<Arc<Access>>, Vec<u64>), // connections to judge, and by which change
+    is_due: bool,        // sessions may end, or wills be due
+    sifted: Option<String>, // from which topic on retained messages may have expired
+    shifted: Vec<Arc<Session>>, // to write again, since the system's clock was set
     next_token: u64,
     buffer: Vec<u8>,
     spare: Vec<u8>,
@@ -100,6 +111,11 @@ impl Worker {
             connections: HashMap::new(),
             waiting: HashSet::new(),
             busy: VecDeque::new(),
+            late: Vec::new(),
+            judged: (None, Vec::new()),
+            is_due: false,
+            sifted: None,
+            shifted: Vec::new(),
             next_token: FIRST_TOKEN + number as u64,
             buffer: vec![0; READ],
             spare: Vec::new(),
@@ -238,7 +254,14 @@ impl Worker {
 
     /// How long to wait for events.
     fn patience_ms(&self) -> u16 {
-        if !self.busy.is_empty() {
+        let rests = self.busy.is_empty()
+            && self.late.is_empty()
+            && self.judged.1.is_empty()
+            && self.shifted.is_empty()
+            && self.sifted.is_none()
+            && !self.is_due
+            && self.desk.courier.remains.is_empty();
+        if !rests {
             return 0;
         }
         if self.leaving.is_some() {
@@ -309,13 +332,60 @@ impl Worker {
         }
     }
 
-    /// Go on for one connection whose turn has ended before its work.
+    /// Do a part of what has to be done and is much: connections and events come between.
     fn work(&mut self) {
+        let now_s = self.desk.courier.now_s;
+        self.desk.courier.arrived = None;
+        if !self.desk.courier.remains.is_empty() {
+            self.desk.sweep();
+            self.desk.flush();
+        }
+        if self.is_due {
+            self.is_due = self.desk.end_due();
+            self.desk.flush();
+        }
+        let shared = Arc::clone(&self.desk.shared);
+        if let Some(from) = self.sifted.take() {
+            let is_over = |expires_s| expires_s <= now_s;
+            let lasts = |one: &Retained| !one.kept.message().expires_s.is_some_and(is_over);
+            self.sifted = shared.sift_retained(&from, lasts);
+        }
+        for session in self
+            .shifted
+            .split_off(self.shifted.len().saturating_sub(SHIFTED))
+        {
+            let mut state = session.lock();
+            if state.link.is_none() {
+                state.keep(&mut self.desk.courier);
+            }
+        }
+        for _ in 0..JUDGED {
+            if let Some(token) = self.judged.1.pop() {
+                self.judge(token);
+            }
+        }
+        for token in self.late.split_off(self.late.len().saturating_sub(LATE)) {
+            let late = self.connections.get(&token);
+            if late.is_some_and(|one| one.is_late(now_s)) {
+                let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
+                self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
+            }
+        }
         if let Some(token) = self.busy.pop_front() {
             self.waiting.remove(&token);
             self.desk.came = None; // when its packets came is not known any more
             self.resume(token);
             self.desk.flush();
+        }
+    }
+
+    /// Judge a connection by the present access rules.
+    fn judge(&mut self, token: u64) {
+        let connection = self.connections.get_mut(&token);
+        if let Some((connection, before)) = connection.zip(self.judged.0.as_ref())
+            && let Err(end) = connection.judge(&mut self.desk, before)
+        {
+            self.end(token, &end);
         }
     }
 
@@ -406,6 +476,7 @@ impl Worker {
 
     fn end(&mut self, token: u64, end: &End) {
         if let Some(mut connection) = self.connections.remove(&token) {
+            self.desk.spend(ENDED);
             self.poller.forget(&connection.socket);
             connection.end(&mut self.desk, end);
             self.desk.flush();
@@ -493,12 +564,18 @@ impl Worker {
         while let Some(call) = self.calls.pop_front() {
             match call {
                 Call::Deliver(part) => self.desk.deliver(&part),
-                Call::Checked { token, right } => {
+                Call::Judge { before } => {
+                    while let Some(token) = self.judged.1.pop() {
+                        self.judge(token); // by what was before this change
+                    }
+                    self.judged = (Some(before), self.connections.keys().copied().collect());
+                }
+                Call::Checked { token, right, by } => {
                     let Some(connection) = self.connections.get_mut(&token) else {
                         continue;
                     };
                     connection.pause(false);
-                    let end = connection.checked(&mut self.desk, right);
+                    let end = connection.checked(&mut self.desk, right, &by);
                     let is_busy = connection.is_busy;
                     match end {
                         Err(end) => self.end(token, &end),
@@ -581,10 +658,7 @@ impl Worker {
         let until_s = now_s - u64::from(missed_s > 0);
         let late = self.connections.values();
         let late = late.filter(|one| one.is_late(until_s));
-        for token in late.map(|one| one.token).collect::<Vec<_>>() {
-            let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
-            self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
-        }
+        self.late = late.map(|one| one.token).collect();
         if let Some((_, door)) = &mut self.door {
             door.tick(&mut self.desk);
         }
@@ -596,7 +670,7 @@ impl Worker {
         if self.desk.worker == 0 {
             self.keep_house(now_s);
             if now_s.is_multiple_of(60) {
-                shared.forget_expired(now_s);
+                self.sifted = Some(String::new());
             }
             if let Some(ledger) = shared.ledger() {
                 shared.keep_retained(now_s);
@@ -607,34 +681,12 @@ impl Worker {
         self.desk.count();
     }
 
-    /// End sessions that have expired; publish wills whose delay is over, and `$SYS` when due.
+    /// Have `work` look after sessions whose clients are away; publish `$SYS` when due.
     fn keep_house(&mut self, now_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
-        let mut wills = Vec::new();
-        let is_clock_set = shared.is_clock_set(now_s);
-        shared.sessions().retain(|_, session| {
-            if !session.is_away.load(Relaxed) {
-                return true;
-            }
-            let mut state = session.lock();
-            let Some(left_s) = state.left_s.filter(|_| state.link.is_none()) else {
-                return true;
-            };
-            let over = state.is_over(now_s);
-            let delay_over =
-                |will: &mut crate::session::Will| now_s >= left_s + u64::from(will.delay_s);
-            if let Some(will) = state.will.take_if(|will| over || delay_over(will)) {
-                wills.push((Arc::clone(session), will));
-            }
-            if over {
-                shared.end_session(session, &mut state, &mut self.desk.courier);
-            } else if is_clock_set {
-                state.keep(&mut self.desk.courier);
-            }
-            !over
-        });
-        for (session, will) in wills {
-            self.desk.publish_will(&session, &will);
+        self.is_due = true;
+        if shared.is_clock_set(now_s) {
+            self.shifted = shared.calendar.all();
         }
         let mut report: Vec<(Cow<str>, String)> = Vec::new();
         report.extend(

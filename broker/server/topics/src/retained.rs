@@ -157,9 +157,13 @@ impl<M> Retained<M> {
 
     /// Iterate over all topics and their messages. Each topic comes before those below it.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &M)> {
-        self.topics
-            .iter()
-            .filter_map(|topic| Some((&*topic.0, self.get(&topic.0)?)))
+        self.iter_from("")
+    }
+
+    /// Do [`Self::iter`] from a topic on.
+    pub fn iter_from(&self, topic: &str) -> impl Iterator<Item = (&str, &M)> + use<'_, M> {
+        self.from(topic)
+            .filter_map(|topic| Some((topic, self.get(topic)?)))
     }
 
     /// Call `each` for the topics that `filter` matches, in the order of [`Self::iter`].

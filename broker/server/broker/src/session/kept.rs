@@ -128,6 +128,7 @@ impl State {
                 message,
                 copy,
                 entered: None,
+                share: None,
             };
             let Some((id, state)) = one.in_flight else {
                 self.queued += entry.message.octets();
