@@ -207,6 +207,7 @@ impl Default for Settings {
         let local = Listener {
             place: Place::Tcp(SocketAddr::from(([127, 0, 0, 1], 1883))),
             transport: Transport::Mqtt,
+            origins: Vec::new(),
             tls: None,
         };
         Self {
