@@ -64,6 +64,8 @@ const UNANSWERED: usize = 64; // reads whose changes the store has not answered,
 /// Why a client is refused when the limit of all memory is reached.
 pub(crate) const NO_MEMORY: &str = "as much memory is held as the configuration allows";
 
+/// How the body of a CONNECT of MQTT 5 begins.
+const HELLO_5: &[u8] = b"\0\x04MQTT\x05";
 const LARGEST_CONNECT: usize = 1 << 20; // octets
 
 /// Why a connection ends.
@@ -116,8 +118,8 @@ pub struct Connection {
     pub socket: Arc<Socket>,
     /// Its token.
     pub token: u64,
-    /// When its last packet came, or it was accepted, in seconds of the broker's clock.
-    pub heard_s: u64,
+    /// When its last packet came, or it was accepted, in milliseconds of the broker's clock.
+    pub heard_ms: u64,
     /// How many PUBLISH, SUBSCRIBE and UNSUBSCRIBE packets have come in the present second.
     pub published: u32,
     /// Whether its turn has ended before its work.
@@ -130,7 +132,7 @@ pub struct Connection {
     pub(crate) version: Version,
     pub(crate) greeted: bool,
     pub(crate) by_certificate: bool,
-    pub(crate) silent_s: u64,
+    pub(crate) silent_ms: u64, // for so long at most; 0: for ever
     pub(crate) user: Option<Box<str>>,
     /// Decides whether the kernel's stamps can be trusted.
     pub arrivals: Arrivals,
@@ -154,13 +156,13 @@ impl Connection {
         link: Link,
         seat: Seat,
         by_certificate: bool,
-        now_s: u64,
+        now_ms: u64,
         connect_timeout_s: u64,
     ) -> Self {
         Self {
             socket,
             token: link.place.token,
-            heard_s: now_s,
+            heard_ms: now_ms,
             published: 0,
             is_busy: false,
             searches: VecDeque::new(),
@@ -170,7 +172,7 @@ impl Connection {
             version: Version::V3,
             greeted: false,
             by_certificate,
-            silent_s: connect_timeout_s,
+            silent_ms: connect_timeout_s * 1000,
             user: None,
             arrivals: Arrivals::default(),
             unanswered: VecDeque::new(),
@@ -219,8 +221,8 @@ impl Connection {
     }
 
     /// Whether it has been silent for too long.
-    pub fn is_late(&self, now_s: u64) -> bool {
-        self.silent_s > 0 && now_s > self.heard_s + self.silent_s
+    pub fn is_late(&self, now_ms: u64) -> bool {
+        self.silent_ms > 0 && now_ms > self.heard_ms + self.silent_ms
     }
 
     /// The session's link, or the new connection's.
@@ -408,13 +410,16 @@ impl Connection {
             let Some(frame) = frame(rest, largest)? else {
                 break;
             };
-            self.heard_s = desk.courier.now_s;
+            self.heard_ms = desk.courier.now_ms;
             if desk.left() == 0 {
                 self.is_busy = true;
                 break;
             }
             desk.spend(1);
             let whole = rest.get(..frame.length).unwrap_or_default();
+            if is_stranger && frame.first == 0x10 && frame.body.starts_with(HELLO_5) {
+                (self.version, self.greeted) = (Version::V5, true); // it is told what is wrong
+            }
             if frame.is_publish() {
                 let publish = decode_publish(&frame, self.version)?;
                 self.publish(desk, &publish, whole, whole.len() == octets.len())?;

@@ -160,6 +160,7 @@ impl Desk {
                 batch: Batch::default(),
                 sensors: crate::sn::Sending::default(),
                 now_s: shared.now_s(),
+                now_ms: shared.now_ms(),
                 sent: 0,
                 dropped: 0,
                 bounds: shared.bounds,
@@ -401,7 +402,9 @@ impl Desk {
             self.publish_as(client, will);
         }
         // Only now: a will that is published twice is better than one that is lost.
-        client.lock().keep(&mut self.courier);
+        let mut state = client.lock();
+        state.forget_will(&mut self.courier);
+        state.keep(&mut self.courier);
     }
 
     fn publish_as(&mut self, client: &Session, will: &Will) {

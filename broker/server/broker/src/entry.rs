@@ -146,7 +146,7 @@ impl Connection {
         let largest = connect.properties.maximum_packet_size();
         link.largest = largest.map_or(usize::MAX, |octets| octets as usize);
         let keep_alive = connect.keep_alive;
-        self.silent_s = (u64::from(keep_alive) * 3).div_ceil(2);
+        self.silent_ms = u64::from(keep_alive) * 1500;
         self.user = user.map(Into::into);
         let mut ended = None;
         desk.courier.span = None;
@@ -179,17 +179,12 @@ impl Connection {
                     || state.expiry_s == 0
                     || is_other
                     || state.is_over(desk.courier.now_s);
-                if state
-                    .will
-                    .as_ref()
-                    .is_some_and(|will| over || will.delay_s == 0)
-                {
-                    ended = state.will.take().map(|will| (Arc::clone(session), will));
-                }
                 if over {
                     present = false;
                     shared.end_session(session, &mut state, &mut desk.courier);
                 }
+                let will = state.will.take_if(|will| over || will.delay_s == 0);
+                ended = will.map(|will| (Arc::clone(session), will));
             }
             let session = match known.filter(|_| present) {
                 Some(session) => session,
@@ -198,8 +193,11 @@ impl Connection {
             sessions.insert(client.into(), Arc::clone(&session));
             let mut state = session.lock();
             shared.calendar.forget(&session, &mut state);
+            let in_store = || Some(format!("{}/{client}", session.number).into());
             if !present && expiry_s > 0 && desk.courier.ledger.is_some() {
-                state.key = Some(format!("{}/{client}", session.number).into());
+                state.key = in_store();
+            } else if state.key.is_none() && will.is_some() {
+                state.will_key = in_store();
             }
             state.user = user.map(Into::into);
             state.expiry_s = expiry_s;
@@ -218,9 +216,12 @@ impl Connection {
             };
             state.keep(&mut desk.courier);
             if let Some(span) = desk.courier.span.take() {
-                link.hold(span, Promise::Connected { present });
+                let may_fail = present || expiry_s == 0;
+                link.hold(span, Promise::Connected { may_fail });
             }
-            connack(link.out(), connect.version, present, 0, &given);
+            // MQTT 3.1 has no such flag.
+            let says_present = present && connect.level > 3;
+            connack(link.out(), connect.version, says_present, 0, &given);
             state.link = Some(*link);
             shared.counters.connected.fetch_add(1, Relaxed);
             self.stage = Stage::Up(Arc::clone(&session));

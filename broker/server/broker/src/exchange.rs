@@ -182,18 +182,27 @@ impl Connection {
     }
 
     pub(crate) fn ack(&mut self, desk: &mut Desk, ack: &Ack) -> Result<(), End> {
-        self.with_state(desk, |state, desk| {
+        let fits = self.with_state(desk, |state, desk| {
             if ack.kind == AckKind::Pubrel {
                 desk.courier.span = None;
                 let known = state.release(&mut desk.courier, ack.id);
                 let code = if known { 0 } else { reason::NO_IDENTIFIER };
                 let span = desk.courier.span.take();
                 state.answer(AckKind::Pubcomp, ack.id, code, span);
+                true
             } else {
-                state.acknowledged(&mut desk.courier, ack.kind, ack.id, ack.reason);
+                let fits = state.acknowledged(&mut desk.courier, ack.kind, ack.id, ack.reason);
                 state.fill(&mut desk.courier);
+                fits
             }
-        })
+        })?;
+        match fits {
+            true => Ok(()),
+            false => Err(End::because(
+                reason::PROTOCOL,
+                "an acknowledgement of another QoS than the message's",
+            )),
+        }
     }
 
     /// Subscribe to as many of the filters as this turn allows.
@@ -236,10 +245,12 @@ impl Connection {
                 let user = state.user.as_deref();
                 part.codes.push(if !valid_filter(filter) {
                     reason::FILTER
-                } else if !access
-                    .rules
-                    .may(user, &session.client, Action::Subscribe, filter)
-                {
+                } else if !access.rules.may(
+                    user,
+                    &session.client,
+                    Action::Subscribe,
+                    unshared(filter),
+                ) {
                     reason::NOT_AUTHORIZED
                 } else if is_more {
                     reason::QUOTA
@@ -362,6 +373,13 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// The filter of a shared subscription, or the filter itself.
+fn unshared(filter: &str) -> &str {
+    let shared = filter.strip_prefix("$share/");
+    let shared = shared.and_then(|rest| rest.split_once('/'));
+    shared.map_or(filter, |(_, filter)| filter)
 }
 
 /// What it takes to change a subscription, in copies of a message.

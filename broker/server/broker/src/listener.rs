@@ -60,10 +60,14 @@ impl Certificate {
 }
 
 fn read(settings: &settings::Tls) -> Result<Arc<ServerConfig>, String> {
-    let file =
-        |path: &Path| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
-    let (certificates, key) = (file(&settings.certificate)?, file(&settings.key)?);
-    let ca = settings.client_ca.as_deref().map(file).transpose()?;
+    let file = |name: &str, path: &Path| {
+        let named = |error| format!("listener.tls.{name}, {}: {error}", path.display());
+        std::fs::read(path).map_err(named)
+    };
+    let certificates = file("certificate", &settings.certificate)?;
+    let key = file("key", &settings.key)?;
+    let ca = settings.client_ca.as_deref();
+    let ca = ca.map(|path| file("client_ca", path)).transpose()?;
     let authorities = ca.as_ref().map(|ca| Authorities {
         certificates: ca,
         revoked: None,

@@ -166,15 +166,18 @@ fn check_folder(path: &Path) -> Result<(), String> {
     access(place, all).or_else(|error| refuse(format!("no store can be in it: {error}")))
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+fn read(setting: &str, path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{setting}, {}: {error}", path.display()))
 }
 
 fn read_access(settings: &Settings) -> Result<Access, String> {
     let access = &settings.access;
     let named = |path: &Path, error: mqtick_access::Error| format!("{}: {error}", path.display());
-    let passwords = |path: &PathBuf| Passwords::parse(&read(path)?).map_err(|e| named(path, e));
-    let rules = |path: &PathBuf| Rules::parse(&read(path)?).map_err(|e| named(path, e));
+    let passwords = |path: &PathBuf| {
+        Passwords::parse(&read("access.password_file", path)?).map_err(|e| named(path, e))
+    };
+    let rules =
+        |path: &PathBuf| Rules::parse(&read("access.acl_file", path)?).map_err(|e| named(path, e));
     Ok(Access {
         passwords: access.password_file.as_ref().map(passwords).transpose()?,
         rules: access

@@ -99,6 +99,9 @@ pub struct State {
     /// Its name in the store, if it is kept on disk. The client's next session has another name, so
     /// that no change is applied to the wrong session.
     pub key: Option<Arc<str>>,
+    /// The name of its will in the store, if nothing else of it is kept: it is published after a
+    /// crash.
+    pub will_key: Option<Arc<str>>,
     flights: VecDeque<Flight>,
     due: usize, // how many of the last flights this connection has not been sent yet
     queue: VecDeque<Entry>,
@@ -126,6 +129,8 @@ pub struct Courier {
     pub sensors: crate::sn::Sending,
     /// The broker's clock, seconds.
     pub now_s: u64,
+    /// The same, milliseconds.
+    pub now_ms: u64,
     /// Copies that were appended to a link, or sent in a datagram.
     pub sent: u64,
     /// Copies for which there was no room.
@@ -199,6 +204,7 @@ impl Session {
                 received: HashMap::new(),
                 window: 0,
                 key: None,
+                will_key: None,
                 flights: VecDeque::new(),
                 due: 0,
                 queue: VecDeque::new(),

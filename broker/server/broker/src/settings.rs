@@ -396,6 +396,14 @@ impl Settings {
                 format!("access.anonymous = true: whoever reaches {place} may connect")
             }));
         }
+        let has_names = self.access.password_file.is_some() || self.names_by_certificate();
+        if self.access.acl_file.is_some() && !has_names {
+            said.push(
+                "access.acl_file: without access.password_file a client's name is not asked for, \
+                 and counts as none: only rules before the first `user` and patterns are used"
+                    .into(),
+            );
+        }
         let datagrams = [("udp", self.udp.address), ("sn", self.sn.address)];
         for (key, address) in datagrams {
             let Some(address) = address.filter(|_| self.access.password_file.is_some()) else {

@@ -305,6 +305,11 @@ impl Shared {
         self.began_s + self.up_s()
     }
 
+    /// The same clock, in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.began_s * 1000 + u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// Seconds since the start.
     pub fn up_s(&self) -> u64 {
         self.start.elapsed().as_secs()

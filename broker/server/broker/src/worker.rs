@@ -33,7 +33,7 @@ const ACCEPT: usize = 64; // connections at a time
 const FIRST_TOKEN: u64 = 1 << 16; // of connections; lower ones are of listeners and UDP sockets
 const DATAGRAMS: u64 = FIRST_TOKEN - 1;
 const SENSORS: u64 = FIRST_TOKEN - 2;
-const WAIT_MS: u16 = 1000;
+const WAIT_MS: u16 = 1000; // to the next second
 const ENDED: usize = 256; // work to end a connection, in copies of a message
 const LATE: usize = 128; // connections that are ended at a time
 const JUDGED: usize = 16; // connections whose queues are judged at a time
@@ -194,6 +194,7 @@ impl Worker {
                 self.listen(true);
             }
             self.desk.courier.now_s = self.desk.shared.now_s();
+            self.desk.courier.now_ms = self.desk.shared.now_ms();
             // Take the stamps of departures first, so that the next copies can state them. A
             // connection that has failed has more flags than EPOLLERR.
             for (token, flags) in &mut events {
@@ -267,12 +268,13 @@ impl Worker {
         if self.leaving.is_some() {
             return LEAVE_MS;
         }
+        let second_ms = WAIT_MS - (self.desk.shared.now_ms() % u64::from(WAIT_MS)) as u16;
         if !self.deaf || self.starved {
-            return WAIT_MS;
+            return second_ms;
         }
         let until = self.next.saturating_duration_since(Instant::now());
         let until_ms = u16::try_from(until.as_millis()).unwrap_or(WAIT_MS);
-        until_ms.clamp(DEAF_MS, WAIT_MS)
+        until_ms.max(DEAF_MS).min(second_ms)
     }
 
     /// Go on with packets and connections that have waited for the disk. The store wakes the worker
@@ -366,7 +368,7 @@ impl Worker {
         }
         for token in self.late.split_off(self.late.len().saturating_sub(LATE)) {
             let late = self.connections.get(&token);
-            if late.is_some_and(|one| one.is_late(now_s)) {
+            if late.is_some_and(|one| one.is_late(self.desk.courier.now_ms)) {
                 let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
                 self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
             }
@@ -538,8 +540,8 @@ impl Worker {
             transport,
         );
         let timeout_s = self.desk.shared.settings.limits.connect_timeout_s;
-        let now_s = self.desk.courier.now_s;
-        let connection = Connection::new(socket, link, seat, by_certificate, now_s, timeout_s);
+        let now_ms = self.desk.courier.now_ms;
+        let connection = Connection::new(socket, link, seat, by_certificate, now_ms, timeout_s);
         self.connections.insert(place.token, connection);
     }
 
@@ -633,15 +635,17 @@ impl Worker {
         let shared = Arc::clone(&self.desk.shared);
         shared.alive(self.desk.worker);
         self.desk.came = None; // when waiting packets came is not known any more
+        let now_ms = shared.now_ms();
         self.desk.courier.now_s = now_s;
+        self.desk.courier.now_ms = now_ms;
         self.starved = false;
         self.listen(true);
         let is_tight = memory::is_tight();
         for connection in self.connections.values_mut() {
             connection.published = 0;
-            connection.heard_s += missed_s;
+            connection.heard_ms += missed_s * 1000;
             if connection.is_crowded(&self.desk) || connection.is_busy {
-                connection.heard_s = now_s; // it is not read, because of the disk or its own work
+                connection.heard_ms = now_ms; // it is not read, because of the disk or its own work
             }
             connection.answer_pings(now_s);
             if is_tight {
@@ -655,9 +659,9 @@ impl Worker {
             self.resume(token);
         }
         // What came while it stood still is read before the next second.
-        let until_s = now_s - u64::from(missed_s > 0);
+        let until_ms = now_ms - u64::from(missed_s > 0) * 1000;
         let late = self.connections.values();
-        let late = late.filter(|one| one.is_late(until_s));
+        let late = late.filter(|one| one.is_late(until_ms));
         self.late = late.map(|one| one.token).collect();
         if let Some((_, door)) = &mut self.door {
             door.tick(&mut self.desk);

@@ -306,7 +306,7 @@ impl State {
         self.hold();
     }
 
-    /// An acknowledgement has come. Returns whether it was expected.
+    /// An acknowledgement has come. Returns false if it is of the wrong kind for its message.
     pub fn acknowledged(
         &mut self,
         courier: &mut Courier,
@@ -320,10 +320,10 @@ impl State {
             if kind == AckKind::Pubrec && reason < 0x80 {
                 self.answer(AckKind::Pubrel, id, 0x92, None);
             }
-            return false;
+            return true;
         };
         let Some(flight) = self.flights.get_mut(at) else {
-            return false;
+            return true;
         };
         let place = flight.entry.place;
         let twice = flight.entry.copy.qos == Qos::ExactlyOnce;
