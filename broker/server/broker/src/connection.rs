@@ -122,6 +122,8 @@ pub struct Connection {
     pub heard_ms: u64,
     /// How many PUBLISH, SUBSCRIBE and UNSUBSCRIBE packets have come in the present second.
     pub published: u32,
+    /// Whether access rules have changed since it was looked at.
+    pub is_unjudged: bool,
     /// Whether its turn has ended before its work.
     pub is_busy: bool,
     /// The retained messages that it has still to be sent.
@@ -164,6 +166,7 @@ impl Connection {
             token: link.place.token,
             heard_ms: now_ms,
             published: 0,
+            is_unjudged: false,
             is_busy: false,
             searches: VecDeque::new(),
             search_octets: 0,

@@ -70,6 +70,9 @@ impl Connection {
         let Stage::Up(session) = &self.stage else {
             return;
         };
+        if self.searches.is_empty() || self.part.done > 0 {
+            return; // SUBACK comes first
+        }
         let shared = Arc::clone(&desk.shared);
         let access = shared.access.load();
         let (user, now_s) = (self.user.as_deref(), desk.courier.now_s);

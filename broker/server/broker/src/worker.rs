@@ -169,7 +169,7 @@ impl Worker {
 
     fn run(&mut self) {
         let mut events = Vec::new();
-        let mut served = 0;
+        let mut cut = None; // how many events of the last round were not left for this one
         let mut second = 0;
         if !self.calls.is_empty() {
             self.called(); // calls that were left when the worker failed
@@ -188,7 +188,8 @@ impl Worker {
             self.work();
             self.settle();
             self.poller.wait(&mut events, self.patience_ms());
-            let late = served.min(events.len()); // those for whom there was no time come first
+            // Those for whom there was no time come first.
+            let late = cut.take().map_or(0, |at: usize| at.min(events.len()));
             events.rotate_left(late);
             if self.deaf && !self.starved && self.next <= Instant::now() {
                 self.listen(true);
@@ -207,12 +208,11 @@ impl Worker {
             }
             let received = self.desk.received;
             self.desk.begin_round();
-            served = 0;
-            for &(token, flags) in &events {
+            for (at, &(token, flags)) in events.iter().enumerate() {
                 if self.desk.ends_round() {
-                    break; // their events come again
+                    cut = Some(at);
+                    break; // the other events come again
                 }
-                served += 1;
                 if token == CALLED {
                     self.called();
                 } else if token == DATAGRAMS {
@@ -361,10 +361,12 @@ impl Worker {
                 state.keep(&mut self.desk.courier);
             }
         }
-        for _ in 0..JUDGED {
-            if let Some(token) = self.judged.1.pop() {
-                self.judge(token);
-            }
+        for token in self
+            .judged
+            .1
+            .split_off(self.judged.1.len().saturating_sub(JUDGED))
+        {
+            self.judge(token);
         }
         for token in self.late.split_off(self.late.len().saturating_sub(LATE)) {
             let late = self.connections.get(&token);
@@ -384,10 +386,14 @@ impl Worker {
     /// Judge a connection by the present access rules.
     fn judge(&mut self, token: u64) {
         let connection = self.connections.get_mut(&token);
-        if let Some((connection, before)) = connection.zip(self.judged.0.as_ref())
-            && let Err(end) = connection.judge(&mut self.desk, before)
-        {
-            self.end(token, &end);
+        let connection = connection.filter(|one| one.is_unjudged);
+        if let Some((connection, before)) = connection.zip(self.judged.0.as_ref()) {
+            connection.is_unjudged = false;
+            let judged = connection.judge(&mut self.desk, before);
+            self.desk.flush();
+            if let Err(end) = judged {
+                self.end(token, &end);
+            }
         }
     }
 
@@ -407,6 +413,7 @@ impl Worker {
     }
 
     fn ready(&mut self, token: u64, flags: EpollFlags) {
+        self.judge(token); // before it does anything by rights that are gone
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -570,7 +577,12 @@ impl Worker {
                     while let Some(token) = self.judged.1.pop() {
                         self.judge(token); // by what was before this change
                     }
-                    self.judged = (Some(before), self.connections.keys().copied().collect());
+                    let all = self.connections.values_mut();
+                    let tokens = all.map(|one| {
+                        one.is_unjudged = true;
+                        one.token
+                    });
+                    self.judged = (Some(before), tokens.collect());
                 }
                 Call::Checked { token, right, by } => {
                     let Some(connection) = self.connections.get_mut(&token) else {
