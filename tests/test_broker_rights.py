@@ -27,7 +27,8 @@ from broker.conformance.client import (
 pytestmark = pytest.mark.broker
 launch = test_broker_program.launch
 NOT_AUTHORIZED, IDENTIFIER, PROTOCOL, ALIAS = 0x87, 0x85, 0x82, 0x94
-QUOTA, NO_RETAIN, MALFORMED, KEEP_ALIVE = 0x97, 0x9A, 0x81, 0x8D
+QUOTA, NO_RETAIN, MALFORMED = 0x97, 0x9A, 0x81
+KEEP_ALIVE, TAKEN_OVER = 0x8D, 0x8E
 KEPT = [("session_expiry", 3600)]
 
 
@@ -145,9 +146,14 @@ def test_where_identifiers_are_shared_whoever_has_one_ends_the_session(
 ) -> None:
     house = House(launch, tmp_path, access="shared_identifiers = true")
     ann = house.client("ann", "mine", clean=False, properties=KEPT)
+    ann.subscribe(("secret", 1))
+    ann.vanish()
+    house.client("ann", "other").publish("secret", b"x", qos=1)
     bob = house.client("bob", "mine", clean=False, properties=KEPT)
     assert not bob.connack.session_present
-    assert ann.refused() == 0x8E
+    assert bob.settle() == [], "what waits for one is not for another one"
+    house.client("ann", "mine")
+    assert bob.refused() == TAKEN_OVER
 
 
 def test_what_is_acknowledged_is_retained_and_the_brokers_own_topics_take_no_place(

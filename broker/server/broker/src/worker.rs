@@ -194,8 +194,8 @@ impl Worker {
             if self.deaf && !self.starved && self.next <= Instant::now() {
                 self.listen(true);
             }
-            self.desk.courier.now_s = self.desk.shared.now_s();
             self.desk.courier.now_ms = self.desk.shared.now_ms();
+            self.desk.courier.now_s = self.desk.courier.now_ms / 1000;
             // Take the stamps of departures first, so that the next copies can state them. A
             // connection that has failed has more flags than EPOLLERR.
             for (token, flags) in &mut events {
@@ -255,20 +255,13 @@ impl Worker {
 
     /// How long to wait for events.
     fn patience_ms(&self) -> u16 {
-        let rests = self.busy.is_empty()
-            && self.late.is_empty()
-            && self.judged.1.is_empty()
-            && self.shifted.is_empty()
-            && self.sifted.is_none()
-            && !self.is_due
-            && self.desk.courier.remains.is_empty();
-        if !rests {
+        if !self.rests() {
             return 0;
         }
         if self.leaving.is_some() {
             return LEAVE_MS;
         }
-        let second_ms = WAIT_MS - (self.desk.shared.now_ms() % u64::from(WAIT_MS)) as u16;
+        let second_ms = WAIT_MS - (self.desk.courier.now_ms % u64::from(WAIT_MS)) as u16;
         if !self.deaf || self.starved {
             return second_ms;
         }
@@ -334,8 +327,22 @@ impl Worker {
         }
     }
 
+    /// Whether `work` has nothing to do.
+    fn rests(&self) -> bool {
+        self.busy.is_empty()
+            && self.late.is_empty()
+            && self.judged.1.is_empty()
+            && self.shifted.is_empty()
+            && self.sifted.is_none()
+            && !self.is_due
+            && self.desk.courier.remains.is_empty()
+    }
+
     /// Do a part of what has to be done and is much: connections and events come between.
     fn work(&mut self) {
+        if self.rests() {
+            return;
+        }
         let now_s = self.desk.courier.now_s;
         self.desk.courier.arrived = None;
         if !self.desk.courier.remains.is_empty() {
@@ -346,11 +353,10 @@ impl Worker {
             self.is_due = self.desk.end_due();
             self.desk.flush();
         }
-        let shared = Arc::clone(&self.desk.shared);
         if let Some(from) = self.sifted.take() {
             let is_over = |expires_s| expires_s <= now_s;
             let lasts = |one: &Retained| !one.kept.message().expires_s.is_some_and(is_over);
-            self.sifted = shared.sift_retained(&from, lasts);
+            self.sifted = self.desk.shared.sift_retained(&from, lasts);
         }
         for session in self
             .shifted
