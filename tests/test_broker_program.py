@@ -236,21 +236,6 @@ def test_who_waited_for_a_password_gets_all_that_is_retained(
     assert len([client.message() for _ in range(40)]) == 40
 
 
-def test_what_waits_for_one_user_is_not_for_another_one(launch: Launch, tmp_path: Path) -> None:
-    passwords, _ = write_rules(tmp_path)
-    broker = launch(f'password_file = "{passwords}"')
-    kept = [("session_expiry", 3600)]
-    mine = broker.client(username=USER, password=PASSWORD, clean=False, properties=kept)
-    mine.subscribe("secret")
-    mine.vanish()
-    sender = broker.client()
-    sender.send(sender.encode.publish("secret", b"x", qos=1, packet_id=1))
-    sender.expect(PUBACK)
-    other = Client(("127.0.0.1", broker.port), V5, mine.id)
-    assert not other.connect(clean=False, properties=kept).session_present
-    assert other.settle() == []
-
-
 def test_who_comes_back_with_a_smaller_window_gets_no_more_than_that(launch: Launch) -> None:
     broker = launch()
     kept = [("session_expiry", 3600)]

@@ -402,6 +402,27 @@ def test_the_will_of_who_was_connected_at_the_crash_is_published(launch: Launch)
     assert broker.client("watcher").settle() == []
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_the_will_of_a_session_that_is_not_kept_survives(launch: Launch, how: int) -> None:
+    """Else what it says of a client that is gone, such as `online`, is retained for ever."""
+    broker = launch()
+    status = Will("status", b"offline", qos=1, retain=True)
+    client = broker.client("a", clean=True, will=status)
+    client.publish("status", b"online", qos=1, retain=True)
+    ended = broker.client("b", clean=True, will=Will("other", b"x", retain=True))
+    ended.disconnect()
+    broker.client("c").publish("on disk", b"x", qos=1)
+    broker.again(how)
+    watcher = broker.client("watcher")
+    watcher.subscribe("#")
+    while (found := watcher.message()).payload != b"offline":
+        assert found.topic == b"status"
+    broker.again()
+    watcher = broker.client("late")
+    watcher.subscribe("#")
+    assert [(one.topic, one.payload) for one in watcher.settle()] == [(b"status", b"offline")]
+
+
 def test_a_will_that_is_not_allowed_any_more_is_not_published(
     launch: Launch, tmp_path: Path
 ) -> None:

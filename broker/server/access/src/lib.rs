@@ -14,6 +14,7 @@
 //! allows |
 //! | a user or client id such as `$SYS` | pattern `%u/#` allows `$SYS/#` | only a pattern that
 //! begins with `$` allows it |
+//! | a filter of which no topic may be read | granted, and nothing comes | refused |
 //! | a NUL in the password of a client | what follows it is ignored | it is wrong |
 //! | a password of more than 4,096 octets | can be right | is wrong |
 

@@ -19,7 +19,7 @@ const LONGEST_SALT: usize = 1024;
 
 type Hash = [u8; SHA512_OUTPUT_LEN];
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 struct Entry {
     /// The number of iterations of PBKDF2; `None`: a single salted SHA-512.
     iterations: Option<NonZeroU32>,
@@ -64,6 +64,20 @@ impl Passwords {
             nobody,
             salted,
         })
+    }
+
+    /// Whether there is such a user.
+    #[must_use]
+    pub fn knows(&self, user: &str) -> bool {
+        self.users.contains_key(user)
+    }
+
+    /// Whether a user has the same line here as in an earlier file, so that who has connected is
+    /// still who it was.
+    #[must_use]
+    pub fn knows_as(&self, before: &Self, user: &str) -> bool {
+        let now = self.users.get(user);
+        now.is_some() && now == before.users.get(user)
     }
 
     /// Whether this is the password of this user. Never if it is empty, has more than 4,096 octets

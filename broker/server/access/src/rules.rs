@@ -13,8 +13,8 @@ pub enum Action {
     /// Publish to this topic. For a will, to be checked when it is published: if it is not allowed,
     /// it is dropped then. Mosquitto, too, accepts a client with such a will.
     Write,
-    /// Subscribe to this filter. Always allowed, as in Mosquitto 2.0: each copy is checked as
-    /// [`Action::Read`].
+    /// Subscribe to this filter. Allowed if a topic that it matches may be read: each copy is
+    /// checked as [`Action::Read`]. Mosquitto 2.0 allows it always.
     Subscribe,
 }
 
@@ -118,6 +118,36 @@ fn follows(mut filter: &[u8], mut topic: &[u8], names: Option<Names<'_>>) -> boo
                 _ => return false,
             },
         };
+    }
+}
+
+fn levels(filter: &[u8]) -> impl Iterator<Item = &[u8]> {
+    filter.split(|octet| *octet == b'/')
+}
+
+/// Whether a topic can match both filters.
+fn meet(one: &[u8], other: &[u8]) -> bool {
+    let (mut ones, mut others) = (levels(one), levels(other));
+    loop {
+        match (ones.next(), others.next()) {
+            (Some(b"#"), _) | (_, Some(b"#")) | (None, None) => return true,
+            (Some(b"+"), Some(_)) | (Some(_), Some(b"+")) => {}
+            (Some(one), Some(other)) if one == other => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Whether each topic that `filter` matches is matched by `wide`, too.
+fn covers(wide: &[u8], filter: &[u8]) -> bool {
+    let (mut wides, mut levels) = (levels(wide), levels(filter));
+    loop {
+        match (wides.next(), levels.next()) {
+            (Some(b"#"), _) | (None, None) => return true,
+            (Some(b"+"), Some(level)) if level != b"#" => {}
+            (Some(wide), Some(level)) if wide == level => {}
+            _ => return false,
+        }
     }
 }
 
@@ -225,7 +255,7 @@ impl Rules {
     ) -> bool {
         let wanted = match action {
             _ if self.open => return true,
-            Action::Subscribe => return true,
+            Action::Subscribe => return self.may_hear(user, client_id, topic_or_filter.as_bytes()),
             Action::Read => READ,
             Action::Write => WRITE,
         };
@@ -248,6 +278,39 @@ impl Rules {
             }
         }
         !self.patterns.is_empty() && self.pattern_allows(user, client_id, wanted, topic)
+    }
+
+    /// Whether there can be a topic that this filter matches and the client may read.
+    fn may_hear(&self, user: Option<&str>, client: &str, filter: &[u8]) -> bool {
+        let user = user.filter(|user| !user.is_empty());
+        let own = match user {
+            None => Some(&self.anonymous),
+            Some(user) => self.users.get(user),
+        };
+        let user = user.unwrap_or("");
+        let plain = |name: &str| !name.is_empty() && !name.contains(['/', '+', '#']);
+        let usable =
+            |rule: &&Rule| (plain(user) || !rule.of_user) && (plain(client) || !rule.of_client);
+        let own = own.map_or(&[][..], |list| list).iter();
+        let own = own.map(|rule| (rule, [&*rule.prefix, &*rule.rest].concat()));
+        let patterns = self.patterns.iter().filter(usable).map(|rule| {
+            let text = [&*rule.prefix, &*rule.rest].concat();
+            let text = String::from_utf8_lossy(&text);
+            let named = text.replace("%u", user).replace("%c", client);
+            (rule, named.into_bytes())
+        });
+        let reserved = filter.first() == Some(&b'$');
+        let mut may = false;
+        for (rule, allowed) in own
+            .chain(patterns)
+            .filter(|(rule, _)| rule.reserved == reserved)
+        {
+            if rule.access == DENY && covers(&allowed, filter) {
+                return false;
+            }
+            may |= rule.access & READ != 0 && meet(&allowed, filter);
+        }
+        may
     }
 
     fn pattern_allows(&self, user: Option<&str>, client: &str, wanted: u8, topic: &[u8]) -> bool {

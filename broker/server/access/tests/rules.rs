@@ -28,9 +28,26 @@ fn without_a_file_everything_is_allowed_and_with_an_empty_one_nothing() {
 }
 
 #[test]
-fn subscribing_is_always_allowed_since_each_copy_is_checked() {
-    assert!(may("user bob\ntopic deny #", "bob", Subscribe, "#"));
-    assert!(may("", "bob", Subscribe, "$SYS/#"));
+fn a_filter_is_denied_where_nothing_that_it_matches_may_be_read() {
+    let text = "user bob\ntopic read a/+/c\ntopic write w/#\ntopic deny a/no/#\ntopic read $SYS/#\n\
+                pattern read u/%u/#\npattern read c/%c";
+    for filter in [
+        "#", "+/#", "a/#", "a/+/c", "+/x/+", "a/x/c", "u/bob", "u/+/x", "c/c1", "$SYS/x",
+    ] {
+        assert!(may(text, "bob", Subscribe, filter), "{filter}");
+    }
+    for filter in [
+        "b", "a", "a/+", "a/+/d", "a/no/c", "w/#", "u/eve/#", "c/c2", "+", "$x/#",
+    ] {
+        assert!(!may(text, "bob", Subscribe, filter), "{filter}");
+    }
+    assert!(!may(
+        "user bob\ntopic deny #\ntopic read a",
+        "bob",
+        Subscribe,
+        "#"
+    ));
+    assert!(Rules::open().may(None, "c1", Subscribe, "x"));
 }
 
 #[test]

@@ -4,10 +4,13 @@ use crate::desk::Desk;
 use crate::link::Link;
 use crate::memory::{self, Of, Share};
 use crate::residence::Arrivals;
+use crate::search::{Part, Search};
 use crate::session::{Session, State};
+use crate::shared::Access;
 use crate::socket::Socket;
 use crate::tally::Seat;
 use crate::transport::Failure;
+use mqtick_access::Action;
 use mqtick_packet::{Error, Packet, Version, decode, decode_publish, frame};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,6 +51,8 @@ pub mod reason {
     pub const NO_IDENTIFIER: u8 = 0x92;
     /// The topic alias is not valid.
     pub const ALIAS: u8 = 0x94;
+    /// Retained messages are not supported.
+    pub const NO_RETAIN: u8 = 0x9A;
     /// A limit of the configuration is reached.
     pub const QUOTA: u8 = 0x97;
     /// The client identifier is not allowed.
@@ -59,6 +64,8 @@ const UNANSWERED: usize = 64; // reads whose changes the store has not answered,
 /// Why a client is refused when the limit of all memory is reached.
 pub(crate) const NO_MEMORY: &str = "as much memory is held as the configuration allows";
 
+/// How the body of a CONNECT of MQTT 5 begins.
+const HELLO_5: &[u8] = b"\0\x04MQTT\x05";
 const LARGEST_CONNECT: usize = 1 << 20; // octets
 
 /// Why a connection ends.
@@ -111,17 +118,23 @@ pub struct Connection {
     pub socket: Arc<Socket>,
     /// Its token.
     pub token: u64,
-    /// When its last packet came, or it was accepted, in seconds of the broker's clock.
-    pub heard_s: u64,
+    /// When its last packet came, or it was accepted, in milliseconds of the broker's clock.
+    pub heard_ms: u64,
     /// How many PUBLISH, SUBSCRIBE and UNSUBSCRIBE packets have come in the present second.
     pub published: u32,
-    /// How many retained messages were looked at for it in the present second.
-    pub looked: usize,
+    /// Whether access rules have changed since it was looked at.
+    pub is_unjudged: bool,
+    /// Whether its turn has ended before its work.
+    pub is_busy: bool,
+    /// The retained messages that it has still to be sent.
+    pub(crate) searches: VecDeque<Search>,
+    pub(crate) search_octets: usize,
+    pub(crate) part: Part,
     pub(crate) stage: Stage,
     pub(crate) version: Version,
     pub(crate) greeted: bool,
     pub(crate) by_certificate: bool,
-    pub(crate) silent_s: u64,
+    pub(crate) silent_ms: u64, // for so long at most; 0: for ever
     pub(crate) user: Option<Box<str>>,
     /// Decides whether the kernel's stamps can be trusted.
     pub arrivals: Arrivals,
@@ -145,20 +158,24 @@ impl Connection {
         link: Link,
         seat: Seat,
         by_certificate: bool,
-        now_s: u64,
+        now_ms: u64,
         connect_timeout_s: u64,
     ) -> Self {
         Self {
             socket,
             token: link.place.token,
-            heard_s: now_s,
+            heard_ms: now_ms,
             published: 0,
-            looked: 0,
+            is_unjudged: false,
+            is_busy: false,
+            searches: VecDeque::new(),
+            search_octets: 0,
+            part: Part::default(),
             stage: Stage::New(Box::new(link)),
             version: Version::V3,
             greeted: false,
             by_certificate,
-            silent_s: connect_timeout_s,
+            silent_ms: connect_timeout_s * 1000,
             user: None,
             arrivals: Arrivals::default(),
             unanswered: VecDeque::new(),
@@ -176,6 +193,7 @@ impl Connection {
     /// Whether packets of the client must wait.
     pub fn is_waiting(&self, publishes_a_second: u32) -> bool {
         self.clogged
+            || self.is_busy
             || matches!(self.stage, Stage::Checking(..))
             || (publishes_a_second > 0 && self.published >= publishes_a_second)
     }
@@ -206,8 +224,8 @@ impl Connection {
     }
 
     /// Whether it has been silent for too long.
-    pub fn is_late(&self, now_s: u64) -> bool {
-        self.silent_s > 0 && now_s > self.heard_s + self.silent_s
+    pub fn is_late(&self, now_ms: u64) -> bool {
+        self.silent_ms > 0 && now_ms > self.heard_ms + self.silent_ms
     }
 
     /// The session's link, or the new connection's.
@@ -252,6 +270,33 @@ impl Connection {
         }
     }
 
+    /// The access rules have changed: what waits for the client is judged by the new ones.
+    ///
+    /// # Errors
+    /// The password with which it connected is not its user's any more.
+    pub fn judge(&mut self, desk: &mut Desk, before: &Access) -> Result<(), End> {
+        let Stage::Up(session) = &self.stage else {
+            return Ok(());
+        };
+        let access = desk.shared.access.load_full();
+        if let Some(user) = self.user.as_deref().filter(|_| !self.by_certificate)
+            && !access.knows_as(before, user)
+        {
+            let why = "its user's password was changed, or removed";
+            return Err(End::because(reason::NOT_AUTHORIZED, why));
+        }
+        let client = Arc::clone(session);
+        self.with_state(desk, |state, desk| {
+            let may = |topic: &str| {
+                let user = self.user.as_deref();
+                access.rules.may(user, &client.client, Action::Read, topic)
+            };
+            let copies = state.judge(&mut desk.courier, may);
+            desk.courier.remains.copies.extend(copies);
+            state.fill(&mut desk.courier);
+        })
+    }
+
     /// Free room that is not used.
     pub fn give_back(&mut self) {
         self.link(Link::give_back);
@@ -276,6 +321,7 @@ impl Connection {
         spare: &mut Vec<u8>,
     ) -> Result<(), End> {
         spare.clear();
+        desk.begin_turn();
         desk.octets += octets.len() as u64;
         let most = desk.shared.bounds.octets.saturating_mul(2);
         let received = self.link(|link| {
@@ -297,6 +343,7 @@ impl Connection {
         self.clogged = clogged;
         if !is_plain || received.is_ok() {
             self.plain(desk, if is_plain { octets } else { spare })?;
+            self.search(desk); // it may have made room by acknowledgements
         }
         received.map_err(|failure| match failure.orderly() {
             true => End::Gone,
@@ -333,7 +380,8 @@ impl Connection {
             _ => 0,
         };
         let aliases = self.alias_octets + self.aliases.capacity() * size_of::<Box<str>>();
-        self.share.set(self.partial.capacity() + waiting + aliases);
+        self.share
+            .set(self.partial.capacity() + waiting + aliases + self.search_octets);
         if more > 0 && !memory::may_hold(self.partial.len() + waiting + aliases + more) {
             return Err(End::because(reason::QUOTA, NO_MEMORY));
         }
@@ -344,6 +392,9 @@ impl Connection {
     pub fn go_on(&mut self, desk: &mut Desk) -> Result<(), End> {
         let clogged = self.link(|link| !memory::may_hold(link.waiting()));
         self.clogged = clogged.unwrap_or(false);
+        self.is_busy = false;
+        desk.begin_turn();
+        self.search(desk);
         self.plain(desk, &[])
     }
 
@@ -362,18 +413,30 @@ impl Connection {
             let Some(frame) = frame(rest, largest)? else {
                 break;
             };
-            self.heard_s = desk.courier.now_s;
-            used += frame.length;
+            self.heard_ms = desk.courier.now_ms;
+            if desk.left() == 0 {
+                self.is_busy = true;
+                break;
+            }
+            desk.spend(1);
             let whole = rest.get(..frame.length).unwrap_or_default();
+            if is_stranger && frame.first == 0x10 && frame.body.starts_with(HELLO_5) {
+                (self.version, self.greeted) = (Version::V5, true); // it is told what is wrong
+            }
             if frame.is_publish() {
                 let publish = decode_publish(&frame, self.version)?;
                 self.publish(desk, &publish, whole, whole.len() == octets.len())?;
-                continue;
+            } else {
+                match decode(&frame, self.version)? {
+                    Packet::Connect(connect) => self.connect(desk, &connect, whole)?,
+                    packet => self.other(desk, &packet)?,
+                }
             }
-            match decode(&frame, self.version)? {
-                Packet::Connect(connect) => self.connect(desk, &connect, whole)?,
-                packet => self.other(desk, &packet)?,
+            if self.part.done > 0 {
+                self.is_busy = true; // the packet comes again, for its other filters
+                break;
             }
+            used += frame.length;
         }
         Ok(used)
     }

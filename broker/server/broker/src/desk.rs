@@ -4,6 +4,7 @@ use crate::batch::Batch;
 use crate::feed::{Called, Key, Rule};
 use crate::memory::{self, Of, Share};
 use crate::message::{Kept, Message};
+use crate::remains::Remains;
 use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
 use crate::session::{Courier, Session, Subscription, Will};
 use crate::settings::Mode;
@@ -22,6 +23,9 @@ const GATHERED: u64 = 1 << 17; // octets read
 const LONGEST: usize = 256; // octets of a topic that is remembered
 /// Copies of one message that the data plane can send (`broker/spec/acceleration.md`, clause 1).
 const MOST_COPIES: usize = 4095;
+/// Work for one connection until the others have their turns, in copies of a message: some ms.
+const TURN: usize = 1 << 15;
+const ROUND: usize = 4 * TURN; // work until those are looked for who were not ready before
 const MOST_QUIET: usize = 1024; // copies between two pauses in which other workers can wake up
 
 /// The subscribers of one topic.
@@ -35,6 +39,7 @@ pub struct Fanout {
 
 /// A shared subscription: one member gets each message.
 struct Group {
+    filter: Arc<str>,
     members: Box<[Subscription]>, // those that may read the topic, at least one
     turn: Arc<AtomicUsize>,
 }
@@ -46,7 +51,8 @@ impl Group {
         let (before, from) = self.members.split_at(turn);
         let mut in_turn = from.iter().chain(before);
         let connected = in_turn.find(|one| one.session.lock().link.is_some());
-        connected.or(from.first())
+        let is_there = |one: &&Subscription| !one.session.is_over.load(Relaxed);
+        connected.or_else(|| from.iter().chain(before).find(is_there))
     }
 }
 
@@ -77,6 +83,17 @@ impl Served {
             Self::Peers => session.peer.is_some(),
         }
     }
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reached {
+    /// There are no subscribers.
+    Nobody,
+    /// There are some.
+    Somebody,
+    /// It should have been retained and could not, so it was not delivered, either.
+    Refused,
 }
 
 /// How a subscriber's copies can be sent in our place.
@@ -126,6 +143,8 @@ pub struct Desk {
     /// A spare buffer.
     pub spare: Vec<u8>,
     turn: bool,
+    spent: usize, // work in the present round
+    until: usize, // when the present connection's turn ends
 }
 
 impl Desk {
@@ -141,6 +160,7 @@ impl Desk {
                 batch: Batch::default(),
                 sensors: crate::sn::Sending::default(),
                 now_s: shared.now_s(),
+                now_ms: shared.now_ms(),
                 sent: 0,
                 dropped: 0,
                 bounds: shared.bounds,
@@ -150,6 +170,8 @@ impl Desk {
                 entering: None,
                 once: None,
                 holding: VecDeque::new(),
+                share: None,
+                remains: Remains::default(),
             },
             worker,
             tree: shared.tree.load_full(),
@@ -169,12 +191,44 @@ impl Desk {
             octets: 0,
             spare: Vec::new(),
             turn: false,
+            spent: 0,
+            until: TURN,
         }
     }
 
-    /// Deliver a message to all subscribers. Returns whether there are any. `alone`: nothing else
-    /// has come with it, so its copies need not wait for others.
-    pub fn publish(&mut self, publisher: Option<&Session>, message: &Message, alone: bool) -> bool {
+    /// All connections have their turns again.
+    pub fn begin_round(&mut self) {
+        self.spent = 0;
+    }
+
+    /// Whether the others have to wait for the next round.
+    pub fn ends_round(&self) -> bool {
+        self.spent >= ROUND
+    }
+
+    /// A connection's turn begins.
+    pub fn begin_turn(&mut self) {
+        self.until = self.spent + TURN;
+    }
+
+    /// Count some work, of which a copy of a message is one.
+    pub fn spend(&mut self, work: usize) {
+        self.spent += work;
+    }
+
+    /// The work that is left in this turn.
+    pub fn left(&self) -> usize {
+        self.until.saturating_sub(self.spent)
+    }
+
+    /// Deliver a message to all subscribers. `alone`: nothing else has come with it, so its copies
+    /// need not wait for others.
+    pub fn publish(
+        &mut self,
+        publisher: Option<&Session>,
+        message: &Message,
+        alone: bool,
+    ) -> Reached {
         let from = publisher.map_or(0, |session| session.number);
         self.courier.entering = None;
         self.refresh();
@@ -189,7 +243,11 @@ impl Desk {
         };
         let message = &message;
         if message.retain {
-            self.shared.retain(message, &mut self.courier);
+            let source = publisher.map(|session| session.lock().source(session));
+            let is_kept = self.shared.retain(message, source, &mut self.courier);
+            if !is_kept && message.qos > Qos::AtMostOnce {
+                return Reached::Refused;
+            }
             // A client that has subscribed before that may have got the former retained message.
             self.refresh();
             cached = self.known(message.topic);
@@ -230,7 +288,11 @@ impl Desk {
             self.send_batch();
         }
         self.note_departures(all);
-        !fanout.groups.is_empty() || !all.is_empty()
+        self.spent += 1 + all.len();
+        match fanout.groups.is_empty() && all.is_empty() {
+            true => Reached::Nobody,
+            false => Reached::Somebody,
+        }
     }
 
     /// Have `mqtick-accelerate` copy more messages like the one that was just published, if it can
@@ -340,21 +402,23 @@ impl Desk {
             self.publish_as(client, will);
         }
         // Only now: a will that is published twice is better than one that is lost.
-        client.lock().keep(&mut self.courier);
+        let mut state = client.lock();
+        state.forget_will(&mut self.courier);
+        state.keep(&mut self.courier);
     }
 
     fn publish_as(&mut self, client: &Session, will: &Will) {
         let lives = |s: u32| self.courier.now_s + u64::from(s);
         let message = will.message.message();
         let expires_s = will.lifetime_s.map(lives);
-        self.publish(
-            Some(client),
-            &Message {
-                expires_s,
-                ..message
-            },
-            false,
-        );
+        let mut message = Message {
+            expires_s,
+            ..message
+        };
+        if self.publish(Some(client), &message, false) == Reached::Refused {
+            message.retain = false; // nobody waits for an answer
+            self.publish(Some(client), &message, false);
+        }
     }
 
     /// Deliver a part that another worker has handed over.
@@ -452,16 +516,18 @@ impl Desk {
         }
     }
 
-    /// Go on with what was held back for changes that the store has answered.
-    pub fn settle(&mut self) {
+    /// Go on with what was held back for changes that the store has answered. Returns the tokens
+    /// of this worker's connections for which that was.
+    pub fn settle(&mut self) -> Vec<u64> {
+        let mut settled = Vec::new();
         let Some(ledger) = self.courier.ledger.clone() else {
-            return;
+            return settled;
         };
         while let Some(&(batch, _)) = self.courier.holding.front() {
             if batch > ledger.answered() {
                 ledger.wake(self.worker);
                 if batch > ledger.answered() {
-                    return; // the store's next answer wakes this worker
+                    return settled; // the store's next answer wakes this worker
                 }
             }
             self.courier.at_once = false;
@@ -471,9 +537,13 @@ impl Desk {
                 let mut state = session.lock();
                 state.settle(&mut self.courier, &ledger);
                 session.written(&mut state, &mut self.courier);
+                let place = state.link.as_ref().map(|link| link.place);
+                let ours = place.filter(|place| place.worker == self.worker);
+                settled.extend(ours.map(|place| place.token));
             }
             self.flush();
         }
+        settled
     }
 
     /// Add what was counted to the shared counters.
@@ -525,9 +595,30 @@ impl Desk {
         self.courier.encoder.begin();
         self.courier.at_once = false;
         let mut kept = None;
-        for one in groups.iter().filter_map(Group::next) {
-            self.copy(one, message, from, &mut kept);
+        for group in groups {
+            if let Some(one) = group.next() {
+                self.courier.share = Some(Arc::clone(&group.filter));
+                self.copy(one, message, from, &mut kept);
+            }
         }
+        self.courier.share = None;
+    }
+
+    /// A member of a shared subscription is gone: have another one get its copy.
+    pub(crate) fn hand_on(&mut self, share: &Arc<str>, kept: &Arc<Kept>) {
+        self.refresh();
+        let message = kept.message();
+        let known = self.known(message.topic);
+        let fanout = known.unwrap_or_else(|| {
+            let way = self.shared.way(message.topic);
+            self.look_up(message.topic, way)
+        });
+        self.courier.entering = None;
+        self.courier.arrived = None;
+        let group = fanout.groups.iter().position(|one| one.filter == *share);
+        let group = group.and_then(|at| fanout.groups.get(at..=at));
+        self.serve_groups(group.unwrap_or_default(), &message, 0);
+        self.spent += 1 + fanout.groups.len();
     }
 
     /// Find the subscribers of a topic, and remember them.
@@ -546,9 +637,14 @@ impl Desk {
             Match::One(_, one) => found.extend(may(one).then(|| one.clone())),
             Match::Group(group) => {
                 let turn = Arc::clone(group.turn());
+                let filter = Arc::clone(group.filter());
                 let allowed = group.members().map(|(_, one)| one).filter(|one| may(one));
                 let members: Box<[_]> = allowed.cloned().collect();
-                groups.extend((!members.is_empty()).then_some(Group { members, turn }));
+                groups.extend((!members.is_empty()).then_some(Group {
+                    filter,
+                    members,
+                    turn,
+                }));
             }
         });
         let fanout = Fanout {

@@ -3,10 +3,10 @@
 
 use crate::batch::Peer;
 use crate::desk::{Desk, Place, Served};
-use crate::exchange::MOST_RETAINED;
 use crate::feed::{Called, Key};
 use crate::inlet::Serve;
 use crate::message::Message;
+use crate::search::MOST_STEPS;
 use crate::session::{Session, Subscription};
 use crate::settings::Udp;
 use crate::shared::Shared;
@@ -276,13 +276,14 @@ impl Engine for Hands<'_> {
         packet: fn(&str, &[u8]) -> Option<Vec<u8>>,
     ) -> usize {
         let Some(peer) = &who.peer else { return 0 };
-        if *self.looked > MOST_RETAINED {
+        let steps = MOST_STEPS.saturating_sub(*self.looked);
+        if steps == 0 {
             return 0;
         }
         self.desk.send_batch();
         let now_s = self.desk.courier.now_s;
         let shared = Arc::clone(&self.desk.shared);
-        let (kept, steps) = shared.retained_first(filter, most, |message| {
+        let (kept, steps) = shared.retained_first(filter, most, steps, |message| {
             message.expires_s.is_none_or(|expires_s| expires_s > now_s)
                 && self.may(Action::Read, message.topic)
         });

@@ -6,7 +6,7 @@ use crate::link::{Link, Promise};
 use crate::memory;
 use crate::message::{Kept, Message};
 use crate::session::{Session, Will};
-use crate::shared::Check;
+use crate::shared::{Access, Check};
 use mqtick_access::Action;
 use mqtick_packet::{
     ConnackProperties, Connect, Disconnect, Packet, Version, connack, decode, disconnect, frame,
@@ -79,7 +79,7 @@ impl Connection {
     }
 
     /// The password of the waiting CONNECT was checked.
-    pub fn checked(&mut self, desk: &mut Desk, right: bool) -> Result<(), End> {
+    pub fn checked(&mut self, desk: &mut Desk, right: bool, by: &Access) -> Result<(), End> {
         let (link, octets) = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Checking(link, octets) => (link, octets),
             other => {
@@ -95,6 +95,11 @@ impl Connection {
             return Ok(());
         };
         if let Packet::Connect(connect) = decode(&frame, self.version)? {
+            let user = connect.username.unwrap_or_default();
+            if !desk.shared.access.load().knows_as(by, user) {
+                let why = "its user's password was changed while it was checked";
+                return Err(End::because(reason::NOT_RIGHT, why));
+            }
             self.enter(desk, &connect, connect.username)?;
         }
         self.go_on(desk)
@@ -141,16 +146,26 @@ impl Connection {
         let largest = connect.properties.maximum_packet_size();
         link.largest = largest.map_or(usize::MAX, |octets| octets as usize);
         let keep_alive = connect.keep_alive;
-        self.silent_s = (u64::from(keep_alive) * 3).div_ceil(2);
+        self.silent_ms = u64::from(keep_alive) * 1500;
         self.user = user.map(Into::into);
         let mut ended = None;
         desk.courier.span = None;
+        let access = shared.access.load_full();
         {
             let mut sessions = shared.sessions();
             let known = sessions.get(client).cloned();
             let mut present = known.is_some();
             if let Some(session) = &known {
                 let mut state = session.lock();
+                let is_other = state.user.as_deref() != user;
+                let is_free = shared.settings.access.shared_identifiers
+                    || state.is_over(desk.courier.now_s)
+                    || shared.is_nobody(state.user.as_deref());
+                if is_other && !is_free {
+                    self.stage = Stage::New(link);
+                    let why = "its identifier is that of another user's session";
+                    return Err(End::because(reason::CLIENT, why));
+                }
                 if let Some(mut old) = state.link.take() {
                     old.let_go();
                     if old.version == Version::V5 {
@@ -160,22 +175,16 @@ impl Connection {
                     shared.counters.connected.fetch_sub(1, Relaxed);
                 }
                 // Another user must not get what waits for this one.
-                let is_other = state.user.as_deref() != user;
                 let over = connect.clean_start
                     || state.expiry_s == 0
                     || is_other
                     || state.is_over(desk.courier.now_s);
-                if state
-                    .will
-                    .as_ref()
-                    .is_some_and(|will| over || will.delay_s == 0)
-                {
-                    ended = state.will.take().map(|will| (Arc::clone(session), will));
-                }
                 if over {
                     present = false;
                     shared.end_session(session, &mut state, &mut desk.courier);
                 }
+                let will = state.will.take_if(|will| over || will.delay_s == 0);
+                ended = will.map(|will| (Arc::clone(session), will));
             }
             let session = match known.filter(|_| present) {
                 Some(session) => session,
@@ -183,9 +192,12 @@ impl Connection {
             };
             sessions.insert(client.into(), Arc::clone(&session));
             let mut state = session.lock();
-            session.is_away.store(false, Relaxed);
+            shared.calendar.forget(&session, &mut state);
+            let in_store = || Some(format!("{}/{client}", session.number).into());
             if !present && expiry_s > 0 && desk.courier.ledger.is_some() {
-                state.key = Some(format!("{}/{client}", session.number).into());
+                state.key = in_store();
+            } else if state.key.is_none() && will.is_some() {
+                state.will_key = in_store();
             }
             state.user = user.map(Into::into);
             state.expiry_s = expiry_s;
@@ -198,19 +210,27 @@ impl Connection {
                 receive_maximum: None,
                 maximum_packet_size: Some(limits.packet.try_into().unwrap_or(u32::MAX)),
                 assigned_client_id: assigned.as_deref(),
+                retain_available: (limits.retained_messages == 0).then_some(false),
                 topic_alias_maximum: Some(limits.topic_alias),
                 ..ConnackProperties::default()
             };
             state.keep(&mut desk.courier);
             if let Some(span) = desk.courier.span.take() {
-                link.hold(span, Promise::Connected { present });
+                let may_fail = present || expiry_s == 0;
+                link.hold(span, Promise::Connected { may_fail });
             }
-            connack(link.out(), connect.version, present, 0, &given);
+            // MQTT 3.1 has no such flag.
+            let says_present = present && connect.level > 3;
+            connack(link.out(), connect.version, says_present, 0, &given);
             state.link = Some(*link);
             shared.counters.connected.fetch_add(1, Relaxed);
             self.stage = Stage::Up(Arc::clone(&session));
             desk.courier.at_once = false;
             state.resume();
+            let rules = &access.rules;
+            let may = |topic: &str| rules.may(user, client, Action::Read, topic);
+            let copies = state.judge(&mut desk.courier, may);
+            desk.courier.remains.copies.extend(copies);
             state.fill(&mut desk.courier);
             session.written(&mut state, &mut desk.courier);
         }
@@ -256,6 +276,15 @@ impl Connection {
             forwarded: &forwarded,
             expires_s: None,
         };
+        if will.retain && desk.shared.settings.limits.retained_messages == 0 {
+            let why = "a will that is retained, and the settings allow none";
+            return Err(End::because(reason::NO_RETAIN, why));
+        }
+        // Half of all memory is not for wills, either.
+        let octets = message.octets();
+        if octets > memory::ALWAYS && (memory::is_tight() || !memory::may_hold(octets)) {
+            return Err(End::because(reason::QUOTA, NO_MEMORY));
+        }
         let delay_s = will.properties.will_delay().unwrap_or(0);
         Ok(Some(Will {
             message: Kept::new(&message),
@@ -347,8 +376,11 @@ impl Connection {
                 shared.end_session(session, &mut state, &mut desk.courier);
             }
             state.keep(&mut desk.courier);
-            session.is_away.store(true, Relaxed);
-            state.will.take_if(|will| over || will.delay_s == 0)
+            let will = state.will.take_if(|will| over || will.delay_s == 0);
+            if !over {
+                shared.calendar.remind(session, &mut state);
+            }
+            will
         };
         if let Some(complaint) = complaint {
             shared.complain(&complaint);

@@ -1,7 +1,7 @@
 //! PUBLISH, SUBSCRIBE, UNSUBSCRIBE and acknowledgements of a connected client.
 
 use crate::connection::{Connection, End, NO_MEMORY, Stage, reason};
-use crate::desk::Desk;
+use crate::desk::{Desk, Reached};
 use crate::link::Promise;
 use crate::memory;
 use crate::message::Message;
@@ -14,8 +14,8 @@ use mqtick_packet::{
 use mqtick_topics::valid_filter;
 use std::sync::Arc;
 
-/// Retained messages that are looked at for one client in a second, at most.
-pub(crate) const MOST_RETAINED: usize = 1 << 20;
+/// Filters of one SUBSCRIBE above the limit that are refused one by one.
+const MOST_REFUSED: usize = 10_000;
 
 impl Connection {
     pub(crate) fn publish(
@@ -70,6 +70,10 @@ impl Connection {
         let mut forwarded = std::mem::take(&mut desk.spare);
         forwarded.clear();
         let (mut anybody, mut has_room) = (false, true);
+        if publish.retain && desk.shared.settings.limits.retained_messages == 0 {
+            let why = "a retained message, and the settings allow none";
+            return Err(End::because(reason::NO_RETAIN, why));
+        }
         if may {
             publish.properties.forwarded(&mut forwarded);
             let now_s = desk.courier.now_s;
@@ -92,12 +96,12 @@ impl Connection {
             if publish.dup {
                 desk.came = None; // it may have come before
             }
-            let is_kept = publish.retain && !publish.payload.is_empty();
-            has_room = publish.qos == Qos::AtMostOnce
-                || memory::may_hold(message.octets() + identifiers)
-                    && !(is_kept && memory::is_tight());
+            has_room =
+                publish.qos == Qos::AtMostOnce || memory::may_hold(message.octets() + identifiers);
             if has_room {
-                anybody = desk.publish(Some(session), &message, alone);
+                let found = desk.publish(Some(session), &message, alone);
+                has_room = found != Reached::Refused;
+                anybody = found == Reached::Somebody;
             } else {
                 desk.courier.dropped += 1;
             }
@@ -111,6 +115,10 @@ impl Connection {
             (true, false) => reason::NO_SUBSCRIBERS,
             (false, _) => reason::NOT_AUTHORIZED,
         };
+        if !has_room && self.version == Version::V3 {
+            let why = "a message that cannot be kept, for which MQTT 3.1.1 has no other answer";
+            return Err(End::because(reason::QUOTA, why)); // acknowledged, it would be lost
+        }
         let kind = match publish.qos {
             Qos::AtMostOnce => return Ok(()),
             Qos::AtLeastOnce => AckKind::Puback,
@@ -174,57 +182,88 @@ impl Connection {
     }
 
     pub(crate) fn ack(&mut self, desk: &mut Desk, ack: &Ack) -> Result<(), End> {
-        self.with_state(desk, |state, desk| {
+        let fits = self.with_state(desk, |state, desk| {
             if ack.kind == AckKind::Pubrel {
                 desk.courier.span = None;
                 let known = state.release(&mut desk.courier, ack.id);
                 let code = if known { 0 } else { reason::NO_IDENTIFIER };
                 let span = desk.courier.span.take();
                 state.answer(AckKind::Pubcomp, ack.id, code, span);
+                true
             } else {
-                state.acknowledged(&mut desk.courier, ack.kind, ack.id, ack.reason);
+                let fits = state.acknowledged(&mut desk.courier, ack.kind, ack.id, ack.reason);
                 state.fill(&mut desk.courier);
+                fits
             }
-        })
+        })?;
+        match fits {
+            true => Ok(()),
+            false => Err(End::because(
+                reason::PROTOCOL,
+                "an acknowledgement of another QoS than the message's",
+            )),
+        }
     }
 
+    /// Subscribe to as many of the filters as this turn allows.
     pub(crate) fn subscribe(&mut self, desk: &mut Desk, subscribe: &Subscribe) -> Result<(), End> {
         let session = self.session()?;
-        self.published = self.published.saturating_add(1);
+        let mut part = std::mem::take(&mut self.part);
         let identifier = subscribe.properties.subscription_id().unwrap_or(0);
         let access = desk.shared.access.load_full();
         let most = desk.shared.settings.limits.subscriptions_a_client;
-        let badly = |one: Filter| !valid_filter(one.filter);
-        if self.version == Version::V3 && subscribe.filters().any(badly) {
-            return Err(End::because(
-                reason::FILTER,
-                "a filter that is not well formed",
-            ));
+        if part.done == 0 {
+            self.published = self.published.saturating_add(1);
+            if subscribe.filters().count() > most.saturating_add(MOST_REFUSED) {
+                return Err(End::because(
+                    reason::QUOTA,
+                    "it subscribes to far more filters than a client may have",
+                ));
+            }
+            let badly = |one: Filter| !valid_filter(one.filter);
+            if self.version == Version::V3 && subscribe.filters().any(badly) {
+                return Err(End::because(
+                    reason::FILTER,
+                    "a filter that is not well formed",
+                ));
+            }
         }
         let version = self.version;
         let mut granted: Vec<(Filter, bool)> = Vec::new();
+        let mut filters = subscribe.filters().skip(part.done);
         // The session and the tree change together, under the session's lock: another connection
         // may take over the session.
-        self.with_state(desk, |state, desk| {
-            let mut codes = Vec::new();
-            for one in subscribe.filters() {
-                let is_more = (state.filters().len() >= most || !state.may_add(one.filter))
-                    && !state.filters().contains(one.filter);
-                let (user, filter) = (state.user.as_deref(), one.filter);
-                if !valid_filter(filter) {
-                    codes.push(reason::FILTER);
-                } else if !access
-                    .rules
-                    .may(user, &session.client, Action::Subscribe, filter)
-                {
-                    codes.push(reason::NOT_AUTHORIZED);
-                } else if is_more || granted.len() >= most {
-                    codes.push(reason::QUOTA);
+        let is_done = self.with_state(desk, |state, desk| {
+            desk.courier.span = part.span;
+            let is_done = loop {
+                let Some(one) = filters.next() else {
+                    break true;
+                };
+                let filter = one.filter;
+                let is_more = (state.filters().len() >= most || !state.may_add(filter))
+                    && !state.filters().contains(filter);
+                let user = state.user.as_deref();
+                part.codes.push(if !valid_filter(filter) {
+                    reason::FILTER
+                } else if !access.rules.may(
+                    user,
+                    &session.client,
+                    Action::Subscribe,
+                    unshared(filter),
+                ) {
+                    reason::NOT_AUTHORIZED
+                } else if is_more {
+                    reason::QUOTA
                 } else {
-                    codes.push(one.qos as u8);
+                    desk.spend(work_of(filter));
                     granted.push((one, state.add_filter(filter)));
+                    one.qos as u8
+                });
+                part.done += 1;
+                if desk.left() == 0 {
+                    break filters.next().is_none();
                 }
-            }
+            };
             if !granted.is_empty() {
                 let filters = granted.iter().map(|(one, _)| one.filter);
                 desk.shared.change(filters, |tree| {
@@ -240,98 +279,110 @@ impl Connection {
                     }
                 });
             }
-            desk.courier.span = None;
             for (one, _) in &granted {
                 let own = u8::from(one.no_local) << 2;
                 let retained = u8::from(one.retain_as_published) << 3 | one.retain_handling << 4;
                 let options = one.qos as u8 | own | retained;
                 state.subscribed(&mut desk.courier, one.filter, options, identifier);
             }
-            if let Some(link) = &mut state.link {
-                if let Some(span) = desk.courier.span.take() {
+            part.span = desk.courier.span.take();
+            if is_done && let Some(link) = &mut state.link {
+                if let Some(span) = part.span {
                     link.hold(span, Promise::Kept);
                 }
-                suback(link.out(), version, subscribe.id, &codes);
+                suback(link.out(), version, subscribe.id, &part.codes);
             }
+            is_done
         })?;
-        for (one, new) in granted {
-            let wanted = one.retain_handling == 0 || (one.retain_handling == 1 && new);
-            if !wanted || one.filter.starts_with("$share/") {
-                continue;
+        for (one, is_new) in granted {
+            let wanted = one.retain_handling == 0 || (one.retain_handling == 1 && is_new);
+            if wanted && !one.filter.starts_with("$share/") {
+                self.ask(desk, one.filter, one.qos, identifier)?;
             }
-            let subscription = Subscription {
-                session: Arc::clone(&session),
-                qos: one.qos,
-                no_local: false,
-                retain_as_published: true,
-                identifier,
-            };
-            let found = desk.shared.retained(one.filter);
-            self.looked += found.len();
-            if self.looked > MOST_RETAINED {
-                return Err(End::because(
-                    reason::QUOTA,
-                    "too many retained messages in one second",
-                ));
-            }
-            for kept in found {
-                let message = kept.message();
-                let topic = message.topic;
-                let user = self.user.as_deref();
-                if message
-                    .expires_s
-                    .is_some_and(|expires_s| expires_s <= desk.courier.now_s)
-                    || !access.rules.may(user, &session.client, Action::Read, topic)
-                {
-                    continue;
-                }
-                desk.courier.encoder.begin();
-                desk.courier.entering = None;
-                desk.courier.at_once = false;
-                desk.courier.arrived = None;
-                let shared = Arc::clone(&desk.shared);
-                shared.if_retained(&kept, || {
-                    let mut again = Some(Arc::clone(&kept));
-                    session.deliver(&mut desk.courier, &message, &mut again, &subscription, true);
-                });
-            }
+        }
+        if is_done {
+            self.search(desk);
+        } else {
+            self.part = part;
         }
         Ok(())
     }
 
+    /// Unsubscribe from as many of the filters as this turn allows.
     pub(crate) fn unsubscribe(
         &mut self,
         desk: &mut Desk,
         unsubscribe: &Unsubscribe,
     ) -> Result<(), End> {
-        self.published = self.published.saturating_add(1);
         let session = self.session()?;
-        if unsubscribe.filters().count() > desk.shared.settings.limits.subscriptions_a_client {
-            return Err(End::because(
-                reason::QUOTA,
-                "it unsubscribes from more filters than a client may have",
-            ));
+        let mut part = std::mem::take(&mut self.part);
+        if part.done == 0 {
+            self.published = self.published.saturating_add(1);
+            let most = desk.shared.settings.limits.subscriptions_a_client;
+            if unsubscribe.filters().count() > most {
+                return Err(End::because(
+                    reason::QUOTA,
+                    "it unsubscribes from more filters than a client may have",
+                ));
+            }
         }
         let version = self.version;
-        self.with_state(desk, |state, desk| {
-            let known = |filter| state.remove_filter(filter);
-            let code = |known| if known { 0 } else { reason::NO_SUBSCRIPTION };
-            let codes: Vec<u8> = unsubscribe.filters().map(known).map(code).collect();
-            desk.shared.change(unsubscribe.filters(), |tree| {
-                for filter in unsubscribe.filters() {
+        let mut left: Vec<&str> = Vec::new();
+        let mut filters = unsubscribe.filters().skip(part.done);
+        let is_done = self.with_state(desk, |state, desk| {
+            desk.courier.span = part.span;
+            let is_done = loop {
+                let Some(filter) = filters.next() else {
+                    break true;
+                };
+                desk.spend(work_of(filter));
+                let known = state.remove_filter(filter);
+                let code = if known { 0 } else { reason::NO_SUBSCRIPTION };
+                part.codes.push(code);
+                left.extend(known.then_some(filter));
+                part.done += 1;
+                if desk.left() == 0 {
+                    break filters.next().is_none();
+                }
+            };
+            desk.shared.change(left.iter().copied(), |tree| {
+                for filter in &left {
                     tree.unsubscribe(filter, &session.number);
                 }
             });
-            desk.courier.span = None;
-            for filter in unsubscribe.filters() {
+            for filter in &left {
                 state.unsubscribed(&mut desk.courier, filter);
             }
-            if let Some(link) = &mut state.link {
-                if let Some(span) = desk.courier.span.take() {
+            if left.iter().any(|filter| filter.starts_with("$share/")) {
+                let is_left = |share: &Arc<str>| left.iter().any(|one| **one == **share);
+                let is_wanted = |_: &_, share: Option<&_>| !share.is_some_and(is_left);
+                let copies = state.drop_queued(&mut desk.courier, is_wanted);
+                desk.courier.remains.copies.extend(copies);
+            }
+            part.span = desk.courier.span.take();
+            if is_done && let Some(link) = &mut state.link {
+                if let Some(span) = part.span {
                     link.hold(span, Promise::Kept);
                 }
-                unsuback(link.out(), version, unsubscribe.id, &codes);
+                unsuback(link.out(), version, unsubscribe.id, &part.codes);
             }
-        })
+            is_done
+        })?;
+        if !is_done {
+            self.part = part;
+        }
+        Ok(())
     }
+}
+
+/// The filter of a shared subscription, or the filter itself.
+fn unshared(filter: &str) -> &str {
+    let shared = filter.strip_prefix("$share/");
+    let shared = shared.and_then(|rest| rest.split_once('/'));
+    shared.map_or(filter, |(_, filter)| filter)
+}
+
+/// What it takes to change a subscription, in copies of a message.
+pub(crate) fn work_of(filter: &str) -> usize {
+    64 + filter.len() / 2
 }

@@ -4,6 +4,7 @@
 
 pub mod activation;
 mod batch;
+mod calendar;
 mod calls;
 mod connection;
 mod departures;
@@ -23,8 +24,11 @@ mod metrics;
 mod moderation;
 pub mod poller;
 pub mod program;
+mod remains;
 pub mod residence;
+mod retained;
 pub mod scrape;
+mod search;
 mod session;
 pub mod settings;
 mod shared;

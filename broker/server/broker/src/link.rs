@@ -36,8 +36,8 @@ pub enum Promise {
     Ack(AckKind, u16, u8),
     /// CONNACK, which follows.
     Connected {
-        /// Whether it says that the session was present.
-        present: bool,
+        /// Whether it is sent also if the changes were refused.
+        may_fail: bool,
     },
     /// What follows. It must not be sent if the changes were refused.
     Kept,

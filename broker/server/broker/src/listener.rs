@@ -5,7 +5,7 @@ use crate::settings::{self, Place};
 use crate::socket::Socket;
 use crate::transport::Transport;
 use crate::transport::tls::{self, Authorities, Clients, Tls};
-use crate::transport::websocket::WebSocket;
+use crate::transport::websocket::{Origins, WebSocket};
 use arc_swap::ArcSwap;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
@@ -25,6 +25,7 @@ const BACKLOG: i32 = 4096;
 pub struct Listener {
     door: Door,
     speaks: settings::Transport,
+    origins: Origins,
     tls: Option<Certificate>,
 }
 
@@ -59,10 +60,14 @@ impl Certificate {
 }
 
 fn read(settings: &settings::Tls) -> Result<Arc<ServerConfig>, String> {
-    let file =
-        |path: &Path| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
-    let (certificates, key) = (file(&settings.certificate)?, file(&settings.key)?);
-    let ca = settings.client_ca.as_deref().map(file).transpose()?;
+    let file = |name: &str, path: &Path| {
+        let named = |error| format!("listener.tls.{name}, {}: {error}", path.display());
+        std::fs::read(path).map_err(named)
+    };
+    let certificates = file("certificate", &settings.certificate)?;
+    let key = file("key", &settings.key)?;
+    let ca = settings.client_ca.as_deref();
+    let ca = ca.map(|path| file("client_ca", path)).transpose()?;
     let authorities = ca.as_ref().map(|ca| Authorities {
         certificates: ca,
         revoked: None,
@@ -107,10 +112,15 @@ impl Listener {
             }
             Place::Systemd(name) => shared(&passed.claim(name)?, workers).map_err(plain)?,
         };
+        let origins = Origins {
+            allowed: settings.origins.clone().into(),
+            own_name: tls.is_some(),
+        };
         let with = |door| Self {
             door,
             speaks: settings.transport,
             tls: tls.cloned(),
+            origins: origins.clone(),
         };
         Ok(doors
             .into_iter()
@@ -144,7 +154,7 @@ impl Listener {
             .map(|one| Tls::new(one.present.load_full()))
             .transpose();
         let tls = tls.map_err(io::Error::other)?.map(Box::new);
-        let websocket = || Box::new(WebSocket::new());
+        let websocket = || Box::new(WebSocket::of(self.origins.clone()));
         let transport = match (self.speaks, tls) {
             (settings::Transport::Mqtt, None) => Transport::Plain,
             (settings::Transport::Mqtt, Some(tls)) => Transport::Tls(tls),

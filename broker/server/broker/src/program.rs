@@ -166,15 +166,18 @@ fn check_folder(path: &Path) -> Result<(), String> {
     access(place, all).or_else(|error| refuse(format!("no store can be in it: {error}")))
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+fn read(setting: &str, path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{setting}, {}: {error}", path.display()))
 }
 
 fn read_access(settings: &Settings) -> Result<Access, String> {
     let access = &settings.access;
     let named = |path: &Path, error: mqtick_access::Error| format!("{}: {error}", path.display());
-    let passwords = |path: &PathBuf| Passwords::parse(&read(path)?).map_err(|e| named(path, e));
-    let rules = |path: &PathBuf| Rules::parse(&read(path)?).map_err(|e| named(path, e));
+    let passwords = |path: &PathBuf| {
+        Passwords::parse(&read("access.password_file", path)?).map_err(|e| named(path, e))
+    };
+    let rules =
+        |path: &PathBuf| Rules::parse(&read("access.acl_file", path)?).map_err(|e| named(path, e));
     Ok(Access {
         passwords: access.password_file.as_ref().map(passwords).transpose()?,
         rules: access
@@ -386,8 +389,8 @@ fn check_passwords(shared: &Shared, checks: &Receiver<Check>) {
             let fits = |known: &Passwords| known.check(&check.user, &check.password);
             let right = access.passwords.as_ref().is_some_and(fits);
             shared.checked(from);
-            let token = check.token;
-            shared.call(check.worker, Call::Checked { token, right });
+            let (token, by) = (check.token, access);
+            shared.call(check.worker, Call::Checked { token, right, by });
         }
         if !queue.is_empty() {
             waiting.push_back((from, queue));

@@ -8,18 +8,21 @@ use crate::ledger::{Entering, Ledger, Span};
 use crate::link::{Link, Promise};
 use crate::memory::{self, Of, Share};
 use crate::message::{Copy, Encoder, Kept, Message};
+use crate::remains::Remains;
 use crate::residence::Arrived;
+use crate::retained::Source;
 use mqtick_packet::{AckKind, Qos, ack};
 use mqtick_sn::Seat;
 use mqtick_udp::DATAGRAM;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use under_way::{Entry, Flight};
 
 const SESSION: usize = 1024; // octets of memory, about
 const SUBSCRIPTION: usize = 512;
 const LEVEL: usize = 256;
+const EAGER: usize = 1 << 18; // octets that wait for a client that is sent retained messages
 
 /// What one client may make the broker keep.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +70,8 @@ pub struct Session {
     pub peer: Option<Arc<Peer>>,
     /// What it has to be sent, if it is a client of MQTT-SN. It has no link then.
     pub sensor: Option<Seat<Kept>>,
-    /// Whether no client is connected to it, so that it may expire.
-    pub is_away: AtomicBool,
+    /// Whether it has ended: it gets nothing more, although it may be in the tree for a while.
+    pub is_over: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -82,8 +85,11 @@ pub struct State {
     pub expiry_s: u32,
     /// When the connection ended, in seconds of the broker's clock.
     pub left_s: Option<u64>,
+    /// When it is looked at next while its client is away, as the calendar has it.
+    pub reminder_s: Option<u64>,
     /// Its last will.
     pub will: Option<Will>,
+    source: Option<Arc<Source>>,
     filters: HashSet<Box<str>>,
     /// Packet identifiers of QoS 2 messages that have come and are not released yet, with the
     /// changes that each message has made.
@@ -93,6 +99,9 @@ pub struct State {
     /// Its name in the store, if it is kept on disk. The client's next session has another name, so
     /// that no change is applied to the wrong session.
     pub key: Option<Arc<str>>,
+    /// The name of its will in the store, if nothing else of it is kept: it is published after a
+    /// crash.
+    pub will_key: Option<Arc<str>>,
     flights: VecDeque<Flight>,
     due: usize, // how many of the last flights this connection has not been sent yet
     queue: VecDeque<Entry>,
@@ -120,6 +129,8 @@ pub struct Courier {
     pub sensors: crate::sn::Sending,
     /// The broker's clock, seconds.
     pub now_s: u64,
+    /// The same, milliseconds.
+    pub now_ms: u64,
     /// Copies that were appended to a link, or sent in a datagram.
     pub sent: u64,
     /// Copies for which there was no room.
@@ -137,6 +148,10 @@ pub struct Courier {
     /// The changes of the present message, if it is of QoS 2 and from a session that is kept: a
     /// client that gets it before they are on disk could get it twice.
     pub once: Option<Span>,
+    /// The shared subscription for which the present copy is.
+    pub share: Option<Arc<str>>,
+    /// What sessions that have ended leave to do.
+    pub remains: Remains,
     /// Sessions whose links hold something back until the store has answered a batch.
     pub holding: VecDeque<(u64, Arc<Session>)>,
 }
@@ -176,17 +191,20 @@ impl Session {
             number,
             peer,
             sensor,
-            is_away: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             state: Mutex::new(State {
                 link: None,
                 user: None,
                 expiry_s: 0,
                 left_s: None,
+                reminder_s: None,
                 will: None,
+                source: None,
                 filters: HashSet::new(),
                 received: HashMap::new(),
                 window: 0,
                 key: None,
+                will_key: None,
                 flights: VecDeque::new(),
                 due: 0,
                 queue: VecDeque::new(),
@@ -214,6 +232,9 @@ impl Session {
         subscription: &Subscription,
         retain: bool,
     ) {
+        if self.is_over.load(Relaxed) {
+            return;
+        }
         if let Some(peer) = &self.peer {
             return courier.send_datagram(message, peer);
         }
@@ -316,6 +337,28 @@ impl State {
         self.received.len() * size_of::<(u32, Option<Span>)>()
     }
 
+    /// Whether its connection, which has this token, takes another retained message: little waits
+    /// for it so far.
+    pub fn takes_retained(&self, token: u64, bounds: &Bounds) -> bool {
+        let link = self.link.as_ref().filter(|link| link.place.token == token);
+        link.is_some_and(|link| link.waiting() <= EAGER.min(bounds.octets / 4))
+            && self.queue.len() <= bounds.messages / 2
+            && self.queued <= bounds.octets / 2
+    }
+
+    /// Who has published what it publishes.
+    pub fn source(&mut self, session: &Session) -> Arc<Source> {
+        let known = self.source.take();
+        let known = known.filter(|known| known.user == self.user);
+        let new = || {
+            Arc::new(Source {
+                user: self.user.clone(),
+                client: session.client.clone(),
+            })
+        };
+        Arc::clone(self.source.insert(known.unwrap_or_else(new)))
+    }
+
     /// The filters that it is subscribed to.
     pub fn filters(&self) -> &HashSet<Box<str>> {
         &self.filters
@@ -346,11 +389,11 @@ impl State {
         was_there
     }
 
-    /// Unsubscribe from all.
-    pub fn take_filters(&mut self) -> HashSet<Box<str>> {
-        self.filter_octets = 0;
+    /// Unsubscribe from all: the filters, and the memory that subscriptions to them take.
+    pub fn take_filters(&mut self) -> (HashSet<Box<str>>, Share) {
+        let share = Share::new(Of::Sessions, std::mem::take(&mut self.filter_octets));
         self.hold();
-        std::mem::take(&mut self.filters)
+        (std::mem::take(&mut self.filters), share)
     }
 
     /// Acknowledge, once the changes of `span` are on disk.

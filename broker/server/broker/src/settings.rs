@@ -59,6 +59,8 @@ pub struct Access {
     pub password_file: Option<PathBuf>,
     /// Mosquitto's access file; none: everything is allowed.
     pub acl_file: Option<PathBuf>,
+    /// Whether who comes with a client's identifier ends that client's session, whatever the user.
+    pub shared_identifiers: bool,
 }
 
 /// What clients may make the broker keep or do.
@@ -205,6 +207,7 @@ impl Default for Settings {
         let local = Listener {
             place: Place::Tcp(SocketAddr::from(([127, 0, 0, 1], 1883))),
             transport: Transport::Mqtt,
+            origins: Vec::new(),
             tls: None,
         };
         Self {
@@ -333,6 +336,14 @@ impl Settings {
         self.access.anonymous.unwrap_or_else(closed)
     }
 
+    /// Whether clients of some listener are known by their certificates.
+    #[must_use]
+    pub fn names_by_certificate(&self) -> bool {
+        let by_certificate =
+            |one: &Listener| one.tls.as_ref().is_some_and(|tls| tls.identity_as_username);
+        self.listeners.iter().any(by_certificate)
+    }
+
     /// Look for values out of range and settings that contradict each other.
     ///
     /// # Errors
@@ -349,10 +360,8 @@ impl Settings {
             return refuse("delivery.accelerate", "needs sn.address or udp.address");
         }
         self.check_upstream()?;
-        let by_certificate =
-            |one: &Listener| one.tls.as_ref().is_some_and(|tls| tls.identity_as_username);
         let names = self.access.password_file.is_some();
-        if !self.anonymous() && !names && !self.listeners.iter().any(by_certificate) {
+        if !self.anonymous() && !names && !self.names_by_certificate() {
             return refuse(
                 "access",
                 "nobody could connect: set password_file, or anonymous = true, or for a listener \
@@ -386,6 +395,14 @@ impl Settings {
                 let place = &listener.place;
                 format!("access.anonymous = true: whoever reaches {place} may connect")
             }));
+        }
+        let has_names = self.access.password_file.is_some() || self.names_by_certificate();
+        if self.access.acl_file.is_some() && !has_names {
+            said.push(
+                "access.acl_file: without access.password_file a client's name is not asked for, \
+                 and counts as none: only rules before the first `user` and patterns are used"
+                    .into(),
+            );
         }
         let datagrams = [("udp", self.udp.address), ("sn", self.sn.address)];
         for (key, address) in datagrams {

@@ -1,6 +1,7 @@
 //! What all workers share.
 
 use crate::batch::Peer;
+use crate::calendar::Calendar;
 use crate::calls::Calls;
 use crate::desk::Part;
 use crate::feed::Feed;
@@ -8,17 +9,18 @@ use crate::ledger::{Ledger, from_store, session_change, to_store, wall_s};
 use crate::memory;
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
+use crate::retained::{AllRetained, Retained, Source};
 use crate::session::{Bounds, Courier, Session, State, Subscription};
 use crate::settings::{Mode, Settings};
 use crate::tally::Tally;
 use crate::udp::Outlet;
 use crate::upstream;
 use arc_swap::ArcSwap;
-use mqtick_access::{Passwords, Rules};
+use mqtick_access::{Action, Passwords, Rules};
 use mqtick_packet::Qos;
 use mqtick_sn::Seat;
 use mqtick_store::{Change, KeptSession, Store};
-use mqtick_topics::{Match, Retained, Tree, matches};
+use mqtick_topics::{Match, Tree, matches};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -37,6 +39,7 @@ const SYS_S: u64 = 10;
 const URGENT_S: u64 = 3600;
 /// Passwords that may wait to be checked.
 pub const CHECKS: usize = 512;
+const SIFTED: usize = 1024; // retained messages that are looked at under one lock
 const PARTS: usize = 4096; // parts of fan-outs that may wait for a worker
 
 /// All subscriptions.
@@ -53,6 +56,16 @@ pub struct Access {
     pub rules: Rules,
     /// Whether a client may connect without a user name.
     pub anonymous: bool,
+}
+
+impl Access {
+    /// Whether a user has the same password as before.
+    pub fn knows_as(&self, before: &Self, user: &str) -> bool {
+        match (&self.passwords, &before.passwords) {
+            (Some(now), Some(before)) => now.knows_as(before, user),
+            (now, _) => now.is_none(),
+        }
+    }
 }
 
 /// How copies of one topic's messages leave.
@@ -74,11 +87,18 @@ pub enum Call {
         token: u64,
         /// Whether it is right.
         right: bool,
+        /// By which passwords.
+        by: Arc<Access>,
     },
     /// End all connections, one after another, and then the worker.
     Stop {
         /// How long that may take.
         over: Duration,
+    },
+    /// Judge all connections: passwords and access rules have changed.
+    Judge {
+        /// What they were.
+        before: Arc<Access>,
     },
     /// The upstream's name was looked up: its addresses, or why there are none.
     Found(Result<Vec<SocketAddr>, String>),
@@ -178,7 +198,9 @@ pub struct Shared {
     pub secrets: OnceLock<upstream::Secrets>,
     /// Sessions by the client's identifier.
     sessions: Mutex<Sessions>,
-    retained: Mutex<Retained<Arc<Kept>>>,
+    /// When sessions are over whose clients are away, and when their wills are due.
+    pub calendar: Calendar,
+    retained: Mutex<AllRetained>,
     changing: Mutex<()>,
     changes: AtomicU64,
     urgent_s: AtomicU64,
@@ -227,6 +249,8 @@ impl Shared {
                 alive_s: AtomicU64::new(0),
             })
         };
+        let most_retained = settings.limits.retained_messages;
+        let by_account = access.passwords.is_some() || settings.names_by_certificate();
         let mut ways = Tree::new();
         for (place, rule) in settings.delivery.topic.iter().enumerate().rev() {
             ways.subscribe(
@@ -253,7 +277,8 @@ impl Shared {
             tally: Arc::default(),
             callers: (0..threads).map(caller).collect::<nix::Result<_>>()?,
             sessions: Mutex::default(),
-            retained: Mutex::new(Retained::new()),
+            calendar: Calendar::default(),
+            retained: Mutex::new(AllRetained::new(most_retained, by_account)),
             changing: Mutex::default(),
             changes: AtomicU64::new(0),
             urgent_s: AtomicU64::new(0),
@@ -278,6 +303,11 @@ impl Shared {
     /// system's clock is set. Expiry times are of this clock.
     pub fn now_s(&self) -> u64 {
         self.began_s + self.up_s()
+    }
+
+    /// The same clock, in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.began_s * 1000 + u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Seconds since the start.
@@ -357,8 +387,8 @@ impl Shared {
             if one.session.disconnected_at == 0 {
                 ledger.append(session_change(&one.client, &state, now_s));
             }
+            self.calendar.remind(&session, &mut state);
             drop(state);
-            session.is_away.store(true, Relaxed);
             waiting += one.queue.len();
             let kept = one.subscriptions.iter();
             subscriptions.extend(kept.map(|kept| (kept, Arc::clone(&session))));
@@ -381,7 +411,7 @@ impl Shared {
             }
         });
         for (topic, message) in &kept.retained {
-            lock(&self.retained).set(topic, from_store(message, true));
+            lock(&self.retained).set(topic, from_store(message, true), None);
         }
         crate::log::notice(&format!(
             "kept were {} sessions, {count} subscriptions, {waiting} messages for them and {} \
@@ -409,11 +439,40 @@ impl Shared {
         result
     }
 
-    /// Replace passwords and access rules.
+    /// Replace passwords and access rules. Each worker judges its connections by the new ones;
+    /// retained messages of who may not publish them any more are forgotten here.
     pub fn change_access(&self, access: Access) {
-        let _closed = self.feed.close_topics(|_| true);
-        self.access.store(Arc::new(access));
+        let closed = self.feed.close_topics(|_| true);
+        let access = Arc::new(access);
+        let before = self.access.swap(Arc::clone(&access));
         self.change([], |_| ()); // fan-outs are remembered without clients that may not read
+        drop(closed);
+        for worker in 0..self.callers.len() {
+            let before = Arc::clone(&before);
+            self.call(worker, Call::Judge { before });
+        }
+        let may = |one: &Retained| {
+            one.source.as_ref().is_none_or(|source| {
+                let topic = one.kept.message().topic;
+                let user = source.user.as_deref();
+                access.rules.may(user, &source.client, Action::Write, topic)
+            })
+        };
+        let mut from = Some(String::new());
+        while let Some(at) = from {
+            from = self.sift_retained(&at, may);
+        }
+    }
+
+    /// Whether nobody can come as this user any more: its session is anybody's who has its client
+    /// identifier.
+    pub fn is_nobody(&self, user: Option<&str>) -> bool {
+        let access = self.access.load();
+        let passwords = access.passwords.as_ref();
+        let is_gone = user
+            .zip(passwords)
+            .is_some_and(|(user, all)| !all.knows(user));
+        is_gone && !self.settings.names_by_certificate()
     }
 
     /// How often the subscriptions or the access lists have changed.
@@ -432,8 +491,14 @@ impl Shared {
         now_s < self.urgent_s.load(Relaxed).saturating_add(URGENT_S)
     }
 
-    /// Keep a retained message, or remove it where it is empty ([MQTT-3.3.1-6]).
-    pub fn retain(&self, message: &Message, courier: &mut Courier) {
+    /// Keep a retained message, or remove it where it is empty ([MQTT-3.3.1-6]). Returns whether
+    /// that was possible.
+    pub fn retain(
+        &self,
+        message: &Message,
+        source: Option<Arc<Source>>,
+        courier: &mut Courier,
+    ) -> bool {
         let mut retained = lock(&self.retained);
         let (topic, now_s) = (message.topic, courier.now_s);
         let mut note = |message| {
@@ -449,7 +514,7 @@ impl Shared {
         if message.payload.is_empty() {
             retained.remove(topic);
             note(None);
-            return;
+            return true;
         }
         let octets = message.octets();
         // Half of all memory is not for retained messages.
@@ -457,14 +522,18 @@ impl Shared {
         let has_memory = octets <= memory::free() && !memory::is_tight() && !is_lost;
         let has_room = match retained.get(message.topic) {
             Some(before) => has_memory || octets <= before.octets() && !is_lost,
-            None => has_memory && retained.len() < self.settings.limits.retained_messages,
+            None => {
+                let user = source.as_ref().and_then(|source| source.user.as_deref());
+                has_memory && retained.has_room(topic, user)
+            }
         };
         if has_room {
-            retained.set(topic, Kept::new(message));
+            retained.set(topic, Kept::new(message), source);
             note(Some(Arc::new(to_store(message, now_s))));
         } else {
             self.counters.dropped.fetch_add(1, Relaxed);
         }
+        has_room
     }
 
     /// Give those retained messages to the store again that it has refused, as they are now.
@@ -485,10 +554,7 @@ impl Shared {
 
     /// Whether the number of retained messages allows this one, or it removes one.
     pub fn has_room_for(&self, topic: &str, payload: &[u8]) -> bool {
-        let retained = lock(&self.retained);
-        payload.is_empty()
-            || retained.len() < self.settings.limits.retained_messages
-            || retained.get(topic).is_some()
+        payload.is_empty() || lock(&self.retained).has_room(topic, None)
     }
 
     /// How many retained messages there are.
@@ -505,19 +571,18 @@ impl Shared {
         }
     }
 
-    /// Forget retained messages that have expired.
-    pub fn forget_expired(&self, now_s: u64) {
+    /// Look at some retained messages from a topic on, and forget those that are not to be `kept`.
+    /// Returns where to go on, if there are more.
+    pub fn sift_retained(&self, from: &str, kept: impl Fn(&Retained) -> bool) -> Option<String> {
         let mut retained = lock(&self.retained);
-        let over = |(_, kept): &(&str, &Arc<Kept>)| {
-            kept.message()
-                .expires_s
-                .is_some_and(|expires_s| expires_s <= now_s)
-        };
-        let topics: Vec<String> = retained
-            .iter()
-            .filter(over)
-            .map(|(topic, _)| topic.into())
-            .collect();
+        let (mut topics, mut last) = (Vec::new(), None);
+        for (topic, message) in retained.iter_from(from).take(SIFTED) {
+            if !kept(message) {
+                topics.push(String::from(topic));
+            }
+            last = Some(topic);
+        }
+        let next = last.map(|topic| format!("{topic}/")); // the next one in order is not before
         for topic in topics {
             retained.remove(&topic);
             if let Some(ledger) = self.ledger() {
@@ -525,18 +590,20 @@ impl Shared {
                 ledger.append(Change::Retain { topic, message });
             }
         }
+        next
     }
 
-    /// The first `most` retained messages for a filter that are `wanted`, and the steps of the
-    /// search.
+    /// The first `most` retained messages for a filter that are `wanted`, found with so many
+    /// `steps`, and the steps of the search.
     pub fn retained_first(
         &self,
         filter: &str,
         most: usize,
+        steps: usize,
         wanted: impl Fn(&Message) -> bool,
     ) -> (Vec<Arc<Kept>>, usize) {
         let mut found = Vec::new();
-        let steps = lock(&self.retained).search(filter, &mut |_, kept| {
+        let (steps, _) = lock(&self.retained).search(filter, "", steps, |kept| {
             if wanted(&kept.message()) {
                 found.push(Arc::clone(kept));
             }
@@ -549,11 +616,16 @@ impl Shared {
         (found, steps)
     }
 
-    /// The retained messages for a filter.
-    pub fn retained(&self, filter: &str) -> Vec<Arc<Kept>> {
-        let mut found = Vec::new();
-        lock(&self.retained).matching(filter, &mut |_, kept| found.push(Arc::clone(kept)));
-        found
+    /// Some steps of a search for retained messages: `each` is called for those that are found, and
+    /// none changes meanwhile. Returns the steps, and where to go on.
+    pub fn search(
+        &self,
+        filter: &str,
+        from: &str,
+        steps: usize,
+        each: impl FnMut(&Arc<Kept>) -> ControlFlow<()>,
+    ) -> (usize, Option<String>) {
+        lock(&self.retained).search(filter, from, steps, each)
     }
 
     /// How copies of messages on this topic leave.
@@ -613,17 +685,13 @@ impl Shared {
             .unwrap_or_default()
     }
 
-    /// End a session: its subscriptions, and all that waits for it.
+    /// End a session, with all that waits for it. `Desk::sweep` removes its subscriptions.
     pub fn end_session(&self, session: &Session, state: &mut State, courier: &mut Courier) {
+        session.is_over.store(true, Relaxed);
+        self.calendar.forget(session, state);
+        courier.remains.copies.extend(state.shared_copies());
         state.end(courier);
-        let filters = state.take_filters();
-        if !filters.is_empty() {
-            self.change(filters.iter().map(|filter| &**filter), |tree| {
-                for filter in &filters {
-                    tree.unsubscribe(filter, &session.number);
-                }
-            });
-        }
+        courier.remains.add(session.number, state.take_filters());
     }
 
     /// An identifier for a client without one.

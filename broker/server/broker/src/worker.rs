@@ -10,7 +10,9 @@ use crate::listener::Listener;
 use crate::memory;
 use crate::moderation::Moderation;
 use crate::poller::{CALLED, Poller};
-use crate::shared::{Call, Shared};
+use crate::retained::Retained;
+use crate::session::Session;
+use crate::shared::{Access, Call, Shared};
 use crate::sn;
 use crate::transport::Transport;
 use crate::udp::Outlet;
@@ -31,7 +33,11 @@ const ACCEPT: usize = 64; // connections at a time
 const FIRST_TOKEN: u64 = 1 << 16; // of connections; lower ones are of listeners and UDP sockets
 const DATAGRAMS: u64 = FIRST_TOKEN - 1;
 const SENSORS: u64 = FIRST_TOKEN - 2;
-const WAIT_MS: u16 = 1000;
+const WAIT_MS: u16 = 1000; // to the next second
+const ENDED: usize = 256; // work to end a connection, in copies of a message
+const LATE: usize = 128; // connections that are ended at a time
+const JUDGED: usize = 16; // connections whose queues are judged at a time
+const SHIFTED: usize = 512; // sessions that are written at a time
 const LEAVE_MS: u16 = 10; // between two groups of farewells
 const DEAF_MS: u16 = 10; // shortest pause in accepting, where the rate limit is reached
 /// Connections that the rate limit allows and that do not come add up for this time.
@@ -55,6 +61,12 @@ pub struct Worker {
     gate: Option<(Inlet, sn::Door)>,
     connections: HashMap<u64, Connection>,
     waiting: HashSet<u64>,
+    busy: VecDeque<u64>, // whose turn has ended before their work
+    late: Vec<u64>,      // connections to end
+    judged: (Option<Arc<Access>>, Vec<u64>), // connections to judge, and by which change
+    is_due: bool,        // sessions may end, or wills be due
+    sifted: Option<String>, // from which topic on retained messages may have expired
+    shifted: Vec<Arc<Session>>, // to write again, since the system's clock was set
     next_token: u64,
     buffer: Vec<u8>,
     spare: Vec<u8>,
@@ -98,6 +110,12 @@ impl Worker {
             gate,
             connections: HashMap::new(),
             waiting: HashSet::new(),
+            busy: VecDeque::new(),
+            late: Vec::new(),
+            judged: (None, Vec::new()),
+            is_due: false,
+            sifted: None,
+            shifted: Vec::new(),
             next_token: FIRST_TOKEN + number as u64,
             buffer: vec![0; READ],
             spare: Vec::new(),
@@ -151,6 +169,7 @@ impl Worker {
 
     fn run(&mut self) {
         let mut events = Vec::new();
+        let mut cut = None; // how many events of the last round were not left for this one
         let mut second = 0;
         if !self.calls.is_empty() {
             self.called(); // calls that were left when the worker failed
@@ -166,12 +185,17 @@ impl Worker {
                 self.tick(now_s, now_s.saturating_sub(second + 1));
                 second = now_s;
             }
+            self.work();
             self.settle();
             self.poller.wait(&mut events, self.patience_ms());
+            // Those for whom there was no time come first.
+            let late = cut.take().map_or(0, |at: usize| at.min(events.len()));
+            events.rotate_left(late);
             if self.deaf && !self.starved && self.next <= Instant::now() {
                 self.listen(true);
             }
-            self.desk.courier.now_s = self.desk.shared.now_s();
+            self.desk.courier.now_ms = self.desk.shared.now_ms();
+            self.desk.courier.now_s = self.desk.courier.now_ms / 1000;
             // Take the stamps of departures first, so that the next copies can state them. A
             // connection that has failed has more flags than EPOLLERR.
             for (token, flags) in &mut events {
@@ -183,7 +207,12 @@ impl Worker {
                 }
             }
             let received = self.desk.received;
-            for &(token, flags) in &events {
+            self.desk.begin_round();
+            for (at, &(token, flags)) in events.iter().enumerate() {
+                if self.desk.ends_round() {
+                    cut = Some(at);
+                    break; // the other events come again
+                }
                 if token == CALLED {
                     self.called();
                 } else if token == DATAGRAMS {
@@ -226,15 +255,19 @@ impl Worker {
 
     /// How long to wait for events.
     fn patience_ms(&self) -> u16 {
+        if !self.rests() {
+            return 0;
+        }
         if self.leaving.is_some() {
             return LEAVE_MS;
         }
+        let second_ms = WAIT_MS - (self.desk.courier.now_ms % u64::from(WAIT_MS)) as u16;
         if !self.deaf || self.starved {
-            return WAIT_MS;
+            return second_ms;
         }
         let until = self.next.saturating_duration_since(Instant::now());
         let until_ms = u16::try_from(until.as_millis()).unwrap_or(WAIT_MS);
-        until_ms.clamp(DEAF_MS, WAIT_MS)
+        until_ms.max(DEAF_MS).min(second_ms)
     }
 
     /// Go on with packets and connections that have waited for the disk. The store wakes the worker
@@ -244,7 +277,7 @@ impl Worker {
             return;
         }
         self.desk.came = None; // when those packets came is not known any more
-        self.desk.settle();
+        self.settle_searches();
         if let Some((_, gate)) = &mut self.gate {
             gate.settle(&mut self.desk);
         }
@@ -264,7 +297,109 @@ impl Worker {
         }
         if !self.waiting.is_empty() || !rested.is_empty() {
             self.desk.flush();
-            self.desk.settle();
+            self.settle_searches();
+        }
+    }
+
+    fn settle_searches(&mut self) {
+        loop {
+            let settled = self.desk.settle();
+            if settled.is_empty() {
+                return;
+            }
+            for token in settled {
+                self.search(token);
+            }
+        }
+    }
+
+    /// A client takes more: go on with what it has asked for.
+    fn search(&mut self, token: u64) {
+        let connection = self.connections.get_mut(&token);
+        if let Some(connection) = connection.filter(|one| !one.searches.is_empty()) {
+            self.desk.begin_turn();
+            connection.search(&mut self.desk);
+            let is_busy = connection.is_busy;
+            self.desk.flush();
+            if is_busy {
+                self.pause(token);
+            }
+        }
+    }
+
+    /// Whether `work` has nothing to do.
+    fn rests(&self) -> bool {
+        self.busy.is_empty()
+            && self.late.is_empty()
+            && self.judged.1.is_empty()
+            && self.shifted.is_empty()
+            && self.sifted.is_none()
+            && !self.is_due
+            && self.desk.courier.remains.is_empty()
+    }
+
+    /// Do a part of what has to be done and is much: connections and events come between.
+    fn work(&mut self) {
+        if self.rests() {
+            return;
+        }
+        let now_s = self.desk.courier.now_s;
+        self.desk.courier.arrived = None;
+        if !self.desk.courier.remains.is_empty() {
+            self.desk.sweep();
+            self.desk.flush();
+        }
+        if self.is_due {
+            self.is_due = self.desk.end_due();
+            self.desk.flush();
+        }
+        if let Some(from) = self.sifted.take() {
+            let is_over = |expires_s| expires_s <= now_s;
+            let lasts = |one: &Retained| !one.kept.message().expires_s.is_some_and(is_over);
+            self.sifted = self.desk.shared.sift_retained(&from, lasts);
+        }
+        for session in self
+            .shifted
+            .split_off(self.shifted.len().saturating_sub(SHIFTED))
+        {
+            let mut state = session.lock();
+            if state.link.is_none() {
+                state.keep(&mut self.desk.courier);
+            }
+        }
+        for token in self
+            .judged
+            .1
+            .split_off(self.judged.1.len().saturating_sub(JUDGED))
+        {
+            self.judge(token);
+        }
+        for token in self.late.split_off(self.late.len().saturating_sub(LATE)) {
+            let late = self.connections.get(&token);
+            if late.is_some_and(|one| one.is_late(self.desk.courier.now_ms)) {
+                let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
+                self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
+            }
+        }
+        if let Some(token) = self.busy.pop_front() {
+            self.waiting.remove(&token);
+            self.desk.came = None; // when its packets came is not known any more
+            self.resume(token);
+            self.desk.flush();
+        }
+    }
+
+    /// Judge a connection by the present access rules.
+    fn judge(&mut self, token: u64) {
+        let connection = self.connections.get_mut(&token);
+        let connection = connection.filter(|one| one.is_unjudged);
+        if let Some((connection, before)) = connection.zip(self.judged.0.as_ref()) {
+            connection.is_unjudged = false;
+            let judged = connection.judge(&mut self.desk, before);
+            self.desk.flush();
+            if let Err(end) = judged {
+                self.end(token, &end);
+            }
         }
     }
 
@@ -284,13 +419,18 @@ impl Worker {
     }
 
     fn ready(&mut self, token: u64, flags: EpollFlags) {
+        self.judge(token); // before it does anything by rights that are gone
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
         self.desk.came = None;
         if flags.contains(EpollFlags::EPOLLOUT) {
             connection.unblock();
+            self.search(token);
         }
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
         if !flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
             return;
         }
@@ -343,11 +483,15 @@ impl Worker {
             connection.pause(true);
             self.desk.courier.holding.extend(connection.awaited());
             self.waiting.insert(token);
+            if connection.is_busy && !self.busy.contains(&token) {
+                self.busy.push_back(token);
+            }
         }
     }
 
     fn end(&mut self, token: u64, end: &End) {
         if let Some(mut connection) = self.connections.remove(&token) {
+            self.desk.spend(ENDED);
             self.poller.forget(&connection.socket);
             connection.end(&mut self.desk, end);
             self.desk.flush();
@@ -409,8 +553,8 @@ impl Worker {
             transport,
         );
         let timeout_s = self.desk.shared.settings.limits.connect_timeout_s;
-        let now_s = self.desk.courier.now_s;
-        let connection = Connection::new(socket, link, seat, by_certificate, now_s, timeout_s);
+        let now_ms = self.desk.courier.now_ms;
+        let connection = Connection::new(socket, link, seat, by_certificate, now_ms, timeout_s);
         self.connections.insert(place.token, connection);
     }
 
@@ -435,13 +579,28 @@ impl Worker {
         while let Some(call) = self.calls.pop_front() {
             match call {
                 Call::Deliver(part) => self.desk.deliver(&part),
-                Call::Checked { token, right } => {
+                Call::Judge { before } => {
+                    while let Some(token) = self.judged.1.pop() {
+                        self.judge(token); // by what was before this change
+                    }
+                    let all = self.connections.values_mut();
+                    let tokens = all.map(|one| {
+                        one.is_unjudged = true;
+                        one.token
+                    });
+                    self.judged = (Some(before), tokens.collect());
+                }
+                Call::Checked { token, right, by } => {
                     let Some(connection) = self.connections.get_mut(&token) else {
                         continue;
                     };
                     connection.pause(false);
-                    if let Err(end) = connection.checked(&mut self.desk, right) {
-                        self.end(token, &end);
+                    let end = connection.checked(&mut self.desk, right, &by);
+                    let is_busy = connection.is_busy;
+                    match end {
+                        Err(end) => self.end(token, &end),
+                        Ok(()) if is_busy => self.pause(token),
+                        Ok(()) => {}
                     }
                 }
                 Call::Found(places) => {
@@ -494,33 +653,34 @@ impl Worker {
         let shared = Arc::clone(&self.desk.shared);
         shared.alive(self.desk.worker);
         self.desk.came = None; // when waiting packets came is not known any more
+        let now_ms = shared.now_ms();
         self.desk.courier.now_s = now_s;
+        self.desk.courier.now_ms = now_ms;
         self.starved = false;
         self.listen(true);
         let is_tight = memory::is_tight();
         for connection in self.connections.values_mut() {
             connection.published = 0;
-            connection.looked = 0;
-            connection.heard_s += missed_s;
-            if connection.is_crowded(&self.desk) {
-                connection.heard_s = now_s; // it is not read, because of the disk
+            connection.heard_ms += missed_s * 1000;
+            if connection.is_crowded(&self.desk) || connection.is_busy {
+                connection.heard_ms = now_ms; // it is not read, because of the disk or its own work
             }
             connection.answer_pings(now_s);
             if is_tight {
                 connection.give_back();
             }
         }
-        for token in std::mem::take(&mut self.waiting) {
+        let is_busy = |token: &u64| self.connections.get(token).is_some_and(|one| one.is_busy);
+        let (busy, rested): (HashSet<_>, HashSet<_>) = self.waiting.drain().partition(is_busy);
+        self.waiting = busy; // these have turns of their own
+        for token in rested {
             self.resume(token);
         }
         // What came while it stood still is read before the next second.
-        let until_s = now_s - u64::from(missed_s > 0);
+        let until_ms = now_ms - u64::from(missed_s > 0) * 1000;
         let late = self.connections.values();
-        let late = late.filter(|one| one.is_late(until_s));
-        for token in late.map(|one| one.token).collect::<Vec<_>>() {
-            let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
-            self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
-        }
+        let late = late.filter(|one| one.is_late(until_ms));
+        self.late = late.map(|one| one.token).collect();
         if let Some((_, door)) = &mut self.door {
             door.tick(&mut self.desk);
         }
@@ -532,7 +692,7 @@ impl Worker {
         if self.desk.worker == 0 {
             self.keep_house(now_s);
             if now_s.is_multiple_of(60) {
-                shared.forget_expired(now_s);
+                self.sifted = Some(String::new());
             }
             if let Some(ledger) = shared.ledger() {
                 shared.keep_retained(now_s);
@@ -543,34 +703,12 @@ impl Worker {
         self.desk.count();
     }
 
-    /// End sessions that have expired; publish wills whose delay is over, and `$SYS` when due.
+    /// Have `work` look after sessions whose clients are away; publish `$SYS` when due.
     fn keep_house(&mut self, now_s: u64) {
         let shared = Arc::clone(&self.desk.shared);
-        let mut wills = Vec::new();
-        let is_clock_set = shared.is_clock_set(now_s);
-        shared.sessions().retain(|_, session| {
-            if !session.is_away.load(Relaxed) {
-                return true;
-            }
-            let mut state = session.lock();
-            let Some(left_s) = state.left_s.filter(|_| state.link.is_none()) else {
-                return true;
-            };
-            let over = state.is_over(now_s);
-            let delay_over =
-                |will: &mut crate::session::Will| now_s >= left_s + u64::from(will.delay_s);
-            if let Some(will) = state.will.take_if(|will| over || delay_over(will)) {
-                wills.push((Arc::clone(session), will));
-            }
-            if over {
-                shared.end_session(session, &mut state, &mut self.desk.courier);
-            } else if is_clock_set {
-                state.keep(&mut self.desk.courier);
-            }
-            !over
-        });
-        for (session, will) in wills {
-            self.desk.publish_will(&session, &will);
+        self.is_due = true;
+        if shared.is_clock_set(now_s) {
+            self.shifted = shared.calendar.all();
         }
         let mut report: Vec<(Cow<str>, String)> = Vec::new();
         report.extend(

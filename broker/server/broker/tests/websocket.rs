@@ -7,7 +7,7 @@ mod wire;
 use std::io::{Read, Write};
 
 use mqtick_broker::transport::tls::Clients;
-use mqtick_broker::transport::websocket::{MAX_REQUEST, WebSocket};
+use mqtick_broker::transport::websocket::{MAX_REQUEST, Origins, WebSocket};
 use mqtick_broker::transport::{Failure, Transport};
 use proptest::prelude::*;
 use rustls::ALL_VERSIONS;
@@ -208,6 +208,60 @@ fn a_request_that_asks_for_something_else_is_refused() {
             failure.starts_with("the WebSocket request was wrong: "),
             "{failure}"
         );
+    }
+}
+
+#[test]
+fn browsers_may_connect_only_from_pages_of_allowed_origins() {
+    let answer = |origins: &Origins, host: &str, origin: &str| {
+        let websocket = WebSocket::of(origins.clone());
+        let mut socket = Socket::new(Transport::WebSocket(Box::new(websocket)), 4096);
+        let headers = format!("Origin: {origin}\r\nSec-WebSocket-Protocol: mqtt\r\n");
+        let request = request(&headers).replace("Host: localhost", &format!("Host: {host}"));
+        let _ = socket.write_all(request.as_bytes()); // it fails where it is refused
+        let answer = String::from_utf8(available(&mut socket)).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    let usual = Origins::default();
+    let with_tls = Origins {
+        own_name: true,
+        ..Origins::default()
+    };
+    let listed = |origin: &str| Origins {
+        allowed: [origin.to_owned()].into(),
+        ..Origins::default()
+    };
+    for (origins, host, origin, status) in [
+        (&usual, "127.0.0.1:9001", "https://evil.example", "403"),
+        (&usual, "127.0.0.1:9001", "null", "403"),
+        (&usual, "127.0.0.1:9001", "http://127.0.0.1:8000", "403"),
+        (&usual, "127.0.0.1:9001", "http://127.0.0.1:9001", "101"),
+        (&usual, "[::1]:9001", "http://[::1]:9001", "101"),
+        (&usual, "localhost:9001", "http://LOCALHOST:9001", "101"),
+        // Its name may be made to mean this address.
+        (
+            &usual,
+            "evil.example:9001",
+            "http://evil.example:9001",
+            "403",
+        ),
+        (&with_tls, "home.example", "https://home.example", "101"),
+        (&with_tls, "home.example", "https://evil.example", "403"),
+        (
+            &listed("https://home.example"),
+            "x",
+            "https://home.example",
+            "101",
+        ),
+        (
+            &listed("https://home.example"),
+            "x",
+            "http://home.example",
+            "403",
+        ),
+        (&listed("*"), "x", "https://evil.example", "101"),
+    ] {
+        assert_eq!(answer(origins, host, origin), status, "{host} {origin}");
     }
 }
 

@@ -152,6 +152,7 @@ pub fn listener(address: SocketAddr) -> Listener {
     Listener {
         place: Place::Tcp(address),
         transport: Transport::Mqtt,
+        origins: Vec::new(),
         tls: None,
     }
 }

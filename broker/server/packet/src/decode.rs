@@ -27,6 +27,8 @@ pub enum Packet<'a> {
 pub struct Connect<'a> {
     /// The client's MQTT version.
     pub version: Version,
+    /// The protocol level: 3 (MQTT 3.1, whose CONNACK says nothing of the session), 4 or 5.
+    pub level: u8,
     /// Clean start: an earlier session is to be forgotten. In 3.1.1 (clean session) also this one,
     /// when the connection ends.
     pub clean_start: bool,
@@ -402,6 +404,7 @@ fn connect<'a>(from: &mut Reader<'a>) -> Result<Connect<'a>, Error> {
     };
     Ok(Connect {
         version,
+        level,
         clean_start: has(0x02),
         keep_alive,
         client_id,

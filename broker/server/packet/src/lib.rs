@@ -69,6 +69,8 @@ pub enum Error {
     Protocol(&'static str),
     /// It is longer than the caller's limit.
     TooLarge,
+    /// It has topic alias 0.
+    Alias,
     /// It is a CONNECT with an unsupported version; this is its protocol level.
     Version(u8),
 }
@@ -80,6 +82,7 @@ impl Error {
         match self {
             Self::Malformed(_) => 0x81,
             Self::Protocol(_) => 0x82,
+            Self::Alias => 0x94,
             Self::TooLarge => 0x95,
             Self::Version(_) => 0x84,
         }
@@ -91,6 +94,7 @@ impl std::fmt::Display for Error {
         match self {
             Self::Malformed(what) => write!(to, "malformed packet: {what}"),
             Self::Protocol(what) => write!(to, "protocol error: {what}"),
+            Self::Alias => write!(to, "topic alias 0"),
             Self::TooLarge => write!(to, "packet too large"),
             Self::Version(level) => write!(to, "protocol level {level} is neither 3, 4 nor 5"),
         }

@@ -141,7 +141,7 @@ impl Property<'_> {
             Self::SubscriptionId(0) => Err(Error::Protocol("subscription identifier 0")),
             Self::ReceiveMaximum(0) => Err(Error::Protocol("receive maximum 0")),
             Self::MaximumPacketSize(0) => Err(Error::Protocol("maximum packet size 0")),
-            Self::TopicAlias(0) => Err(Error::Protocol("topic alias 0")),
+            Self::TopicAlias(0) => Err(Error::Alias),
             Self::MaximumQos(2..) => Err(Error::Protocol("a maximum QoS above 1")),
             Self::ResponseTopic("") => Err(Error::Protocol("an empty response topic")),
             _ => Ok(()),

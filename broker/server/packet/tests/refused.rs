@@ -9,6 +9,7 @@ use mqtick_packet::{Error, MAXIMUM_LENGTH, Packet, Version, decode, frame};
 
 const MALFORMED: u8 = 0x81;
 const PROTOCOL: u8 = 0x82;
+const ALIAS: u8 = 0x94;
 const VERSION: u8 = 0x84;
 
 fn outcome(version: Version, octets: &[u8]) -> Result<Packet<'_>, Error> {
@@ -256,7 +257,7 @@ fn a_publish_that_is_not_allowed_is_refused() {
     refused(V3, PROTOCOL, 0x30, &[EMPTY]);
     refused(V5, PROTOCOL, 0x30, &[EMPTY, &[0]]);
     accepted(V5, 0x30, &[EMPTY, &[3, 0x23, 0, 1]]);
-    refused(V5, PROTOCOL, 0x30, &[EMPTY, &[3, 0x23, 0, 0]]);
+    refused(V5, ALIAS, 0x30, &[EMPTY, &[3, 0x23, 0, 0]]);
     refused(V5, MALFORMED, 0x30, &[TOPIC]); // no property length
     refused(V3, MALFORMED, 0x30, &[]);
 }
@@ -514,7 +515,7 @@ fn property_values_out_of_range_are_refused() {
     for place in ["PUBLISH", "SUBSCRIBE"] {
         refused_in(place, &[0x0B, 0]);
     }
-    refused_in("PUBLISH", &[0x23, 0, 0]);
+    refused(V5, ALIAS, 0x30, &[TOPIC, &properties(&[0x23, 0, 0])]);
     refused_in("PUBLISH", &[0x08, 0, 0]);
     refused(
         V5,

@@ -25,6 +25,9 @@ const PAST: char = '\0';
 const HIDDEN: char = '$';
 const PAST_HIDDEN: &str = "%";
 
+/// To look at a topic of so many octets takes twice as long as at a short one, about.
+const LONG: usize = 64;
+
 /// A topic for a look-up, which need not be owned.
 trait Topic {
     fn octets(&self) -> &[u8];
@@ -154,9 +157,13 @@ impl<M> Retained<M> {
 
     /// Iterate over all topics and their messages. Each topic comes before those below it.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &M)> {
-        self.topics
-            .iter()
-            .filter_map(|topic| Some((&*topic.0, self.get(&topic.0)?)))
+        self.iter_from("")
+    }
+
+    /// Do [`Self::iter`] from a topic on.
+    pub fn iter_from(&self, topic: &str) -> impl Iterator<Item = (&str, &M)> + use<'_, M> {
+        self.from(topic)
+            .filter_map(|topic| Some((topic, self.get(topic)?)))
     }
 
     /// Call `each` for the topics that `filter` matches, in the order of [`Self::iter`].
@@ -165,118 +172,56 @@ impl<M> Retained<M> {
     /// ([MQTT-4.7.2-1]). A filter that is not valid matches nothing, nor does a shared one, whose
     /// subscribers get no retained messages.
     pub fn matching(&self, filter: &str, each: &mut impl FnMut(&str, &M)) {
-        self.search(filter, &mut |topic, message| {
+        self.search(filter, "", usize::MAX, &mut |topic, message| {
             each(topic, message);
             ControlFlow::Continue(())
         });
     }
 
-    /// Do [`Self::matching`] until `each` returns a break. Return the number of searches and steps.
+    /// Do [`Self::matching`] from a topic on, until `each` returns a break, or `most` steps are
+    /// done. Return the steps, and where the search has to go on, unless it is over: messages may
+    /// come and go meanwhile. A step looks at one topic; a long one counts as more.
     pub fn search(
         &self,
         filter: &str,
+        from: &str,
+        most: usize,
         each: &mut impl FnMut(&str, &M) -> ControlFlow<()>,
-    ) -> usize {
+    ) -> (usize, Option<String>) {
         let mut steps = 0;
-        if valid_filter(filter) {
-            // either the end or a break
-            let _ = self.walk(&mut String::new(), filter, &mut steps, each);
+        if !valid_filter(filter) {
+            return (steps, None);
         }
-        steps
-    }
-
-    /// Do [`Self::search`] below `above`, which consists of levels, each followed by `/`.
-    fn walk(
-        &self,
-        above: &mut String,
-        filter: &str,
-        steps: &mut usize,
-        each: &mut impl FnMut(&str, &M) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        match split_level(filter) {
-            ("#", _) => self.all_below(above, steps, each),
-            ("+", below) => self.any_level(above, below, steps, each),
-            (level, None) => {
-                above.push_str(level);
-                *steps += 1;
-                self.tell(above, each)
-            }
-            (level, Some(below)) => {
-                above.push_str(level);
-                above.push('/');
-                self.walk(above, below, steps, each)
-            }
+        if !filter.contains(['+', '#']) {
+            // nothing follows, so it does not matter whether that was enough
+            let _ = self.get(filter).map(|message| each(filter, message));
+            return (1, None);
         }
-    }
-
-    fn all_below(
-        &self,
-        above: &str,
-        steps: &mut usize,
-        each: &mut impl FnMut(&str, &M) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        let parent = above.strip_suffix('/').unwrap_or_default();
-        *steps += 1;
-        for topic in self.from(parent) {
-            *steps += 1;
-            if topic.starts_with(above) || topic == parent {
-                if !(above.is_empty() && topic.starts_with(HIDDEN)) {
-                    self.tell(topic, each)?;
-                }
-            } else {
-                break;
-            }
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn any_level(
-        &self,
-        above: &mut String,
-        below: Option<&str>,
-        steps: &mut usize,
-        each: &mut impl FnMut(&str, &M) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        let base = above.len();
-        let mut at = self.from(above);
-        while let Some(topic) = at.next() {
-            *steps += 1;
-            let Some(levels) = topic.strip_prefix(&above[..base]) else {
-                break;
+        let mut next = from.to_owned();
+        let mut at = self.from(&next);
+        while steps < most {
+            let Some(topic) = at.next() else {
+                return (steps, None);
             };
-            if base == 0 && topic.starts_with(HIDDEN) {
-                at = self.from(PAST_HIDDEN);
-                continue;
-            }
-            let (level, deeper) = split_level(levels);
-            match below {
-                None if deeper.is_none() => {
-                    self.tell(topic, each)?;
-                    continue;
+            steps += 1 + topic.len() / LONG;
+            match verdict(filter, topic) {
+                Verdict::Over => return (steps, None),
+                Verdict::Seek(key) => {
+                    at = self.from(&key);
+                    next = key;
                 }
-                None => above.push_str(level),
-                Some(below) => {
-                    above.push_str(level);
-                    let end = above.len();
-                    above.push('/');
-                    self.walk(above, below, steps, each)?;
-                    above.truncate(end);
+                Verdict::Match => {
+                    next.clear();
+                    next.push_str(topic);
+                    next.push('/'); // the next topic in order is not before that
+                    let message = self.get(topic);
+                    if message.is_some_and(|message| each(topic, message).is_break()) {
+                        break;
+                    }
                 }
             }
-            above.push(PAST);
-            at = self.from(above);
-            above.truncate(base);
         }
-        ControlFlow::Continue(())
-    }
-
-    fn tell(
-        &self,
-        topic: &str,
-        each: &mut impl FnMut(&str, &M) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        self.get(topic)
-            .map_or(ControlFlow::Continue(()), |message| each(topic, message))
+        (steps, Some(next))
     }
 
     /// Iterate over the topics from this one on.
@@ -287,29 +232,86 @@ impl<M> Retained<M> {
     }
 }
 
+/// What a search does at a topic.
+enum Verdict {
+    /// It is found; the next topic in order may be, too.
+    Match,
+    /// No topic before this one is found.
+    Seek(String),
+    /// No topic from here on is found.
+    Over,
+}
+
+fn verdict(filter: &str, topic: &str) -> Verdict {
+    let is_hidden = topic.starts_with(HIDDEN);
+    let (mut levels, mut names) = (Some(filter), Some(topic));
+    let mut start = 0; // of the present level in the topic
+    let mut last_plus = None; // the end of the last level that `+` stands for
+    while let Some(rest) = levels {
+        let (level, below) = split_level(rest);
+        if is_hidden && start == 0 && matches!(level, "+" | "#") {
+            return Verdict::Seek(PAST_HIDDEN.into());
+        }
+        if level == "#" {
+            return Verdict::Match;
+        }
+        let Some(name) = names else {
+            let level = if level == "+" { "" } else { level };
+            return Verdict::Seek(format!("{topic}/{level}"));
+        };
+        let (name, deeper) = split_level(name);
+        let end = start + name.len();
+        if level == "+" {
+            last_plus = Some(end);
+        } else {
+            match level.cmp(name) {
+                Ordering::Equal => {}
+                Ordering::Greater => return Verdict::Seek(format!("{}{level}", &topic[..start])),
+                Ordering::Less => return last_plus.map_or(Verdict::Over, |end| past(topic, end)),
+            }
+        }
+        (levels, names, start) = (below, deeper, end + 1);
+    }
+    match names {
+        None => Verdict::Match,
+        Some(_) => past(topic, start - 1),
+    }
+}
+
+/// Go on after all topics below the levels of `topic` that end there.
+fn past(topic: &str, end: usize) -> Verdict {
+    Verdict::Seek(format!("{}{PAST}", &topic[..end]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn steps(retained: &Retained<u32>, filter: &str) -> usize {
-        retained.search(filter, &mut |_, _| ControlFlow::Continue(()))
+        let all = &mut |_: &str, _: &u32| ControlFlow::Continue(());
+        retained.search(filter, "", usize::MAX, all).0
     }
 
-    #[test]
-    fn a_filter_looks_only_at_the_levels_that_it_names() {
+    fn plant() -> Retained<u32> {
         let mut retained = Retained::new();
         for number in 0..10_000u32 {
             retained.set(&format!("a/{}/{number}", number % 100), number);
             retained.set(&format!("$SYS/{number}"), number);
         }
         retained.set("b/x", 0);
+        retained
+    }
+
+    #[test]
+    fn a_filter_looks_only_at_the_levels_that_it_names() {
+        let retained = plant();
         assert_eq!(steps(&retained, "a/7/107"), 1);
-        assert_eq!(steps(&retained, "a/7/+"), 101);
-        assert_eq!(steps(&retained, "a/7/#"), 102);
-        assert_eq!(steps(&retained, "+/x"), 5);
-        assert_eq!(steps(&retained, "a/+"), 101);
-        assert_eq!(steps(&retained, "a/+/7"), 201);
-        assert!(steps(&retained, "+/+/+/+/#") < 30_000);
+        assert!(steps(&retained, "a/7/+") < 105);
+        assert!(steps(&retained, "a/7/#") < 105);
+        assert!(steps(&retained, "+/x") < 10);
+        assert!(steps(&retained, "a/+") < 205);
+        assert!(steps(&retained, "a/+/7") < 205);
+        assert!(steps(&retained, "+/+/+/+/#") < 10_005);
         assert_eq!(
             steps(&retained, &vec!["+"; 200].join("/")),
             steps(&retained, "+/+/+/+")
@@ -317,24 +319,39 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_has_enough_looks_no_further() {
-        let mut retained = Retained::new();
-        for number in 0..10_000u32 {
-            retained.set(&format!("a/{}/{number}", number % 100), number);
-        }
-        for filter in ["#", "a/7/#", "+/+/+", "+/#"] {
-            let mut left = 5;
-            let steps = retained.search(filter, &mut |_, _| {
-                left -= 1;
-                if left == 0 {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
+    fn a_search_goes_on_where_it_had_enough_or_was_cut() {
+        let retained = plant();
+        for filter in [
+            "#", "a/7/#", "+/+/+", "+/#", "a/+/77", "$SYS/+", "+/+/none", "b/x",
+        ] {
+            let mut wanted = Vec::new();
+            retained.matching(filter, &mut |topic, _| wanted.push(topic.to_owned()));
+            for (most, enough) in [(1, usize::MAX), (7, usize::MAX), (usize::MAX, 3)] {
+                let (mut found, mut from) = (Vec::new(), Some(String::new()));
+                while let Some(at) = from {
+                    let mut left = enough;
+                    let each = &mut |topic: &str, _: &u32| {
+                        found.push(topic.to_owned());
+                        left -= 1;
+                        match left {
+                            0 => ControlFlow::Break(()),
+                            _ => ControlFlow::Continue(()),
+                        }
+                    };
+                    let (steps, next) = retained.search(filter, &at, most, each);
+                    assert!(steps <= most.min(20_000), "{filter}: {steps}");
+                    from = next;
                 }
-            });
-            assert_eq!(left, 0);
-            assert!(steps < 10, "{filter}: {steps}");
+                assert_eq!(found, wanted, "{filter}, {most} steps");
+            }
         }
+    }
+
+    #[test]
+    fn a_long_topic_counts_as_the_work_that_it_is() {
+        let mut retained = Retained::new();
+        retained.set(&"a/".repeat(32_000), 0);
+        assert!(steps(&retained, "#") > 900);
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub enum Match<'t, K, V> {
 
 /// The members of a shared subscription.
 pub struct Group<K, V> {
+    filter: Arc<str>,
     members: Ordered<K, V>,
     turn: Arc<AtomicUsize>,
 }
@@ -102,6 +103,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Tree<K, V> {
         if !valid_filter(filter) {
             return None;
         }
+        let whole = filter;
         let (name, filter) = split_share(filter).ok()?;
         let earlier = match name {
             None => self.plain.made(filter)?.insert(key, value),
@@ -109,7 +111,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Tree<K, V> {
                 let groups = self.shared.made(filter)?;
                 let name = Arc::from(name);
                 if groups.get(&name).is_none() {
-                    groups.insert(Arc::clone(&name), Group::default());
+                    groups.insert(Arc::clone(&name), Group::new(whole));
                 }
                 groups.get_mut(&name)?.members.insert(key, value)
             }
@@ -149,6 +151,20 @@ impl<K: Clone + Eq + Hash, V: Clone> Tree<K, V> {
 }
 
 impl<K, V> Group<K, V> {
+    fn new(filter: &str) -> Self {
+        Self {
+            filter: filter.into(),
+            members: Ordered::default(),
+            turn: Arc::default(),
+        }
+    }
+
+    /// What its members are subscribed to, `$share/NAME/FILTER`.
+    #[must_use]
+    pub fn filter(&self) -> &Arc<str> {
+        &self.filter
+    }
+
     /// Return all members, in the order of subscription.
     pub fn members(&self) -> impl Iterator<Item = (&K, &V)> {
         (0..self.members.len()).filter_map(|rank| self.members.nth(rank))
@@ -166,17 +182,9 @@ impl<K, V> Group<K, V> {
 impl<K: Clone + Eq + Hash, V: Clone> Clone for Group<K, V> {
     fn clone(&self) -> Self {
         Self {
+            filter: Arc::clone(&self.filter),
             members: self.members.clone(),
             turn: Arc::clone(&self.turn),
-        }
-    }
-}
-
-impl<K, V> Default for Group<K, V> {
-    fn default() -> Self {
-        Self {
-            members: Ordered::default(),
-            turn: Arc::default(),
         }
     }
 }

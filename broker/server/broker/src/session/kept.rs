@@ -73,9 +73,17 @@ impl State {
 
     /// Write the session's present state to the store, if the session is kept.
     pub fn keep(&mut self, courier: &mut Courier) -> Option<Span> {
-        let key = self.key.clone()?;
+        let key = self.key.as_ref().or(self.will_key.as_ref()).cloned()?;
         let now = session_change(&key, self, courier.now_s);
-        self.change(courier, |_| now)
+        change(&Some(key), courier, |_| now)
+    }
+
+    /// Remove the will of a session that ends with its connection from the store: it is published,
+    /// or will not be.
+    pub fn forget_will(&mut self, courier: &mut Courier) {
+        change(&self.will_key.take(), courier, |client| {
+            Change::SessionGone { client }
+        });
     }
 
     /// The session has ended: remove it from the store, too.
@@ -83,6 +91,9 @@ impl State {
         self.clear();
         self.change(courier, |client| Change::SessionGone { client });
         self.key = None;
+        if self.will.is_none() {
+            self.forget_will(courier);
+        }
     }
 
     /// Whether the session has no connection and has expired.
@@ -128,6 +139,7 @@ impl State {
                 message,
                 copy,
                 entered: None,
+                share: None,
             };
             let Some((id, state)) = one.in_flight else {
                 self.queued += entry.message.octets();
@@ -187,9 +199,9 @@ impl State {
                         self.release(courier, id); // it may come again
                     }
                 }
-                // Only a new session is refused: a client that resumes one may take what waits for
-                // it, which makes room.
-                Promise::Connected { present: false } if refused => {
+                // Only a new session that is kept is refused: a client that resumes one may take what
+                // waits for it, which makes room.
+                Promise::Connected { may_fail: false } if refused => {
                     let none = ConnackProperties::default();
                     link.let_go();
                     connack(link.front(), version, false, reason::QUOTA, &none);

@@ -24,6 +24,7 @@ pub(super) struct Entry {
     pub(super) message: Arc<Kept>,
     pub(super) copy: Copy,
     pub(super) entered: Option<Span>, // changes by which it entered the store's queue, or came
+    pub(super) share: Option<Arc<str>>, // the shared subscription for which it is
 }
 
 pub(super) struct Flight {
@@ -58,6 +59,7 @@ impl State {
             message: Arc::clone(kept),
             copy,
             entered: None,
+            share: courier.share.clone(),
         };
         if let (Some(key), Some(ledger)) = (&self.key, &courier.ledger) {
             self.next_place += 1;
@@ -239,6 +241,61 @@ impl State {
         }
     }
 
+    /// Copies that another member of their shared subscription may get instead ([MQTT-4.8.2-4],
+    /// -5): all that wait, and those of QoS 1 that were not acknowledged.
+    pub fn shared_copies(&self) -> impl Iterator<Item = (Arc<str>, Arc<Kept>)> {
+        let under_way = self.flights.iter().map(|flight| &flight.entry);
+        let again = under_way.filter(|entry| entry.copy.qos == Qos::AtLeastOnce);
+        again.chain(&self.queue).filter_map(|entry| {
+            let share = entry.share.as_ref()?;
+            Some((Arc::clone(share), Arc::clone(&entry.message)))
+        })
+    }
+
+    /// Take the copies that wait and are not `wanted` any more.
+    pub(crate) fn drop_queued(
+        &mut self,
+        courier: &mut Courier,
+        mut wanted: impl FnMut(&Kept, Option<&Arc<str>>) -> bool,
+    ) -> Vec<(Arc<str>, Arc<Kept>)> {
+        let (mut dropped, mut places) = (Vec::new(), Vec::new());
+        self.queue.retain(|entry| {
+            let is_wanted = wanted(&entry.message, entry.share.as_ref());
+            if !is_wanted {
+                self.queued -= entry.message.octets();
+                places.push(entry.place);
+                let share = entry.share.clone();
+                dropped.extend(share.map(|share| (share, Arc::clone(&entry.message))));
+            }
+            is_wanted
+        });
+        for place in places {
+            self.done(courier, place);
+        }
+        dropped
+    }
+
+    /// Drop the copies that the client `may` not read any more and was not sent on this
+    /// connection. Returns those that another member of a shared subscription may get.
+    pub fn judge(
+        &mut self,
+        courier: &mut Courier,
+        may: impl Fn(&str) -> bool,
+    ) -> Vec<(Arc<str>, Arc<Kept>)> {
+        let mut at = self.flights.len() - self.due;
+        while let Some(flight) = self.flights.get(at) {
+            if flight.step == Step::Released || may(flight.entry.message.message().topic) {
+                at += 1;
+                continue;
+            }
+            let place = flight.entry.place;
+            self.flights.remove(at);
+            self.due -= 1;
+            self.done(courier, place);
+        }
+        self.drop_queued(courier, |kept, _| may(kept.message().topic))
+    }
+
     /// Forget what is under way and what waits.
     pub fn clear(&mut self) {
         self.flights.clear();
@@ -249,7 +306,7 @@ impl State {
         self.hold();
     }
 
-    /// An acknowledgement has come. Returns whether it was expected.
+    /// An acknowledgement has come. Returns false if it is of the wrong kind for its message.
     pub fn acknowledged(
         &mut self,
         courier: &mut Courier,
@@ -263,10 +320,10 @@ impl State {
             if kind == AckKind::Pubrec && reason < 0x80 {
                 self.answer(AckKind::Pubrel, id, 0x92, None);
             }
-            return false;
+            return true;
         };
         let Some(flight) = self.flights.get_mut(at) else {
-            return false;
+            return true;
         };
         let place = flight.entry.place;
         let twice = flight.entry.copy.qos == Qos::ExactlyOnce;

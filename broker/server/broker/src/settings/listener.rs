@@ -14,6 +14,8 @@ pub struct Listener {
     pub place: Place,
     /// The transport of its clients.
     pub transport: Transport,
+    /// Origins of the pages from which browsers may connect over WebSocket; `*`: all.
+    pub origins: Vec<String>,
     /// TLS, or none.
     pub tls: Option<Tls>,
 }
@@ -91,6 +93,8 @@ struct RawListener {
     systemd: Option<String>,
     #[serde(default)]
     transport: Transport,
+    #[serde(default)]
+    origins: Vec<String>,
     tls: Option<Tls>,
 }
 
@@ -98,7 +102,18 @@ impl TryFrom<RawListener> for Listener {
     type Error = &'static str;
 
     fn try_from(raw: RawListener) -> Result<Self, &'static str> {
-        let RawListener { transport, tls, .. } = raw;
+        let RawListener {
+            transport,
+            tls,
+            origins,
+            ..
+        } = raw;
+        if !origins.is_empty() && transport == Transport::Mqtt {
+            return Err("origins are for transport = \"websocket\"");
+        }
+        if !origins.iter().all(|one| one == "*" || one.contains("://")) {
+            return Err("an origin is written as a browser says it: https://home.example, or *");
+        }
         let place = match (raw.address, raw.path, raw.systemd) {
             (Some(address), None, None) => Place::Tcp(address),
             (None, Some(path), None) if path.as_os_str().is_empty() => return Err("path is empty"),
@@ -117,6 +132,7 @@ impl TryFrom<RawListener> for Listener {
             _ => Ok(Self {
                 place,
                 transport,
+                origins,
                 tls,
             }),
         }

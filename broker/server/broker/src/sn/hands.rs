@@ -1,11 +1,11 @@
 //! How the MQTT-SN gateway reaches the rest of the broker.
 
 use super::{Held, qos_of};
-use crate::desk::{Desk, Place, Served};
-use crate::exchange::MOST_RETAINED;
+use crate::desk::{Desk, Place, Reached, Served};
 use crate::feed::{Called, Key};
 use crate::memory;
 use crate::message::{Kept, Message};
+use crate::search::MOST_STEPS;
 use crate::session::{Session, Subscription};
 use crate::shared::Subscriptions;
 use crate::upstream::Upstream;
@@ -139,7 +139,7 @@ impl Engine for Hands<'_> {
     fn end(&mut self, who: &Arc<Session>) {
         self.moves(who);
         if let Some(upstream) = &mut self.upstream {
-            return upstream.end(who, who.lock().take_filters());
+            return upstream.end(who, who.lock().take_filters().0);
         }
         let shared = Arc::clone(&self.desk.shared);
         shared.end_session(who, &mut who.lock(), &mut self.desk.courier);
@@ -197,13 +197,14 @@ impl Engine for Hands<'_> {
         if self.upstream.is_some() {
             return; // the upstream sends them
         }
-        if *self.looked > MOST_RETAINED {
+        let steps = MOST_STEPS.saturating_sub(*self.looked);
+        if steps == 0 {
             return;
         }
         let now_s = self.desk.courier.now_s;
         let shared = Arc::clone(&self.desk.shared);
         let most = self.desk.courier.bounds.messages;
-        let (kept, steps) = shared.retained_first(filter, most, |message| {
+        let (kept, steps) = shared.retained_first(filter, most, steps, |message| {
             message.expires_s.is_none_or(|expires_s| expires_s > now_s)
                 && self.may(&who.client, Action::Read, message.topic)
         });
@@ -246,10 +247,9 @@ impl Engine for Hands<'_> {
             let client = who.map(|who| &*who.client);
             return upstream.publish(client, &message, answer);
         }
-        let is_kept = message.retain && !message.payload.is_empty();
         let ledger = self.desk.courier.ledger.clone();
         let is_full = ledger.as_ref().is_some_and(|ledger| ledger.is_full());
-        let has_memory = || memory::may_hold(message.octets()) && !(is_kept && memory::is_tight());
+        let has_memory = || memory::may_hold(message.octets());
         let has_room = message.qos == Qos::AtMostOnce || !is_full && has_memory();
         if !has_room {
             self.desk.courier.dropped += 1;
@@ -270,7 +270,7 @@ impl Engine for Hands<'_> {
         if is_served {
             self.desk.served = Served::Sensors;
         }
-        self.desk.publish(publisher, &message, self.alone);
+        let reached = self.desk.publish(publisher, &message, self.alone);
         self.desk.served = Served::Nobody;
         match came {
             Some((came, publisher)) if can_be => self.offer(&came, publisher, topic),
@@ -278,6 +278,9 @@ impl Engine for Hands<'_> {
             None => {}
         }
         drop(whole);
+        if reached == Reached::Refused {
+            return Err(Code::CONGESTION);
+        }
         if let Some(answer) = answer {
             self.acknowledge(answer);
         }

@@ -2,6 +2,8 @@
 
 use std::io::Cursor;
 use std::iter;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use tungstenite::handshake::machine::TryParse;
 use tungstenite::handshake::server::{Request, create_response, write_response};
@@ -34,11 +36,35 @@ const END: &[u8] = b"\r\n\r\n";
 /// Payloads are passed on as they come and are never kept, so the size of frames and messages needs
 /// no limit. The most that is kept is a request, a frame's header or a control frame.
 pub struct WebSocket {
+    origins: Origins,
     state: State,
     /// The part of a request, a header or a control frame that has come so far.
     partial: Vec<u8>,
     /// Whether the message of the last data frame goes on in the next one.
     continues: bool,
+}
+
+/// From which pages browsers may connect, RFC 6454. Browsers send a page's origin, and no page can
+/// change it; most other clients send none, and are not asked for any.
+#[derive(Clone, Debug, Default)]
+pub struct Origins {
+    /// Those that are allowed, such as `https://home.example`; `*`: all.
+    pub allowed: Arc<[String]>,
+    /// Whether a page is allowed that has the broker's own name, which a certificate proves. Else
+    /// only one that has its address: whoever has a name can have it mean any address.
+    pub own_name: bool,
+}
+
+impl Origins {
+    fn allow(&self, origin: &str, host: &str) -> bool {
+        let is_listed = |one: &String| one == "*" || one.eq_ignore_ascii_case(origin);
+        let place = origin.split_once("://").map_or("", |(_, place)| place);
+        let is_address = host.parse::<SocketAddr>().is_ok()
+            || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
+            || host.split(':').next() == Some("localhost");
+        let is_own = !place.is_empty() && place.eq_ignore_ascii_case(host);
+        self.allowed.iter().any(is_listed) || is_own && (self.own_name || is_address)
+    }
 }
 
 enum State {
@@ -69,7 +95,14 @@ impl WebSocket {
     /// Wait for a client's request.
     #[must_use]
     pub fn new() -> Self {
+        Self::of(Origins::default())
+    }
+
+    /// Wait for a client's request, of pages of these origins only if it is a browser's.
+    #[must_use]
+    pub fn of(origins: Origins) -> Self {
         Self {
+            origins,
             state: State::Handshake,
             partial: Vec::new(),
             continues: false,
@@ -157,7 +190,9 @@ impl WebSocket {
             };
         };
         self.partial.truncate(end);
-        let answer = answer(&self.partial).inspect_err(|_| refuse("400 Bad Request", wire))?;
+        let answer = answer(&self.partial, &self.origins)
+            .inspect_err(|(status, _)| refuse(status, wire))
+            .map_err(|(_, failure)| failure)?;
         wire.extend_from_slice(&answer);
         self.partial = Vec::new();
         self.state = State::Header;
@@ -349,11 +384,23 @@ fn refuse(status: &str, wire: &mut Vec<u8>) {
 }
 
 /// Return the answer to a request.
-fn answer(request: &[u8]) -> Result<Vec<u8>, Failure> {
-    let wrong = |error| Failure::new(format!("the WebSocket request was wrong: {error}"));
-    let Some((_, request)) = Request::try_parse(request).map_err(wrong)? else {
-        return Err(Failure::new("the WebSocket request was not complete"));
+fn answer(request: &[u8], origins: &Origins) -> Result<Vec<u8>, (&'static str, Failure)> {
+    const BAD: &str = "400 Bad Request";
+    let wrong = |error| {
+        let what = format!("the WebSocket request was wrong: {error}");
+        (BAD, Failure::new(what))
     };
+    let Some((_, request)) = Request::try_parse(request).map_err(wrong)? else {
+        return Err((BAD, Failure::new("the WebSocket request was not complete")));
+    };
+    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
+    let host = request.headers().get("Host").map(text).unwrap_or_default();
+    for origin in request.headers().get_all("Origin").iter().map(text) {
+        if !origins.allow(&origin, &host) {
+            let what = format!("a page of {origin:.100?} wants a WebSocket; see listener.origins");
+            return Err(("403 Forbidden", Failure::new(what)));
+        }
+    }
     let mut response = create_response(&request).map_err(wrong)?;
     let offered = request.headers().get_all("Sec-WebSocket-Protocol");
     let offered: Vec<&str> = offered
@@ -362,9 +409,8 @@ fn answer(request: &[u8]) -> Result<Vec<u8>, Failure> {
         .flat_map(|names| names.split(',').map(str::trim))
         .collect();
     let Some(chosen) = PROTOCOLS.into_iter().find(|one| offered.contains(one)) else {
-        return Err(Failure::new(
-            "the WebSocket request does not name the protocol `mqtt`",
-        ));
+        let what = "the WebSocket request does not name the protocol `mqtt`";
+        return Err((BAD, Failure::new(what)));
     };
     let chosen = HeaderValue::from_static(chosen);
     response
