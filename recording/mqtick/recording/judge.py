@@ -357,7 +357,9 @@ def _elsewhere(layout: Layout, name: str, seen: Seen, origins_fs: Mapping[str, i
     """Say that none of a channel's edges belongs to the event."""
     channel = layout.channels[name]
     moved_fs = origins_fs[channel.instrument] + channel.cable_delay_fs
-    edge = _nearest(seen.edges, moved_fs)
+    # Edges are in order: of a long record not all of them are looked at for each event.
+    after = bisect_left(seen.edges, moved_fs, key=lambda edge: edge.instant_fs)
+    edge = _nearest(seen.edges[max(after - 1, 0) : after + 1], moved_fs)
     assert edge is not None
     at_us = (edge.instant_fs - moved_fs) / FS_PER_US
     where = f"{'rising' if edge.rising else 'falling'} at {at_us:.1f} us"

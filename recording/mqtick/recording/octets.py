@@ -18,6 +18,7 @@ from mqtick.recording.quantise import waveform_of_volts
 from mqtick.recording.waveform import Waveform, femtoseconds
 
 __all__ = [
+    "EXACT_S",
     "LONGEST_S",
     "MAX_CHANGES",
     "add_waveform",
@@ -34,8 +35,10 @@ __all__ = [
 ]
 
 _NUMBERED: Final = re.compile(r"(?i)ch(?:annel)?[ _-]?(\d{1,2})$")
-LONGEST_S: Final = 9_000.0
-"""Instants in fs beyond 2.5 hours do not fit into 64 bits."""
+LONGEST_S: Final = 1e6
+"""Eleven days: in floats, as files have them, longer times are not exact to 0.1 ns."""
+EXACT_S: Final = 9_000.0
+"""Up to here floats are exact to 1 ps, and fs have 64 bits."""
 MAX_CHANGES: Final = 20_000_000
 """A file with more changes of level than this is refused: reading one takes some 20 octets."""
 

@@ -16,7 +16,7 @@ from mqtick.analysis.readers.text_transitions import is_changes, is_levels, tran
 from mqtick.analysis.readers.time_column import even_times, steps_of
 from mqtick.analysis.readers.units import time_unit
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
-from mqtick.recording.octets import LONGEST_S
+from mqtick.recording.octets import EXACT_S
 from mqtick.recording.quantise import waveform_of_volts
 from mqtick.recording.waveform import Waveform
 
@@ -101,7 +101,7 @@ def _captures(path: Path, plan: Plan, notes: list[str]) -> Iterator[Capture]:
         every_row=counts is None,
         exact=counts,
         factor=1.0 if plan.grid else plan.to_seconds,
-        largest=math.inf if plan.grid else LONGEST_S,
+        largest=math.inf if plan.grid else EXACT_S,
     )
     rows = read_rows(path, layout, notes)
     _look_at_words(path, plan, rows.words, notes)

@@ -11,7 +11,7 @@ import numpy as np
 from mqtick.analysis.readers.columns import Floats
 from mqtick.analysis.readers.time_column import TimeBase, even_times, steps_of, unstretched
 from mqtick.recording.capture import CaptureError
-from mqtick.recording.octets import LONGEST_S
+from mqtick.recording.octets import EXACT_S, LONGEST_S
 from mqtick.recording.waveform import femtoseconds
 
 __all__ = ["UNEVEN_TIMES", "Grid", "grid_of", "once"]
@@ -85,10 +85,11 @@ def grid_of(
         )
     grid = _believed(even, times.size, told, notes)
     long_s = grid.interval_fs * 1e-15 * (times.size - 1)
-    if abs(grid.start_fs) * 1e-15 + long_s > LONGEST_S:
+    most_s = EXACT_S if assumed else LONGEST_S
+    if abs(grid.start_fs) * 1e-15 + long_s > most_s:
         raise CaptureError(
-            f"{path}: its times are {long_s:,.6g} s from first to last, and {LONGEST_S:,.0f} s is "
-            f"the most. {_NAME_UNIT}"
+            f"{path}: its times are {long_s:,.6g} s from first to last, and {most_s:,.0f} s is "
+            f"the most{' without a unit' if assumed else ''}. {_NAME_UNIT}"
         )
     if assumed and grid.interval_fs >= _SLOW_FS:
         once(

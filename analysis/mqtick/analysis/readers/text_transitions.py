@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from mqtick.analysis.readers.columns import Floats
 from mqtick.analysis.readers.time_column import pieces_of, steps_of
 from mqtick.recording.capture import CaptureError
-from mqtick.recording.octets import LONGEST_S
+from mqtick.recording.octets import EXACT_S, LONGEST_S
 from mqtick.recording.transitions import UNKNOWN, Transitions
 from mqtick.recording.waveform import femtoseconds
 
@@ -65,14 +64,20 @@ def transitions_of(
     largest = max(abs(float(times_s[0])), abs(float(times_s[-1])))
     if largest > LONGEST_S:
         raise CaptureError(
-            f"{path}: times up to {largest:.4g} s, but more than {LONGEST_S:.0f} s "
-            "cannot be counted in fs. Export a shorter range, with times counted from its start."
+            f"{path}: times up to {largest:.4g} s, and {LONGEST_S:,.0f} s is the most. Export a "
+            "shorter range, with times counted from its start."
         )
     uncertainty = _interval_fs(times_s[1:-1], resolution_s)
-    times_s *= 1e15
-    instants = np.rint(times_s, out=times_s).astype(np.int64)
-    for name, levels in channels:
-        yield name, _of(name, instants, levels, uncertainty)
+    tick_fs = 1 if largest < EXACT_S else 1000
+    times_s *= 1e15 / tick_fs
+    ticks = np.rint(times_s, out=times_s).astype(np.int64)
+    for name, values in channels:
+        levels = np.where(np.isnan(values), UNKNOWN, values).astype(np.int8)
+        at = np.flatnonzero(levels[1:] != levels[:-1]) + 1
+        yield (
+            name,
+            Transitions(name, int(levels[0]), ticks[at], levels[at], uncertainty, tick_fs=tick_fs),
+        )
 
 
 def _interval_fs(times_s: Floats, resolution_s: float) -> int:
@@ -97,14 +102,6 @@ def _interval_fs(times_s: Floats, resolution_s: float) -> int:
         ):
             return femtoseconds(1 / rate_hz)
     return resolution_fs
-
-
-def _of(
-    name: str, instants: npt.NDArray[np.int64], values: Floats, uncertainty_fs: int
-) -> Transitions:
-    levels = np.where(np.isnan(values), UNKNOWN, values).astype(np.int8)
-    at = np.flatnonzero(levels[1:] != levels[:-1]) + 1
-    return Transitions(name, int(levels[0]), instants[at], levels[at], uncertainty_fs)
 
 
 def refuse_dates(path: Path, cell: str) -> None:
