@@ -42,7 +42,7 @@ class Transitions:
 
     def instant_fs(self, tick: int) -> int:
         """Return the instant of a tick in fs."""
-        return self.origin_fs + tick * self.tick_fs
+        return self.origin_fs + int(tick) * self.tick_fs
 
     def instants_fs(self) -> list[int]:
         """Return the instants of all changes in fs."""

@@ -24,6 +24,7 @@ from mqtick.analysis.commands.common import (
     limits_of,
     number_in,
     results_of,
+    units_in,
     watch,
 )
 from mqtick.analysis.commands.look import draw
@@ -45,15 +46,17 @@ examples:
   mqtick-report samples.jsonl
   mqtick-report /var/log/chrony/tracking.log
   mqtick-report phase.txt --units s,ns
+  mqtick-report phase.dat --tau 1s
   mqtick-report runs/today --figure skew --width 88mm --format pdf,pgf --tables latex
   mqtick-report runs/today --tables-only --junit skew.xml --markdown skew.md
 
 Without --channels it draws what is in the files (as `look` does), and says which command to run
 (exit code 0; 2 if --limit, --json, --out or files for a paper or a pipeline ask for a report).
 
-Logs of clocks: a client's sample log, chrony's tracking.log, measurements.log, statistics.log,
-lines of ptp4l, phc2sys and ts2phc, two columns of text (`time [s],offset [ns]`; without such a line
-of names: --units s,ns).
+Logs of clocks: a client's sample log, chrony's tracking.log, measurements.log, statistics.log and
+refclocks.log, ntpd's loopstats and peerstats, ppstest, lines of ptp4l, phc2sys and ts2phc, TICC,
+TimeLab, two columns of text (`time [s],offset [ns]`; without such a line of names: --units s,ns),
+one column (--tau 1s).
 
 files that are recognised by their content (untested: no file from such an instrument was
 available): {formats}
@@ -151,7 +154,7 @@ def _call(args: argparse.Namespace) -> int:
             timebase_ppm=args.timebase_ppm,
             title=args.title,
             channel_uncertainty_fs=args.deskew_uncertainty,
-            units=args.units,
+            units=units_in(args),
         )
         run = run_folder_of(args.paths)
         if args.automatic and run is not None:

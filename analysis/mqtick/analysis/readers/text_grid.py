@@ -83,7 +83,7 @@ def grid_of(
             f"The times in the file have too few digits{repeats}; they were rebuilt as samples "
             f"{even.interval_fs * 1e-15:.6g} s apart{within}.",
         )
-    grid = _believed(even, times.size, told, notes)
+    grid = _believed(even, times.size, told, resolution, notes)
     long_s = grid.interval_fs * 1e-15 * (times.size - 1)
     most_s = EXACT_S if assumed else LONGEST_S
     if abs(grid.start_fs) * 1e-15 + long_s > most_s:
@@ -100,7 +100,9 @@ def grid_of(
     return grid
 
 
-def _believed(even: TimeBase, rows: int, told: tuple[float, int], notes: list[str]) -> Grid:
+def _believed(
+    even: TimeBase, rows: int, told: tuple[float, int], resolution: float, notes: list[str]
+) -> Grid:
     """Check the interval of the times against the other sources, and say which was taken."""
     times_s = even.interval_fs * 1e-15
     grid = Grid(even.start_fs, even.interval_fs, even.error_ppm)
@@ -115,11 +117,20 @@ def _believed(even: TimeBase, rows: int, told: tuple[float, int], notes: list[st
     apart = abs(times_s / told_s - 1) * 1e6
     if femtoseconds(told_s) == even.interval_fs or apart <= even.error_ppm:
         return grid
+    if not stretched and apart > even.error_ppm and abs(times_s - told_s) < 0.999 * resolution:
+        # libsigrok adds up an interval that it has rounded: 41 ns for 41.667.
+        once(
+            notes,
+            f"The head says that samples are {told_s:.6g} s apart, and the times add up intervals "
+            f"of {times_s:.6g} s, which were rounded and are {apart:,.0f} parts per million off: "
+            "the head was believed.",
+        )
+        return Grid(even.start_fs, femtoseconds(told_s))
     if apart > _THINNED_PPM:
         once(
             notes,
             f"The head says that samples are {told_s:.6g} s apart, and the times are "
-            f"{times_s:.6g} s apart; the times were taken.",
+            f"{times_s:.6g} s apart ({apart:,.0f} parts per million off); the times were taken.",
         )
         return grid
     once(

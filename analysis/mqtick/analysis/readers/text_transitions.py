@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -17,7 +16,7 @@ from mqtick.recording.octets import EXACT_S, LONGEST_S
 from mqtick.recording.transitions import UNKNOWN, Transitions
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["is_changes", "is_levels", "refuse_dates", "transitions_of"]
+__all__ = ["is_changes", "is_levels", "transitions_of"]
 
 _ENOUGH: Final = 8
 """This many changes are needed to find the sample interval from their distances."""
@@ -48,12 +47,17 @@ def is_changes(channels: Iterable[Floats]) -> bool:
 
 
 def transitions_of(
-    path: Path, times_s: Floats, resolution_s: float, channels: Iterable[tuple[str, Floats]]
+    path: Path,
+    times_s: Floats,
+    resolution_s: float,
+    channels: Iterable[tuple[str, Floats]],
+    told_s: float = 0.0,
 ) -> Iterator[tuple[str, Transitions]]:
     """Yield the changes of each channel by its name; CaptureError where times go back.
 
-    The file does not keep the sample rate: a change is uncertain by the greatest distance that
-    all changes are whole multiples of, or by the last digit where there are too few changes.
+    Where the file does not keep the interval between samples (`told_s` is 0), a change is uncertain
+    by the greatest distance that all changes are whole multiples of, or by the last digit where
+    there are too few changes.
     `times_s` is used up.
     """
     if not np.isfinite(times_s).all() or (times_s[1:] < times_s[:-1]).any():
@@ -67,8 +71,9 @@ def transitions_of(
             f"{path}: times up to {largest:.4g} s, and {LONGEST_S:,.0f} s is the most. Export a "
             "shorter range, with times counted from its start."
         )
-    uncertainty = _interval_fs(times_s[1:-1], resolution_s)
-    tick_fs = 1 if largest < EXACT_S else 1000
+    uncertainty = femtoseconds(told_s) or _interval_fs(times_s[1:-1], resolution_s)
+    # In floats, later times are not exact to 1 ps: their last digit is what counts.
+    tick_fs = 1 if largest < EXACT_S else max(femtoseconds(resolution_s), 1000)
     times_s *= 1e15 / tick_fs
     ticks = np.rint(times_s, out=times_s).astype(np.int64)
     for name, values in channels:
@@ -102,12 +107,3 @@ def _interval_fs(times_s: Floats, resolution_s: float) -> int:
         ):
             return femtoseconds(1 / rate_hz)
     return resolution_fs
-
-
-def refuse_dates(path: Path, cell: str) -> None:
-    """Raise CaptureError where the first time is a date, as Logic 2 can write it."""
-    if re.match(r"\d{4}-\d\d-\d\d", cell):
-        raise CaptureError(
-            f"{path}: the times are dates ({cell!r}), which are not read. Export it again with "
-            "`Use ISO8601 timestamps` switched off, or convert them to seconds."
-        )
