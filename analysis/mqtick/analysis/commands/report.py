@@ -27,7 +27,6 @@ from mqtick.analysis.commands.common import (
     units_in,
     watch,
 )
-from mqtick.analysis.commands.look import draw
 from mqtick.analysis.commands.outputs import asks_for_files
 from mqtick.analysis.load import load, run_folder_of
 from mqtick.analysis.readers.registry import FORMATS
@@ -50,8 +49,8 @@ examples:
   mqtick-report runs/today --figure skew --width 88mm --format pdf,pgf --tables latex
   mqtick-report runs/today --tables-only --junit skew.xml --markdown skew.md
 
-Without --channels it draws what is in the files (as `look` does), and says which command to run
-(exit code 0; 2 if --limit, --json, --out or files for a paper or a pipeline ask for a report).
+Without --channels it says what is in the files and which command to run, and writes nothing (exit
+code 0; 2 if --limit, --json, --out or files for a paper or a pipeline ask for a report).
 
 Logs of clocks: a client's sample log, chrony's tracking.log, measurements.log, statistics.log and
 refclocks.log, ntpd's loopstats and peerstats, ppstest, lines of ptp4l, phc2sys and ts2phc, TICC,
@@ -166,7 +165,9 @@ def _call(args: argparse.Namespace) -> int:
     except ListingError as error:
         if args.limit or args.json or args.out or asks_for_files(args):
             raise  # a report was asked for, maybe by a script: it must not mistake this for one
-        return draw(error.look, Path())
+        files = " ".join(shlex.quote(str(path)) for path in args.paths)
+        print(f"{error.look.text}\n\nTo see it drawn: mqtick-report look {files}")
+        return Exit.GOOD
     except WrongUseError as error:
         return fail(str(error), Exit.WRONG_USE)
     except OSError as error:
