@@ -169,3 +169,22 @@ def test_a_flood_of_connections_is_refused_and_leaves_the_first_ones_alone() -> 
 def test_a_fault_that_does_not_exist_is_named() -> None:
     with pytest.raises(ValueError, match="'explosion'; known are: short-block"):
         Faults({"explosion": 1.0})
+
+
+def test_an_instrument_that_answers_late_is_called_slow_and_not_its_trigger_wrong() -> None:
+    """The event comes while the answer is on its way, so it is never seen waiting."""
+    faults = Faults(late_s=0.5)
+    with opened(KeysightFront, faults=faults, timeout_s=LONG_S) as (instrument, scope):
+        scope.set_up(usual())
+        faults.chances["late"] = 1.0
+        for after_ms in range(2000):
+            instrument.edges(ahead_ns=after_ms * 1_000_000)
+        assert not scope.arm()
+        assert "The instrument is slow: it took 0.5" in scope.unseen
+
+
+def test_a_connection_that_is_cut_is_made_again_from_the_first_question_on() -> None:
+    with opened(KeysightFront, faults=Faults(once={"drop"})) as (instrument, scope):
+        assert scope.read_again == 1
+        instrument.shot(scope, usual(), APART_NS)
+        assert apart_fs(scope.read([1, 2])) == pytest.approx(APART_NS * 1e6, abs=20e6)
