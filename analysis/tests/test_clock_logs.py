@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import math
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -314,3 +316,86 @@ def test_clocks_of_two_folders_are_compared_by_the_folders_names(tmp_path: Path)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["", "TDEV in ns"]
     lines = [line.get_label() for line in figure.axes[0].get_lines()]
     assert lines[:2] == ["ntp", "mqtick"]
+
+
+PHASES_NS = [-38.446, -64.071, 9.77, 23.647, 58.018] * 20
+"""Errors of our own making, one a second."""
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "units"),
+    [
+        (lambda n, e: f"60310 {n + 0.123} {e * 1e-9:.12f} -12.345 0.000001234 0.001 4", "loop", ""),
+        (
+            lambda n, e: f"60310 {n + 0.123} 192.0.2.1 9614 {e * 1e-9:.12f} 0.0002 0.0001 0.0003",
+            "peer",
+            "",
+        ),
+        (
+            lambda n, e: (
+                f"2024-01-01 00:{n // 60:02}:{n % 60:02}.000000 PPS0 {n % 16:3} N 1 "
+                f"{e * 1e-9:.6e} {e * 1e-9:.6e}  1.000e-07"
+            ),
+            "refclocks",
+            "",
+        ),
+        (
+            lambda n, e: (
+                f"source 0 - assert {(1_700_000_000 + n) * 10**9 - round(e)}, sequence: {n} - "
+                "clear  0.000000000, sequence: 0"
+            ),
+            "ppstest",
+            "",
+        ),
+        (lambda n, e: f"{n + 1}.500000000000 chA\n{n + 1.5 + e * 1e-9:.12f} chB", "TICC", ""),
+        (
+            lambda n, e: (
+                ("TIM 1.07\nDAT PHASE\nTAU 1.0\nSCL 1e-9\nVAL\n" if not n else "") + str(e)
+            ),
+            "TimeLab",
+            "",
+        ),
+        (lambda n, e: f"{e * 1e-9:.12e}", "a column", "1s:s"),
+        (lambda n, e: f"{e}", "a column", "1s:ns"),
+        (lambda n, e: f"{-e}", "a column", "1s:-ns"),
+        (
+            lambda n, e: (
+                ("timestamp,offset_ns\n" if not n else "")
+                + f"2024-01-01T00:{n // 60:02}:{n % 60:02}Z,{e}"
+            ),
+            "two columns",
+            "",
+        ),
+    ],
+    ids=[
+        "loopstats",
+        "peerstats",
+        "refclocks",
+        "ppstest",
+        "ticc",
+        "timelab",
+        "column",
+        "column-ns",
+        "minus",
+        "iso",
+    ],
+)
+def test_logs_of_other_programs_say_the_same_errors(
+    form: Callable[[int, float], str], kind: str, units: str, tmp_path: Path
+) -> None:
+    lines = [form(n, error) for n, error in enumerate(PHASES_NS)]
+    if kind == "ppstest":  # stamps have a point before their nanoseconds
+        lines = [re.sub(r"(assert \d{10})", r"\1.", line) for line in lines]
+    run = load(written(tmp_path / "x.log", *lines), units=units)
+    (clock,) = run.time_errors
+    assert clock.error_ns == pytest.approx(PHASES_NS, abs=1 if kind == "ppstest" else 0.01)
+    assert np.diff(clock.seconds) == pytest.approx(1, abs=1e-6)
+    assert kind in run.notes[-1]
+
+
+def test_one_column_needs_to_be_told_its_interval(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.dat", *map(str, PHASES_NS))
+    with pytest.raises(CaptureError):
+        load(path)
+    with pytest.raises(LoadError, match="the time from row to row"):
+        load(path, units="0s:ns")

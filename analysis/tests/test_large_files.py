@@ -92,8 +92,8 @@ def test_more_changes_than_are_looked_at_are_counted_and_not_kept(
     fast, slow = (capture.signals[name] for name in ("D0", "D1"))
     assert isinstance(fast, Transitions)
     assert isinstance(slow, Transitions)
-    assert fast.instants_fs.size + fast.missing == 9 * 2002 - 1 > 1000 + fast.instants_fs.size
-    assert (slow.instants_fs.size, slow.missing) == (17, 0)
+    assert fast.ticks.size + fast.missing == 9 * 2002 - 1 > 1000 + fast.ticks.size
+    assert (slow.ticks.size, slow.missing) == (17, 0)
     assert MOST_EDGES > 1000
 
 
@@ -101,9 +101,9 @@ def test_changes_are_found_across_the_pieces_of_a_session(tmp_path: Path) -> Non
     parts = [bytes([0, 0]), bytes([1]), bytes([1, 129, 128])]
     (capture,) = open_capture(write_session(tmp_path / "x.sr", parts)).read()
     found = {
-        name: (each.instants_fs.tolist(), each.levels.tolist())
+        name: (each.instants_fs(), each.levels.tolist())
         for name, each in capture.signals.items()
-        if isinstance(each, Transitions) and each.instants_fs.size
+        if isinstance(each, Transitions) and each.ticks.size
     }
     us = 10**9
     assert found == {

@@ -142,15 +142,18 @@ def test_each_event_of_a_record_is_marked(tmp_path: Path, capsys: Say) -> None:
     assert second == pytest.approx(true_us, abs=0.2)
 
 
-def test_a_run_without_names_begins_with_the_picture(tmp_path: Path, capsys: Say) -> None:
+def test_a_report_without_names_is_a_listing_that_writes_nothing(
+    tmp_path: Path, capsys: Say
+) -> None:
     path = write_csv(tmp_path / "my scope.csv", (0, 100, 130))
     assert main([str(path)]) == 0
-    first, second, *_ = capsys.readouterr().out.splitlines()
-    assert (first, second) == (
-        "picture: look-my-scope.png",
-        "page to zoom in: look-my-scope.html",
-    )
+    said = capsys.readouterr().out
+    assert "CH2  1 edge" in said
+    assert f"mqtick-report look '{path}'" in said
+    assert list(tmp_path.iterdir()) == [path]
+    main(["look", str(path)])
     assert (tmp_path / "look-my-scope.png").read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
     main([str(path), "--json"])
     assert "--channels publisher=" in capsys.readouterr().err
 

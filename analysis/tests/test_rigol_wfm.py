@@ -6,13 +6,17 @@ Slow because RigolWFM takes two seconds to be imported.
 from __future__ import annotations
 
 import shutil
+import struct
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from mqtick.analysis.captures.from_captures import measurement_from_captures
+from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.readers import rigol_wfm
 from mqtick.analysis.readers.registry import open_capture
 from mqtick.recording.capture import CaptureError
@@ -54,6 +58,55 @@ def test_files_of_instruments_are_read(
     found, waveform = only(BIN / name)
     assert (found, waveform.codes.size) == (channel, samples)
     assert (waveform.interval_fs, waveform.start_fs) == (interval_fs, start_fs)
+
+
+def sequence(channel: int, segments: int, told: int = 0) -> bytes:
+    """Return a LeCroy file of our own making: its segments begin at -3, -3.003, ... us.
+
+    CH1 rises at 0 us, CH2 after 2.0, 2.1, ... us. `told` is how many trigger times are missing.
+    """
+    codes = np.full((segments, 1000), -50, np.int8)
+    for number in range(segments):
+        codes[number, 300 + number // 3 + (200 + 10 * number if channel == 2 else 0) :] = 50
+    wavedesc = bytearray(346)
+    for at, form, values in (
+        (0, "16s16s2h", (b"WAVEDESC", b"LECROY_2_3", 0, 1)),
+        (36, "4i", (346, 0, 0, 16 * (segments - told))),
+        (60, "i", (codes.size,)),
+        (116, "i", (codes.size,)),
+        (144, "i", (segments,)),
+        (156, "4f3h", (0.02, 0.0, 127.0, -128.0, 8, 0, 1)),
+        (176, "<fd", (1e-8, -3e-6)),
+        (296, "<d4Bh", (12.5, 30, 12, 1, 2, 2023)),
+        (344, "h", (channel - 1,)),
+    ):
+        struct.pack_into(form, wavedesc, at, *values)
+    times = [(0.01 * each, -3e-6 - 3e-9 * each) for each in range(segments - told)]
+    return bytes(wavedesc) + b"".join(struct.pack("<2d", *t) for t in times) + codes.tobytes()
+
+
+@pytest.mark.slow
+def test_the_segments_of_a_sequence_are_captures_each_at_its_own_trigger(tmp_path: Path) -> None:
+    pytest.importorskip("RigolWFM")
+    for channel in (1, 2):
+        (tmp_path / f"SEQ_C{channel}.trc").write_bytes(sequence(channel, 5))
+    found = measurement_from_captures(
+        sorted(tmp_path.iterdir()), CaptureOptions({"publisher": "1", "first": "2"})
+    )
+    assert [shot.latency_fs for shot in found.shots] == [
+        pytest.approx(2 * 10**9 + each * 10**8, abs=10**7) for each in range(5)
+    ]
+    begun_ns = int(datetime(2023, 2, 1, 12, 30, tzinfo=UTC).timestamp()) * 10**9 + 125 * 10**8
+    assert [shot.started_ns for shot in found.shots] == [begun_ns + k * 10**7 for k in range(5)]
+
+
+@pytest.mark.slow
+def test_a_sequence_without_all_its_trigger_times_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("RigolWFM")
+    path = tmp_path / "SEQ_C1.trc"
+    path.write_bytes(sequence(1, 5, told=1))
+    with pytest.raises(CaptureError, match="5 segments of a sequence"):
+        list(open_capture(path).read())
 
 
 @pytest.mark.slow

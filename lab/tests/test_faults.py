@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from scope_rig import LATE_S, LONG_S, Simulated, apart_fs, each_fault, opened, simulated, usual
 
-from mqtick.lab.scope.conversation import InstrumentError, Query
+from mqtick.lab.scope.conversation import Conversation, InstrumentError, Query
 from mqtick.lab.scope.oscilloscope import Oscilloscope
-from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, Trigger
+from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, State, Trigger
 from mqtick.lab.scope.simulator import KINDS, Faults
 from mqtick.lab.scope.simulator.keysight import KeysightFront
 
@@ -169,3 +169,26 @@ def test_a_flood_of_connections_is_refused_and_leaves_the_first_ones_alone() -> 
 def test_a_fault_that_does_not_exist_is_named() -> None:
     with pytest.raises(ValueError, match="'explosion'; known are: short-block"):
         Faults({"explosion": 1.0})
+
+
+def test_an_instrument_that_answers_late_is_called_slow_and_not_its_trigger_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The event comes while the answer is on its way, so it is never seen waiting."""
+    with opened(KeysightFront, faults=Faults({"late": 1.0}, late_s=0.35)) as (_, scope):
+        ask = scope.dialect.state
+
+        def state() -> Conversation[State]:
+            yield from ask()  # as late as it is
+            return State.STOPPED
+
+        monkeypatch.setattr(scope.dialect, "state", state)
+        assert not scope.arm()
+        assert "The instrument is slow: it took 0." in scope.unseen
+
+
+def test_a_connection_that_is_cut_is_made_again_from_the_first_question_on() -> None:
+    with opened(KeysightFront, faults=Faults(once={"drop"})) as (instrument, scope):
+        assert scope.read_again == 1
+        instrument.shot(scope, usual(), APART_NS)
+        assert apart_fs(scope.read([1, 2])) == pytest.approx(APART_NS * 1e6, abs=20e6)

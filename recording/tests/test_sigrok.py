@@ -231,7 +231,7 @@ def test_sigroks_own_session_dump_and_table_say_the_same(tmp_path: Path, pattern
         transitions = next(t for t in dump.values() if t.name == name)
         # The dump says at which sample a level was first seen; the edge was half a sample before.
         half = waveform.interval_fs // 2
-        edges = find_edges(waveform) if transitions.instants_fs.size else []
+        edges = find_edges(waveform) if transitions.ticks.size else []
         assert edges == transitions.edges(trigger_fs=half)
 
 

@@ -164,7 +164,7 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
     return files
 
 
-_SAMPLES: Final = LogKind("a client's sample log", lambda _: None)
+_SAMPLES: Final = LogKind("a client's sample log", lambda: lambda _: None)
 
 
 def needs_units(path: Path, units: str) -> bool:

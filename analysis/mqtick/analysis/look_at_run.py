@@ -51,9 +51,9 @@ def look_at_run(folder: Path, options: CaptureOptions, number: int = 1) -> Look:
         channel = layout.channels[name]
         edge = None if shot.reason else shot.edges.get(name)
         moved_fs = origins_fs[channel.instrument] + channel.cable_delay_fs
-        instants = [] if edge is None else [edge.instant_fs + moved_fs]
         glance = glance_of(its)
-        used = np.isin(glance.instants_fs, np.array(instants, np.int64))
+        at_fs = None if edge is None else edge.instant_fs + moved_fs
+        used = np.array([each.instant_fs == at_fs for each in its.edges], np.bool_)
         lanes.append(Lane(name, name, waveforms[name], glance, used, by_hand.of(name)))
     head = [f"{path} is a shot of a run ({shot.outcome}). Its channels:"]
     head += table({lane.name: lane.glance for lane in lanes})

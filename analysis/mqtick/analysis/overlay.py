@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -74,17 +75,18 @@ def _kept(
 def _digital(
     signal: Transitions, around_fs: Sequence[int], origin_fs: int, points: int
 ) -> tuple[Floats, Floats]:
-    instants = signal.instants_fs
     around = [int(instant) for instant in around_fs]
-    ends = [int(instants[0]), int(instants[-1])] if instants.size else []
+    ends = signal.ends_fs() if signal.ticks.size else ()
     begin = min([*around, *ends], default=origin_fs)
     end = max([*around, *ends], default=origin_fs)
     margin = max((end - begin) // 10, FS_PER_US)
     # Two corners for each change: the level before it and the one after it.
     every = np.concatenate(([signal.initial], signal.levels))
     levels = np.stack((every[:-1], every[1:]), axis=1).ravel()
-    kept = _kept(levels, [2 * int(np.searchsorted(instants, at)) for at in around], points - 2)
-    us = (np.repeat(instants, 2)[kept] - origin_fs) / FS_PER_US
+    places = [2 * bisect_left(signal.ticks, at, key=signal.instant_fs) for at in around]
+    kept = _kept(levels, places, points - 2)
+    after_fs = signal.ticks[kept // 2] * float(signal.tick_fs)
+    us = (after_fs + (signal.origin_fs - origin_fs)) / FS_PER_US
     us = np.concatenate(([(begin - margin - origin_fs) / FS_PER_US], us))
     us = np.append(us, (end + margin - origin_fs) / FS_PER_US)
     shown = np.concatenate((every[:1], levels[kept], every[-1:]))

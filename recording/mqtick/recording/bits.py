@@ -35,12 +35,15 @@ class Changes:
             self.kept += samples.size
 
     def transitions(self, name: str, interval_fs: int, start_fs: int = 0) -> Transitions:
-        """Return the changes in fs, each in the middle of two samples, `interval_fs` apart."""
+        """Return the changes, each in the middle of two samples, `interval_fs` apart."""
         samples = np.concatenate([np.empty(0, np.int64), *self.samples])
-        instants = samples * interval_fs + (start_fs - interval_fs // 2)
         levels = ((np.arange(1, samples.size + 1) + self.initial) % 2).astype(np.int8)
         missing = self.count - self.kept
-        return Transitions(name, self.initial, instants, levels, -(-interval_fs // 2), missing)
+        half_fs = -(-interval_fs // 2)
+        origin_fs = start_fs - interval_fs // 2
+        return Transitions(
+            name, self.initial, samples, levels, half_fs, missing, interval_fs, origin_fs
+        )
 
 
 def changes_of(

@@ -29,7 +29,7 @@ _FILE: Final = "edges.json"
 _FORMAT: Final = "mqtick-edges"
 _VERSION: Final = 1
 _LARGEST: Final = 1 << 20
-_MOST_FS: Final = 1 << 62
+_MOST_FS: Final = 10**21
 
 
 class ByHandError(ValueError):

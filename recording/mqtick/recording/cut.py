@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
-
-import numpy as np
 
 from mqtick.recording.capture import Signal
 from mqtick.recording.waveform import Waveform
@@ -20,10 +19,11 @@ def cut(signal: Signal, begin_fs: int, end_fs: int) -> Signal:
         last = min(max((end_fs - signal.start_fs) // interval_fs, first) + 1, size)
         start_fs = signal.start_fs + first * interval_fs
         return replace(signal, codes=signal.codes[first:last], start_fs=start_fs)
-    first, last = np.searchsorted(signal.instants_fs, (begin_fs, end_fs)).tolist()
+    ends = [-((signal.origin_fs - fs) // signal.tick_fs) for fs in (begin_fs, end_fs)]
+    first, last = (bisect_left(signal.ticks, tick) for tick in ends)
     return replace(
         signal,
         initial=int(signal.levels[first - 1]) if first else signal.initial,
-        instants_fs=signal.instants_fs[first:last],
+        ticks=signal.ticks[first:last],
         levels=signal.levels[first:last],
     )

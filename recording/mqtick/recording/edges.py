@@ -6,8 +6,9 @@ The terms are those of IEEE 181: low and high *state level*, *reference level* i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ __all__ = [
     "EdgeError",
     "StateLevels",
     "find_edges",
+    "instants_of",
     "is_clipped",
     "state_levels",
     "too_many",
@@ -42,6 +44,7 @@ __all__ = [
 MOST_EDGES: Final = 500_000
 """More in one signal mean a bus or a fault; as objects they would fill a host's memory."""
 
+_FITS_FS: Final = 1 << 61
 _MOST_HYSTERESIS: Final = 0.45
 _OFF_MIDDLE: Final = 0.4
 """A reference level nearer to one of the levels than this share of the amplitude is off the middle,
@@ -76,6 +79,17 @@ class Edge:
     samples_in_rise: float = field(default=0.0, compare=False)
     clipped: bool = field(default=False, compare=False)
     found: int = field(default=1, compare=False)
+
+
+def instants_of(edges: Sequence[Edge]) -> npt.NDArray[Any]:
+    """Return the instants of edges in their order, in fs.
+
+    They have 64 bits with room to add two of them, or are Python's integers where they do not fit:
+    in records of more than half an hour.
+    """
+    found = [edge.instant_fs for edge in edges]
+    fits = not found or max(-found[0], found[-1]) < _FITS_FS
+    return np.array(found, np.int64 if fits else object)
 
 
 def find_edges(

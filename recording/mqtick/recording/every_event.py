@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.recording.edges import Edge
+from mqtick.recording.edges import Edge, instants_of
 from mqtick.recording.layout import Layout
 
 __all__ = ["EARLY", "Windows", "windows_of"]
@@ -19,9 +19,7 @@ EARLY: Final = 20
 the time between two events, or of a record where that is not known or longer. What comes still
 earlier is an answer to an event before."""
 
-_LATEST_FS: Final = np.iinfo(np.int64).max
-
-Instants = npt.NDArray[np.int64]
+Instants = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +51,7 @@ def windows_of(layout: Layout, edges: Sequence[Edge]) -> Windows:
     usual time between two events, and a twentieth before the next event; for clocks, and where no
     publisher was recorded, it is as long on either side, up to half the way to the next event.
     """
-    at = np.array([edge.instant_fs for edge in edges], np.int64)
+    at = instants_of(edges)
     usual_fs = layout.within_fs or _usual_fs(np.diff(at))
     apart_fs = usual_fs // EARLY
     kept: list[int] = []
@@ -77,7 +75,7 @@ def windows_of(layout: Layout, edges: Sequence[Edge]) -> Windows:
         after = np.append(gaps - gaps // EARLY, usual_fs)
         before = np.minimum(before, usual_fs // EARLY)
     begin = here - np.minimum(before, reach_fs)
-    end = here + np.minimum(np.minimum(after, reach_fs), _LATEST_FS - np.maximum(here, 0))
+    end = here + np.minimum(after, reach_fs)
     return Windows(events, begin, end, reach_fs, doubled, apart_fs)
 
 

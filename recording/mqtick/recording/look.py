@@ -31,8 +31,6 @@ _CLIPPED_SHARE: Final = 0.01
 _FLAT_SHARE: Final = 0.25
 _HALF_SCREEN: Final = 4.0
 """Divisions from the middle of the screen to its edge; some families' converters reach further."""
-_LATEST_FS: Final = 9 * 10**18
-"""Instants in fs have to fit into 64 bits."""
 _LEVELS: Final = {0: "0", 1: "1", UNKNOWN: "unknown"}
 
 
@@ -97,9 +95,9 @@ def look_at_all(layout: Layout, signals: Mapping[str, Signal]) -> dict[str, Seen
 def _part(signal: Signal, window: ByHand) -> Signal | Seen:
     """Return what of a signal is in a window, or that nothing is."""
     if isinstance(signal, Transitions):
-        if not signal.instants_fs.size:
+        if not signal.ticks.size:
             return signal
-        begin_fs, end_fs = signal.instants_fs[[0, -1]].tolist()
+        begin_fs, end_fs = signal.ends_fs()
     else:
         begin_fs, end_fs = _ends(signal)
     from_fs = begin_fs if window.begin_fs is None else window.begin_fs
@@ -118,21 +116,18 @@ def _ends(waveform: Waveform) -> tuple[int, int]:
 
 
 def _digital(signal: Transitions) -> Seen:
-    if (count := signal.instants_fs.size + signal.missing) > MOST_EDGES:
+    if (count := signal.ticks.size + signal.missing) > MOST_EDGES:
         return Seen(why_not=too_many(count))
-    begin_fs, end_fs = signal.instants_fs[[0, -1]].tolist() if signal.instants_fs.size else (0, 0)
     edges = signal.edges()
     levels = dict.fromkeys([signal.initial, *signal.levels.tolist()]) if not edges else {}
     why_not = f"Its level is {' and '.join(_LEVELS[each] for each in levels)} throughout."
-    return Seen(edges, "" if edges else why_not, begin_fs, end_fs)
+    return Seen(edges, "" if edges else why_not, *signal.ends_fs())
 
 
 def _analog(signal: Waveform, minimum_v: float, channel: Channel | None, rule: Rule) -> Seen:
     begin_fs, end_fs = _ends(signal)
     clipped = channel is not None and _is_clipped(channel, signal)
     record = Seen([], "", begin_fs, end_fs, signal.interval_fs, clipped=clipped)
-    if max(-begin_fs, end_fs) > _LATEST_FS:
-        return Seen(why_not="Its record reaches beyond 2.5 hours; save a shorter part of it.")
     try:
         levels = state_levels(signal, minimum_v, rule.threshold_v)
         edges = find_edges(signal, minimum_v, levels, rule.hysteresis_v)

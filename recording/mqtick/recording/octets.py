@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,7 @@ from mqtick.recording.quantise import waveform_of_volts
 from mqtick.recording.waveform import Waveform, femtoseconds
 
 __all__ = [
+    "EXACT_S",
     "LONGEST_S",
     "MAX_CHANGES",
     "add_waveform",
@@ -31,11 +34,14 @@ __all__ = [
     "start_fs",
     "text",
     "told_of",
+    "unpacked",
 ]
 
 _NUMBERED: Final = re.compile(r"(?i)ch(?:annel)?[ _-]?(\d{1,2})$")
-LONGEST_S: Final = 9_000.0
-"""Instants in fs beyond 2.5 hours do not fit into 64 bits."""
+LONGEST_S: Final = 1e6
+"""Eleven days: in floats, as files have them, longer times are not exact to 0.1 ns."""
+EXACT_S: Final = 9_000.0
+"""Up to here floats are exact to 1 ps, and fs have 64 bits."""
 MAX_CHANGES: Final = 20_000_000
 """A file with more changes of level than this is refused: reading one takes some 20 octets."""
 
@@ -53,10 +59,28 @@ def reading(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def unpacked(path: Path) -> Iterator[BinaryIO]:
+    """Open a file, also one that gzip has compressed."""
+    with path.open("rb") as stream:
+        is_packed = stream.read(2) == b"\x1f\x8b"
+        stream.seek(0)
+        if not is_packed:
+            yield stream
+            return
+        with gzip.open(stream) as expanded:
+            yield cast("BinaryIO", expanded)
+
+
+@contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file; CaptureError where it cannot be opened, or cannot be read later."""
-    with reading(path), path.open("rb") as stream:
-        yield stream
+    """Open a file as `unpacked`; CaptureError where that fails, or reading it later."""
+    try:
+        with reading(path), unpacked(path) as stream:
+            yield stream
+    except (EOFError, zlib.error) as error:
+        raise CaptureError(
+            f"{path} is compressed and cut off, or damaged ({error}). Copy it again."
+        ) from error
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from mqtick.recording.edges import instants_of
 from mqtick.recording.every_event import Windows, windows_of
 from mqtick.recording.judge import Origin, directions, judge
 from mqtick.recording.layout import Layout
@@ -67,7 +68,7 @@ def _count_strays(layout: Layout, seen: Mapping[str, Seen], windows: Windows, ta
         if name == trigger.channel:
             continue
         delay_fs = layout.channels[name].cable_delay_fs
-        at = np.array([e.instant_fs for e in its.edges if e.rising in wanted], np.int64) - delay_fs
+        at = instants_of([e for e in its.edges if e.rising in wanted]) - delay_fs
         window = np.searchsorted(windows.begin_fs, at, "right") - 1
         early = int(np.count_nonzero(window < 0))
         late = int(np.count_nonzero(at[window >= 0] >= windows.end_fs[window[window >= 0]]))

@@ -224,13 +224,12 @@ def _used(
     used = {}
     for name, signal in named.items():
         delay_fs = layout.channels[name].cable_delay_fs
-        instants = [
+        instants = {
             shot.edges[name].instant_fs + shot.origins_fs[0] + delay_fs
             for shot in shots
             if name in shot.edges and not shot.reason
-        ]
-        every = np.array([edge.instant_fs for edge in seen[name].edges], np.int64)
-        used[signal] = np.isin(every, np.array(instants, np.int64))
+        }
+        used[signal] = np.array([e.instant_fs in instants for e in seen[name].edges], np.bool_)
     missed = [shot.reason for shot in shots if shot.reason]
     lines = said(tally)
     if missed:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from mqtick.analysis.captures.naming import FIRST, LAST, PUBLISHER
 from mqtick.analysis.captures.options import MINIMUM_V, CaptureOptions
 from mqtick.recording.by_hand import AUTOMATIC, EVERY, ByHand
 from mqtick.recording.capture import Capture, CaptureFile, find_signal
+from mqtick.recording.edges import instants_of
 from mqtick.recording.look import Seen
 
 __all__ = ["Glance", "advice", "by_hand_flags", "glance_of", "notes", "proposed", "table", "what"]
@@ -34,7 +35,7 @@ class Glance:
         seen: all else of it; it has no edges.
     """
 
-    instants_fs: npt.NDArray[np.int64]
+    instants_fs: npt.NDArray[Any]
     rising: npt.NDArray[np.bool_]
     seen: Seen
 
@@ -47,7 +48,7 @@ class Glance:
 def glance_of(seen: Seen) -> Glance:
     """Return the same in little memory."""
     return Glance(
-        np.array([edge.instant_fs for edge in seen.edges], np.int64),
+        instants_of(seen.edges),
         np.array([edge.rising for edge in seen.edges], np.bool_),
         replace(seen, edges=[]),
     )

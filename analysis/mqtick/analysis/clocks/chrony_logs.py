@@ -1,7 +1,7 @@
-"""Lines of chrony's own logs: tracking.log, measurements.log, statistics.log.
+"""Lines of chrony's own logs: tracking.log, measurements.log, statistics.log, refclocks.log.
 
 Columns, units and signs are those of chrony's documentation (chrony.conf, directive `log`). The
-three logs do not agree about the sign. Here, as everywhere, an error is reference minus local:
+logs do not agree about the sign. Here, as everywhere, an error is reference minus local:
 
 - measurements.log, column 12: positive where the local clock is slow. It is taken as it is, and
   may be off by half the delay (13) and the dispersion (14) of the path to that source.
@@ -11,6 +11,9 @@ three logs do not agree about the sign. Here, as everywhere, an error is referen
   lags behind that estimate by the correction that remains from the update before (column 11,
   positive where the system clock is slow), so that the system clock's error is column 11 minus
   column 7. It may be off by half the root delay (12) and the root dispersion (13).
+- refclocks.log, column 8: the error of each raw sample with corrections applied, the reference
+  clock's time minus the local one. It is taken as it is; it may be off by its dispersion (9).
+  Filtered samples (a dash in column 4) are made of these, and left out.
 
 Date and time are UTC, in whole seconds. Offsets are in s.
 """
@@ -24,7 +27,7 @@ from typing import Final
 
 from mqtick.analysis.clocks.clock_log import LeftOutError, Value
 
-__all__ = ["BANNERS", "measurement", "statistic", "tracking"]
+__all__ = ["BANNERS", "measurement", "refclock", "statistic", "tracking"]
 
 _NS: Final = 1e9
 _LEAP: Final = frozenset("N+-?")
@@ -35,6 +38,7 @@ BANNERS: Final = {
     "tracking": b"Freq ppm",
     "measurements": b"LP RP Score",
     "statistics": b"Std dev'n",
+    "refclocks": b"Cooked offset",
 }
 """What stands in the heading of each log and of no other."""
 
@@ -97,3 +101,15 @@ def statistic(line: str) -> Value | None:
     if not all(cell.isdecimal() for cell in cells[9:12]):
         raise ValueError("its columns are not those of statistics.log")
     return Value(cells[2], _stamp_s(cells), -_ns(cells[4]), math.nan)
+
+
+def refclock(line: str) -> Value | None:
+    """Return what a line of refclocks.log says: the error against one reference clock."""
+    cells = _cells(line, 9)
+    if cells is None:
+        return None
+    if cells[4] not in _LEAP or cells[5] not in ("0", "1", "-") or "." not in cells[1]:
+        raise ValueError("its columns are not those of refclocks.log")
+    if cells[3] == "-":
+        return None
+    return Value(cells[2], _stamp_s(cells), _ns(cells[7]), _ns(cells[8]))

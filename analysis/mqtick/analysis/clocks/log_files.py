@@ -7,13 +7,12 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
-from mqtick.analysis.clocks import chrony_logs, linuxptp_lines
+from mqtick.analysis.clocks import chrony_logs, linuxptp_lines, ntp_lines, phase_lines
 from mqtick.analysis.clocks.clock_log import ClockLog, LeftOutError, Series, Value
 from mqtick.analysis.clocks.offset_text import (
     ColumnUnits,
@@ -22,6 +21,7 @@ from mqtick.analysis.clocks.offset_text import (
     reader_in,
 )
 from mqtick.recording.capture import CaptureError
+from mqtick.recording.octets import unpacked
 
 __all__ = ["LogKind", "kind_of", "log_of", "open_log", "parts_of"]
 
@@ -30,7 +30,6 @@ _MOST_VALUES: Final = 12_000_000
 """Of one log: they take 24 octets each, and some 200 more while they are worked on."""
 _MOST_CLOCKS: Final = 200
 _HEAD_OCTETS: Final = 1 << 14
-_GZIP: Final = b"\x1f\x8b"
 _ROTATED: Final = re.compile(r"(?P<log>.+?)(?:[.-]\d{1,8})?(?:\.gz)?$")
 
 Parser = Callable[[str], Value | None]
@@ -42,13 +41,14 @@ class LogKind:
 
     Attributes:
         name: of the kind, as it is said.
-        parse: what a line says; None where it is about something else, ValueError if it is wrong.
+        parser: returns, for each file, what says what a line says: None where it is about something
+            else, ValueError if it is wrong.
         note: what a reader of the report has to know about its values, "" for nothing.
         said_units: whether the user said what its columns are.
     """
 
     name: str
-    parse: Parser
+    parser: Callable[[], Parser]
     note: str = ""
     said_units: bool = False
 
@@ -56,23 +56,64 @@ class LogKind:
 _CHRONY: Final = {
     "tracking": LogKind(
         "chrony's tracking.log",
-        chrony_logs.tracking,
+        lambda: chrony_logs.tracking,
         "of the system clock at each update, the remaining correction counted; the interval is "
         "half the root delay and the root dispersion.",
     ),
     "measurements": LogKind(
         "chrony's measurements.log",
-        chrony_logs.measurement,
+        lambda: chrony_logs.measurement,
         "chronyd's own estimate of the time against each source, single measurements; the interval "
         "is half the delay and the dispersion of the path to the source.",
     ),
     "statistics": LogKind(
         "chrony's statistics.log",
-        chrony_logs.statistic,
+        lambda: chrony_logs.statistic,
         "chronyd's own estimate of the time against each source, after its regression; nothing "
         "bounds the error.",
     ),
+    "refclocks": LogKind(
+        "chrony's refclocks.log",
+        lambda: chrony_logs.refclock,
+        "of each raw sample of a reference clock; the interval is its dispersion.",
+    ),
 }
+_NTP: Final = (
+    LogKind(
+        "ntpd's loopstats",
+        lambda: ntp_lines.loop,
+        "ntpd's own estimate of the error at each update; nothing bounds it.",
+    ),
+    LogKind(
+        "ntpd's peerstats",
+        lambda: ntp_lines.peer,
+        "ntpd's own estimate of the time against each peer; the interval is half the delay and the "
+        "dispersion.",
+    ),
+    LogKind(
+        "what ppstest prints",
+        lambda: ntp_lines.pulse,
+        "a whole second minus the local time of each pulse; nothing bounds the error.",
+    ),
+)
+_COUNTERS: Final = (
+    (
+        phase_lines.TICC,
+        LogKind(
+            "time stamps of a TICC",
+            phase_lines.ticc_reader,
+            "chB's edges minus those of chA, which is taken as the reference.",
+        ),
+    ),
+    (
+        phase_lines.TIMELAB,
+        LogKind(
+            "phases of TimeLab",
+            phase_lines.timelab_reader,
+            "phases, taken as reference minus local; nothing bounds the error.",
+        ),
+    ),
+)
 _TWO_COLUMNS: Final = "two columns of text"
 _OFFSETS: Final = (
     "the offset is taken as reference minus local (positive: the clock is behind), {}; nothing "
@@ -80,7 +121,7 @@ _OFFSETS: Final = (
 )
 _LINUXPTP: Final = LogKind(
     "linuxptp's output",
-    linuxptp_lines.offset,
+    lambda: linuxptp_lines.offset,
     "the printed offset negated, since linuxptp counts it the other way round; the interval is "
     "ptp4l's path delay, or half of phc2sys's delay; ts2phc's errors have no bound.",
 )
@@ -94,7 +135,7 @@ def kind_of(path: Path, units: ColumnUnits | None = None) -> LogKind | None:
     try:
         if not path.is_file():  # a pipe would wait forever
             return None
-        with _opened(path) as stream:
+        with unpacked(path) as stream:
             return _kind(stream.read(_HEAD_OCTETS), units)
     except (OSError, ValueError, EOFError, zlib.error):
         return None  # the readers of captures say why
@@ -106,30 +147,41 @@ def _kind(head: bytes, units: ColumnUnits | None) -> LogKind | None:
             return _CHRONY[name]
     if linuxptp_lines.MARK.search(head):
         return _LINUXPTP
+    for mark, counter in _COUNTERS:
+        if mark.search(head):
+            return counter
     # A head may end, and a rotated file begin, in the middle of a line.
     lines = head.decode("utf-8", "replace").splitlines()[:50]
-    for line in lines:
-        for kind in _CHRONY.values():
-            if _is_row(kind.parse, line):
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        for kind in (*_CHRONY.values(), *_NTP):
+            if _is_row(kind.parser(), line):
                 return kind
-        if (parse := reader_below(line)) is not None:
-            return LogKind(_TWO_COLUMNS, parse, _OFFSETS.format("as the line of names says"))
+        if (parse := reader_below(line, below)) is not None:
+            note = _OFFSETS.format("as the line of names says")
+            return LogKind(_TWO_COLUMNS, partial(_same, parse), note)
     return _bare(lines, units) if units else None
 
 
+def _same(parse: Parser) -> Parser:
+    return parse
+
+
 def _bare(lines: list[str], units: ColumnUnits) -> LogKind | None:
-    """Return what reads two columns of numbers below one line of words at most."""
+    """Return what reads one or two columns of numbers below one line of words at most."""
     rows = [line for line in lines if line.strip() and not line.startswith(("#", "%"))]
     heading = ""
     if rows and not any(map(str.isdecimal, rows[0])):
         heading = rows.pop(0).strip()
+    said = _OFFSETS.format("its sign turned" if units.to_ns < 0 else "as --units says")
+    if units.tau_s:
+        parser = partial(phase_lines.column_reader, units.tau_s, units.to_ns, heading)
+        is_one = bool(rows) and _is_row(parser(), rows[0])
+        return LogKind("a column of text", parser, said, said_units=True) if is_one else None
     delimiter = delimiter_of(rows[0]) if rows else None
     if delimiter is None:
         return None
-    said = "its sign turned" if units.to_ns < 0 else "as --units says"
-    return LogKind(
-        _TWO_COLUMNS, reader_in(units, delimiter, heading), _OFFSETS.format(said), said_units=True
-    )
+    parse = reader_in(units, delimiter, heading)
+    return LogKind(_TWO_COLUMNS, partial(_same, parse), said, said_units=True)
 
 
 def _is_row(parse: Parser, line: str) -> bool:
@@ -139,19 +191,6 @@ def _is_row(parse: Parser, line: str) -> bool:
         return True
     except ValueError:
         return False
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
-    """Open a log, also one that logrotate has compressed."""
-    with path.open("rb") as stream:
-        is_gzip = stream.read(2) == _GZIP
-        stream.seek(0)
-        if not is_gzip:
-            yield stream
-            return
-        with gzip.open(stream) as expanded:
-            yield expanded
 
 
 def log_of(path: Path) -> Path:
@@ -177,11 +216,12 @@ def open_log(name: str, paths: Sequence[Path], kind: LogKind) -> ClockLog:
     clocks: dict[str, Series] = {}
     left_out: Counter[str] = Counter()
     for path in sorted(paths, key=partial(_first_stamp_s, kind)):
+        parse = kind.parser()
         lines = faulty = 0
         fault = ""
         for lines, line in enumerate(_lines(path, log), start=1):
             try:
-                value = kind.parse(line)
+                value = parse(line)
             except LeftOutError as error:
                 left_out[str(error)] += 1
                 continue
@@ -227,9 +267,10 @@ def _why(error: ValueError) -> str:
 
 
 def _first_stamp_s(kind: LogKind, path: Path) -> float:
+    parse = kind.parser()
     for line in _lines(path, ClockLog([])):
         try:
-            value = kind.parse(line)
+            value = parse(line)
         except (ValueError, LeftOutError):
             continue
         if value is not None:
@@ -240,7 +281,7 @@ def _first_stamp_s(kind: LogKind, path: Path) -> float:
 def _lines(path: Path, log: ClockLog) -> Iterator[str]:
     """Yield the lines of a file; what ends a compressed one too early is said in the log."""
     try:
-        with _opened(path) as stream:
+        with unpacked(path) as stream:
             while line := stream.readline(_LONGEST_LINE):
                 whole = line.endswith(b"\n") or len(line) < _LONGEST_LINE
                 while line and not whole and not line.endswith(b"\n"):

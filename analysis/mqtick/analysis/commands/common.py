@@ -28,6 +28,7 @@ __all__ = [
     "limits_of",
     "number_in",
     "results_of",
+    "units_in",
     "watch",
 ]
 
@@ -72,8 +73,22 @@ def add_units_flag(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="TIME,OFFSET",
         help="units of two columns of text without a line of names, when and how far a clock was "
-        "off: s,ns (or s,-ns where the offsets are local minus reference)",
+        "off: s,ns (or s,-ns where the offsets are local minus reference); with --tau, of the "
+        "offsets alone",
     )
+    parser.add_argument(
+        "--tau",
+        default="",
+        metavar="TIME",
+        help="time from row to row of a file that has one column, the offsets, in s or as --units "
+        "says: 1s",
+    )
+
+
+def units_in(args: argparse.Namespace) -> str:
+    """Return --units, of one column with --tau in front, as `units_of` takes it."""
+    units = str(args.units)
+    return f"{args.tau}:{units or 's'}" if args.tau else units
 
 
 def _confidence(text: str) -> float:

@@ -14,6 +14,7 @@ from mqtick.analysis.commands.common import (
     finish,
     limits_of,
     results_of,
+    units_in,
     watch,
 )
 from mqtick.analysis.commands.report import command_line
@@ -61,15 +62,14 @@ def _call(args: argparse.Namespace) -> int:
                 "`compare` out."
             )
         limits = limits_of(args)
-        need = [bool(args.units) and needs_units(path, args.units) for path in args.paths]
-        if args.units and not any(need):
-            raise WrongUseError(
-                f"nothing of what is named needs --units {args.units}; leave it out."
-            )
+        units = units_in(args)
+        need = [bool(units) and needs_units(path, units) for path in args.paths]
+        if units and not any(need):
+            raise WrongUseError("nothing of what is named needs --units or --tau; leave them out.")
         measurements = [
             load(
                 path,
-                units=args.units if needed else "",
+                units=units if needed else "",
                 progress=watch(args, path.name),
                 processes=PROCESSES,
             )

@@ -16,7 +16,7 @@ from mqtick.analysis.look_at_run import look_at_run
 from mqtick.recording.by_hand import ByHandError
 from mqtick.service.commandline import Exit, fail
 
-__all__ = ["add", "draw"]
+__all__ = ["add"]
 
 _EPILOG = """\
 examples:
@@ -74,10 +74,10 @@ def _call(args: argparse.Namespace) -> int:
     except (WrongUseError, UnknownChannelError, ByHandError) as error:
         said = str(error)
         return fail(said[0].upper() + said[1:], Exit.WRONG_USE)
-    return draw(found, args.out)
+    return _draw(found, args.out)
 
 
-def draw(look: Look, folder: Path) -> int:
+def _draw(look: Look, folder: Path) -> int:
     """Draw a look, say what it shows, and return the exit code."""
     from mqtick.analysis.report.look_page import look_page  # noqa: PLC0415 - as common.finish
     from mqtick.analysis.report.look_picture import RESOLUTION, draw_look  # noqa: PLC0415

@@ -25,7 +25,7 @@ _QUANTITY: Final = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s
 _VOLTS: Final = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "kV": 1e3, "": 1.0}
 _TIMES_FS: Final = {"s": 10**15, "ms": 10**12, "us": 10**9, "ns": 10**6, "ps": 10**3}
 _MOST_V: Final = 1e6
-_MOST_FS: Final = 9 * 10**18
+_MOST_FS: Final = 10**21
 _MOST_SKIPPED: Final = 1_000_000
 _ALL: Final = "all"
 _VALUE: Final = re.compile(r"-[\d.]")
@@ -59,7 +59,7 @@ def instant_fs(text: str) -> int:
         )
     value = number * _TIMES_FS.get(unit, 1)
     if not abs(value) < _MOST_FS:
-        raise argparse.ArgumentTypeError(f"{text!r} is longer than any record: 9000s at most")
+        raise argparse.ArgumentTypeError(f"{text!r} is longer than any record: 1000000s at most")
     return round(value)
 
 

@@ -24,9 +24,9 @@ from mqtick.analysis.commands.common import (
     limits_of,
     number_in,
     results_of,
+    units_in,
     watch,
 )
-from mqtick.analysis.commands.look import draw
 from mqtick.analysis.commands.outputs import asks_for_files
 from mqtick.analysis.load import load, run_folder_of
 from mqtick.analysis.readers.registry import FORMATS
@@ -45,15 +45,17 @@ examples:
   mqtick-report samples.jsonl
   mqtick-report /var/log/chrony/tracking.log
   mqtick-report phase.txt --units s,ns
+  mqtick-report phase.dat --tau 1s
   mqtick-report runs/today --figure skew --width 88mm --format pdf,pgf --tables latex
   mqtick-report runs/today --tables-only --junit skew.xml --markdown skew.md
 
-Without --channels it draws what is in the files (as `look` does), and says which command to run
-(exit code 0; 2 if --limit, --json, --out or files for a paper or a pipeline ask for a report).
+Without --channels it says what is in the files and which command to run, and writes nothing (exit
+code 0; 2 if --limit, --json, --out or files for a paper or a pipeline ask for a report).
 
-Logs of clocks: a client's sample log, chrony's tracking.log, measurements.log, statistics.log,
-lines of ptp4l, phc2sys and ts2phc, two columns of text (`time [s],offset [ns]`; without such a line
-of names: --units s,ns).
+Logs of clocks: a client's sample log, chrony's tracking.log, measurements.log, statistics.log and
+refclocks.log, ntpd's loopstats and peerstats, ppstest, lines of ptp4l, phc2sys and ts2phc, TICC,
+TimeLab, two columns of text (`time [s],offset [ns]`; without such a line of names: --units s,ns),
+one column (--tau 1s).
 
 files that are recognised by their content (untested: no file from such an instrument was
 available): {formats}
@@ -151,7 +153,7 @@ def _call(args: argparse.Namespace) -> int:
             timebase_ppm=args.timebase_ppm,
             title=args.title,
             channel_uncertainty_fs=args.deskew_uncertainty,
-            units=args.units,
+            units=units_in(args),
         )
         run = run_folder_of(args.paths)
         if args.automatic and run is not None:
@@ -163,7 +165,9 @@ def _call(args: argparse.Namespace) -> int:
     except ListingError as error:
         if args.limit or args.json or args.out or asks_for_files(args):
             raise  # a report was asked for, maybe by a script: it must not mistake this for one
-        return draw(error.look, Path())
+        files = " ".join(shlex.quote(str(path)) for path in args.paths)
+        print(f"{error.look.text}\n\nTo see it drawn: mqtick-report look {files}")
+        return Exit.GOOD
     except WrongUseError as error:
         return fail(str(error), Exit.WRONG_USE)
     except OSError as error:

@@ -11,11 +11,12 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal, DecimalException
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +33,10 @@ __all__ = [
     "is_number",
     "is_text",
     "number",
+    "plain_text",
     "read_head",
     "read_rows",
+    "since_1970",
 ]
 
 Floats = npt.NDArray[np.floating]
@@ -44,6 +47,7 @@ MAX_OCTETS: Final = 200_000_000
 _HEAD: Final = 1 << 16
 _BLOCK: Final = 1 << 20
 _SPARE: Final = 1.05
+_QUOTED: Final = re.compile(rb'^"[-+]?\d+,\d+"(?:,"[-+]?\d+,\d+")*\r?$', re.M)
 _LONGEST_LINE: Final = 1 << 16
 _SAMPLES: Final = 64
 _OVERRANGE: Final = 9e36
@@ -64,8 +68,52 @@ def is_text(head: bytes) -> bool:
 
 def read_head(path: Path) -> bytes:
     """Return the first octets of a file, where its head is; CaptureError."""
-    with opened(path) as stream:
+    with text_opened(path) as stream:
         return stream.read(_HEAD)
+
+
+@contextlib.contextmanager
+def text_opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a text file as `plain_text` has it; CaptureError."""
+    with opened(path) as stream:
+        head = stream.read(_HEAD)
+        stream.seek(0)
+        if plain_text(head) == head:
+            yield stream
+        elif (size := path.stat().st_size) > MAX_OCTETS:
+            raise CaptureError(
+                f"{path} has {size:,} octets, and in its form (UTF-16, decimal commas in quotes, "
+                f"lines that end with CR) {MAX_OCTETS:,} are read. Save it in UTF-8, with points."
+            )
+        else:
+            yield io.BytesIO(plain_text(stream.read()))
+
+
+def plain_text(octets: bytes) -> bytes:
+    """Return text in UTF-8, with LF at the ends of lines, and no quotes around decimal commas."""
+    wide = _wide(octets)
+    if wide:
+        octets = octets.decode(wide, "ignore").lstrip("\ufeff").encode()
+    if b"\n" not in octets and octets.count(b"\r") > 1:
+        octets = octets.replace(b"\r", b"\n")
+    if _QUOTED.search(octets[:_HEAD]):
+        lines = octets.split(b"\n")
+        octets = b"\n".join(
+            line.replace(b'","', b";").replace(b'"', b"")
+            if b'"' in line
+            else line.replace(b",", b";")
+            for line in lines
+        )
+    return octets
+
+
+def _wide(octets: bytes) -> str:
+    """Return the encoding of text in UTF-16, with or without a mark, "" of any other."""
+    for encoding, mark, high in (("utf-16-le", b"\xff\xfe", 1), ("utf-16-be", b"\xfe\xff", 0)):
+        zeros, letters = octets[high:512:2], octets[1 - high : 512 : 2]
+        if octets[:2] == mark or (len(zeros) > 8 and not any(zeros) and 0 not in letters):
+            return encoding
+    return ""
 
 
 def head_lines(head: bytes) -> list[str]:
@@ -106,6 +154,26 @@ def number(cell: str) -> float:
 def is_number(cell: str) -> bool:
     """Whether a cell has a number, finite or the mark of overrange."""
     return not np.isnan(number(cell))
+
+
+_DATE: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,12}))? ?(Z|[-+]\d\d:?\d\d)?"
+)
+
+
+def since_1970(cell: str) -> str:
+    """Return a date and time of ISO 8601 in s of the Unix epoch, anything else as it is.
+
+    Without a time zone it counts as UTC. All its digits are kept, which are more than a float has.
+    """
+    found = _DATE.fullmatch(cell)
+    if found is None:
+        return cell
+    try:
+        moment = datetime.fromisoformat(found[1] + (found[3] or "Z"))
+    except ValueError:
+        return cell
+    return f"{int(moment.timestamp())}.{found[2] or 0}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +259,7 @@ class Rows:
 
     def _cell(self, line: str, column: int) -> str:
         cells = cells_of(line, self.layout.delimiter)
-        return cells[column] if column < len(cells) else ""
+        return since_1970(cells[column]) if column < len(cells) else ""
 
     def add(self, block: bytes, path: Path) -> None:
         """Parse a block of whole lines."""
@@ -231,6 +299,7 @@ class Rows:
 
     def _since(self, cell: str) -> float:
         """Return a number of the exact column, less its origin."""
+        cell = since_1970(cell.strip())
         if self.origin is None or not math.isfinite(number(cell)):
             return number(cell)
         return float(Decimal(cell.strip()) - self.origin)
@@ -353,7 +422,7 @@ def read_rows(path: Path, layout: Columns, notes: list[str]) -> Rows:
     A last line that was cut off is left out, and a note says so.
     """
     rows = Rows(layout, size=path.stat().st_size)
-    with opened(path) as stream:
+    with text_opened(path) as stream:
         for _ in range(layout.first_row):
             stream.readline(_HEAD)
         rest = b""

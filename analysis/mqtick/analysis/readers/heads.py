@@ -12,12 +12,20 @@ from pathlib import Path
 from typing import Final
 
 from mqtick.analysis.clocks.offset_text import delimiter_of
-from mqtick.analysis.readers.columns import head_lines, is_text, read_head
+from mqtick.analysis.readers.columns import head_lines, is_text, plain_text, read_head
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.heads_without_names import infiniium, rigol, tektronix
+from mqtick.analysis.readers.heads_without_names import (
+    gw_instek,
+    hantek,
+    infiniium,
+    rigol,
+    tektronix,
+    yokogawa,
+)
 from mqtick.analysis.readers.plans import Head, plan_of
 from mqtick.analysis.readers.text_capture import open_plan
-from mqtick.analysis.readers.titles import rows_only, titles_in
+from mqtick.analysis.readers.titles import rows_only, titles_in, titles_without_time
+from mqtick.analysis.readers.told import interval_in
 from mqtick.recording.capture import CaptureError, CaptureFile
 
 __all__ = ["FORMATS"]
@@ -30,16 +38,12 @@ _HEAD: Final = (
 
 
 def _open(head: Head, path: Path) -> CaptureFile:
-    octets = read_head(path)
-    if _is_utf_16(octets):
-        raise CaptureError(
-            f"{path} is text in UTF-16, which a spreadsheet calls Unicode text. Save it as CSV in "
-            "UTF-8."
-        )
-    lines = head_lines(octets)[:_MOST_LINES]
+    lines = head_lines(read_head(path))[:_MOST_LINES]
     plan = head.plan(path, head.name, lines) if head.plan else None
     if plan is None:
         titles = titles_in(lines)
+        if titles is None and interval_in(lines):
+            titles = titles_without_time(lines)
         if titles is None:
             raise _without_titles(path, head, lines)
         plan = plan_of(path, head, lines, titles)
@@ -53,6 +57,11 @@ def _without_titles(path: Path, head: Head, lines: list[str]) -> CaptureError:
             "numbers after it; it is cut off, or its waveforms were saved without times. Save it "
             "again, with times."
         )
+    if head.name.startswith("Vivado"):
+        return CaptureError(
+            f"{path} numbers the samples of an ILA and does not say how fast its clock is. Put "
+            "that in front, as a first line: `# sample rate: 100 MHz`."
+        )
     row = rows_only(lines)
     clock = ""
     if delimiter_of(row) is not None:
@@ -62,7 +71,8 @@ def _without_titles(path: Path, head: Head, lines: list[str]) -> CaptureError:
         return CaptureError(
             f"{path}: no column of {lines[above - 1].strip()[:80]!r} is called a time (time, "
             "t, seconds, x). Rename the column that is one, with its unit, for example to "
-            f"`time [s]`.{clock}"
+            f"`time [s]`; or, if none is, say in front how fast it was sampled: "
+            f"`# sample rate: 1 MHz`.{clock}"
         )
     return CaptureError(
         f"{path} has rows of numbers ({row[:60]!r}) but no names above them, so it is not "
@@ -70,19 +80,15 @@ def _without_titles(path: Path, head: Head, lines: list[str]) -> CaptureError:
     )
 
 
-def _is_utf_16(head: bytes) -> bool:
-    return head[:2] in (b"\xff\xfe", b"\xfe\xff") and 0 in head[2:64]
-
-
 def _recognises(head: Head, octets: bytes) -> bool:
+    octets = plain_text(octets)
     return is_text(octets) and (
         head.begins.search("\n".join(head_lines(octets)[:_MOST_LINES])) is not None
     )
 
 
 def _is_table(octets: bytes) -> bool:
-    if _is_utf_16(octets):
-        return True
+    octets = plain_text(octets)
     lines = head_lines(octets)[:_MOST_LINES] if is_text(octets) else []
     return titles_in(lines) is not None or rows_only(lines) != ""
 
@@ -144,6 +150,32 @@ _HEADS: Final = (
         "an RTB2000 or alike (model not noted)",
         "Rohde & Schwarz",
         re.compile(r"\Ain s,"),
+    ),
+    Head(
+        "GW Instek CSV", "", "GW Instek", re.compile(r"\AFormat,.*\nMemory Length,"), plan=gw_instek
+    ),
+    Head("Hantek CSV", "", "Hantek", re.compile(r"\A#timebase=\d+\(ps\)", re.I), plan=hantek),
+    Head("Yokogawa CSV", "", "Yokogawa", re.compile(r'\A"?Header Size"?,\d+'), plan=yokogawa),
+    Head(
+        "OWON CSV",
+        "",
+        "OWON",
+        re.compile(r"\AChannel *:,CH\d[\s\S]*^Time interval *:", re.M),
+        triggered=False,
+    ),
+    Head(
+        "UNI-T CSV",
+        "",
+        "UNI-T",
+        re.compile(r"\A(?:Stop|Run|Auto),[\s\S]*^Sample Interval,", re.M | re.I),
+        triggered=False,
+    ),
+    Head(
+        "Vivado ILA CSV",
+        "",
+        "",
+        re.compile(r"\A(?:[#;].*\n)*Sample in Buffer,Sample in Window,"),
+        triggered=False,
     ),
     Head(
         "Saleae Logic CSV",

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from mqtick.analysis.readers.columns import cells_of, number
-from mqtick.analysis.readers.plans import first_of, sane, seconds_of, told_in
+from mqtick.analysis.readers.plans import seconds_of
 from mqtick.analysis.readers.text_capture import Column, Grid, Plan
+from mqtick.analysis.readers.told import first_of, interval_in, rows_in, sane, told_in
 from mqtick.analysis.readers.units import split_unit, unit_of
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import LONGEST_S
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["infiniium", "rigol", "tektronix"]
+__all__ = ["gw_instek", "hantek", "infiniium", "rigol", "tektronix", "yokogawa"]
 
 _CHANNEL: Final = re.compile(r"(?:CH ?[1-8]|MATH[1-4]?|D ?\d{1,2}(?:-D ?\d{1,2})?|REF\d*)$", re.I)
 _INLINE: Final = re.compile(r"t0\s*=\s*([-+.\deE]+).*?tInc\s*=\s*([-+.\deE]+)", re.I)
@@ -116,4 +117,63 @@ def tektronix(path: Path, name: str, lines: list[str]) -> Plan | None:
         to_seconds=seconds_of(path, first_of(told, "Horizontal Units")),
         interval_s=sane(number(first_of(told, "Sample Interval")), 1e3),
         rows=int(sane(number(first_of(told, "Record Length")), 1e12)),
+    )
+
+
+def gw_instek(path: Path, name: str, lines: list[str]) -> Plan | None:
+    """Read the head of a GDS, over rows of a time and volts of one channel."""
+    above = next((n for n, each in enumerate(lines) if each.startswith("Waveform Data")), None)
+    if above is None:
+        return None
+    told = told_in(lines[:above])
+    return Plan(
+        name,
+        "GW Instek",
+        above + 1,
+        (
+            Column(
+                first_of(told, "Source") or "CH1",
+                1,
+                unit_of(first_of(told, "Vertical Units"), "V") or 1,
+            ),
+        ),
+        time_column=0,
+        to_seconds=seconds_of(path, first_of(told, "Horizontal Units")),
+        interval_s=interval_in(lines[:above]),
+        rows=rows_in(lines[:above]),
+    )
+
+
+def hantek(path: Path, name: str, lines: list[str]) -> Plan:
+    """Read rows of a time in s and mV of each channel, below `#timebase=...,#voltbase=...`."""
+    first = next((n for n, line in enumerate(lines) if re.match(r" *[-+.\d]", line)), len(lines))
+    cells = [cell for cell in cells_of("".join(lines[first : first + 1])) if cell]
+    channels = tuple(Column(f"CH{place}", place, 1e-3) for place in range(1, len(cells)))
+    return Plan(name, "Hantek", first, channels)
+
+
+def yokogawa(path: Path, name: str, lines: list[str]) -> Plan | None:
+    """Read a DL's head, over rows of volts whose first cell is empty."""
+    told = told_in(lines)
+    above = next((n for n, line in enumerate(lines) if line.startswith(",")), None)
+    if above is None or "HResolution" not in told:
+        return None
+    if number(first_of(told, "BlockNumber") or "1") != 1 or len({*told["HResolution"]}) != 1:
+        raise CaptureError(
+            f"{path} holds several blocks of a history, or channels of several rates; save each in "
+            "a file of its own."
+        )
+    units = told.get("VUnit", [])
+    channels = [
+        Column(each, n, (unit_of(units[n - 1], "V") if n <= len(units) else None) or 1.0)
+        for n, each in enumerate(told.get("TraceName", []), start=1)
+    ]
+    return Plan(
+        name,
+        f"Yokogawa {first_of(told, 'Model Name')}".strip(),
+        above,
+        tuple(channels),
+        time_column=None,
+        grid=_grid(path, told.get("HOffset", ["0"])[0], told["HResolution"][0]),
+        rows=rows_in(lines[:above]),
     )

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.vcd import VcdHeader, read_vcd, read_vcd_header
 from mqtick.recording.capture import Capture, CaptureFile, Signal
@@ -67,10 +65,10 @@ def _open_vcd(path: Path) -> CaptureFile:
         signals: dict[str, Signal] = {}
         for full, transitions in found.items():
             name = transitions.name if names.count(transitions.name) == 1 else full
-            # A sampled level changed before the sample that saw it, by up to an interval.
-            np.subtract(transitions.instants_fs, interval_fs // 2, out=transitions.instants_fs)
             signals[name] = replace(
                 transitions,
+                # A sampled level changed before the sample that saw it, by up to an interval.
+                origin_fs=-(interval_fs // 2),
                 uncertainty_fs=-(-interval_fs // 2) + timescale_fs,
             )
         yield Capture(signals, triggered=False)

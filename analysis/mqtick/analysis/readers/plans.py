@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from mqtick.analysis.readers.columns import cells_of, is_number, number
-from mqtick.analysis.readers.text_capture import Column, Plan
-from mqtick.analysis.readers.text_transitions import refuse_dates
-from mqtick.analysis.readers.titles import Titles
+from mqtick.analysis.readers.text_capture import Column, Grid, Plan
+from mqtick.analysis.readers.titles import INDICES, NO_TIME, Titles
+from mqtick.analysis.readers.told import first_of, interval_in, rows_in, sane, told_in
 from mqtick.analysis.readers.units import (
     has_unit,
     named,
@@ -21,20 +21,11 @@ from mqtick.analysis.readers.units import (
     units_said,
 )
 from mqtick.recording.capture import CaptureError
+from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["Head", "first_of", "plan_of", "sane", "seconds_of", "told_in"]
+__all__ = ["Head", "plan_of", "seconds_of"]
 
-_NO_CHANNELS: Final = {
-    "time",
-    "timestamp",
-    "second",
-    "seconds",
-    "nr",
-    "index",
-    "sample",
-    "row",
-    "no.",
-}
+_NO_CHANNELS: Final = {"time", "timestamp", "second", "seconds", *INDICES}
 """A second time column, or one of row numbers."""
 _LOOKED_AT: Final = 20
 """Rows, to find which columns have numbers."""
@@ -42,6 +33,8 @@ _NO_NAMES: Final = {"value", "voltage", "ampl"}
 """What stands above a column besides units where its channel is named elsewhere."""
 _ERRORS: Final = {"offset", "error", "time error", "time_error", "te", "phase"}
 _MENTIONED: Final = re.compile(r"\b(?:CH|C|F|M|D)\d{1,2}(?=\s*:)")
+_LISTED: Final = re.compile(r"^; Channels \(\d+/\d+\): (.+)", re.M)
+"""Of libsigrok's tables with times, whose columns are all called logic."""
 _IN_FILE_NAME: Final = re.compile(r"[CFMZ]\d{1,2}(?!\d)", re.I)
 _SCALE: Final = re.compile(
     r"\b(?:scale|scaling|factor|gain|multiplier|lsb)\b.*?[:=,;\t ]\s*\d", re.I
@@ -70,11 +63,10 @@ class Head:
 
 def plan_of(path: Path, head: Head, lines: list[str], titles: Titles) -> Plan:
     """Return what reads the rows below a line of names; CaptureError."""
-    refuse_dates(path, titles.first[titles.time])
     lecroy = titles.delimiter if lines[0].startswith("LECROY") else ","
     told = told_in(lines[: titles.line], lecroy) if head.maker else {}
     unit = titles.unit
-    if not unit and titles.time < len(titles.units):
+    if not unit and NO_TIME < titles.time < len(titles.units):
         unit = titles.units[titles.time]
     unit = unit or first_of(told, "Horizontal Units")
     cells = _named(path, head, lines, titles, told)
@@ -90,18 +82,33 @@ def plan_of(path: Path, head: Head, lines: list[str], titles: Titles) -> Plan:
         )
     if not channels:
         raise CaptureError(
-            f"{path}: no column besides the time {cells[titles.time]!r} has numbers; there is "
-            "nothing to find edges in."
+            f"{path}: no column besides the time has numbers; there is nothing to find edges in."
         )
     _refuse_other_times(path, titles, lines, [channel.column for channel in channels])
     if not head.maker:
         _look_above(path, titles, lines[: titles.line], unit, [c.column for c in channels], notes)
-    interval = number(first_of(told, "Sample Interval"))
-    rate = number(first_of(told, "Sample Rate", "Sampling Frequency (Hz)"))
-    if not interval > 0 and rate > 0:
-        interval = 1 / rate
-    segments = number(first_of(told, "Segments") or "1")
-    size = number(first_of(told, "Record Length", "Number of Data points", "SegmentSize"))
+    above = lines[: titles.line]
+    interval = interval_in(above)
+    if "SegmentSize" in told:
+        size = number(first_of(told, "Segments")) * number(first_of(told, "SegmentSize"))
+    else:
+        size = number(first_of(told, "Number of Data points") or str(rows_in(above)))
+    if titles.time == NO_TIME:
+        counted = (n for n, cell in enumerate(titles.cells) if cell.casefold() in INDICES)
+        return Plan(
+            head.name,
+            _instrument(head, lines, told),
+            titles.first_row,
+            channels,
+            time_column=None,
+            index_column=next(counted, None),
+            grid=Grid(0, femtoseconds(interval)),
+            rows=int(sane(size, 1e12)),
+            delimiter=titles.delimiter,
+            decimal_comma=titles.decimal_comma,
+            triggered=False,
+            notes=tuple(notes),
+        )
     return Plan(
         head.name,
         _instrument(head, lines, told),
@@ -110,8 +117,8 @@ def plan_of(path: Path, head: Head, lines: list[str], titles: Titles) -> Plan:
         time_column=titles.time,
         to_seconds=seconds_of(path, unit),
         unit_assumed=not (unit or head.maker),
-        interval_s=sane(interval, 1e3),
-        rows=int(sane(segments * size, 1e12)),
+        interval_s=interval,
+        rows=int(sane(size, 1e12)),
         delimiter=titles.delimiter,
         decimal_comma=titles.decimal_comma,
         # The times of converted files count from the first sample.
@@ -158,7 +165,9 @@ def _look_above(
     units = dict(enumerate(titles.units))
     bare = [c for c in columns if not has_unit(titles.cells[c]) and not units.get(c)]
     for line in lines:
-        if (not unit and units_said(line, "s")) or (bare and units_said(line, "V")):
+        if (not unit and titles.time > NO_TIME and units_said(line, "s")) or (
+            bare and units_said(line, "V")
+        ):
             raise CaptureError(
                 f"{path}: the head says {line.strip()[:80]!r} and the names of the columns have no "
                 "unit. Write it in brackets behind each name: `time [us],CH1 [mV]`."
@@ -200,30 +209,6 @@ def seconds_of(path: Path, unit: str) -> float:
     return factor
 
 
-def sane(value: float, most: float) -> float:
-    """Return a number of a head, 0 where it is out of range."""
-    return value if 0 < value < most else 0.0
-
-
-def told_in(lines: list[str], delimiter: str = ",") -> dict[str, list[str]]:
-    """Return what lines of a key and its values say, and LeCroy's with several keys."""
-    told: dict[str, list[str]] = {}
-    for line in lines:
-        cells = cells_of(line, delimiter) or [""]
-        told.setdefault(cells[0].rstrip("= "), cells[1:])
-        if cells[0] == "Segments":
-            told.update(
-                (key, [value]) for key, value in zip(cells[2::2], cells[3::2], strict=False)
-            )
-    return told
-
-
-def first_of(told: dict[str, list[str]], *keys: str) -> str:
-    """Return the first value of the first of these keys, without the channel in front of it."""
-    found = next((told[key] for key in keys if told.get(key)), [""])
-    return found[0].rpartition(":")[2].strip()
-
-
 def _instrument(head: Head, lines: list[str], told: dict[str, list[str]]) -> str:
     found = head.begins.search("\n".join(lines))
     in_head = (found.groupdict() if found else {}).get("model")
@@ -236,6 +221,10 @@ def _named(
     """Return the names of the columns, which other lines have where there are only units."""
     names = list(titles.cells)
     columns = [n for n, cell in enumerate(names) if n != titles.time and cell]
+    if (listed := _LISTED.search("\n".join(lines[: titles.line]))) is not None:
+        found = [name.strip() for name in listed[1].split(",")]
+        if {names[n] for n in columns} <= {"logic", "analog"} and len(found) == len(columns):
+            return [dict(zip(columns, found, strict=True)).get(n, c) for n, c in enumerate(names)]
     if not head.maker or not all(_is_no_name(names[n]) for n in columns):
         return names
     found = told.get("Channel Data") or told.get("Source") or told.get("", [])

@@ -12,6 +12,8 @@ import re
 import struct
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,7 +59,8 @@ def _opener(name: str, model_of: Callable[[bytes], str]) -> Callable[[Path], Cap
 
         def read() -> Iterator[Capture]:
             found = parsed.pop() if parsed else _parsed(path, name, model_of)
-            yield _capture(path, found, notes)
+            capture = _capture(path, found, notes)
+            yield from _segments(path, capture) if found.parser_name == "lecroy_trc" else [capture]
 
         words = (parsed[0].header_name, parsed[0].serial_number)
         return CaptureFile(path, name, " ".join(str(word) for word in words if word), read, notes)
@@ -127,6 +130,53 @@ def _capture(path: Path, found: Any, notes: list[str]) -> Capture:
     if found.parser_name == "tek_isf" and len(_RECORD.findall(path.read_bytes())) > 1:
         notes.append("Of several records in the file only the first one was read.")
     return Capture(signals)
+
+
+_WAVEDESC: Final = {b"LECROY_2_3": ("4i", 36, 144), b"LECROY_1_0": ("3i", 36, 108)}
+"""Of a LeCroy template: the lengths of what is in front of the samples, where they are, and where
+the number of segments is. The last length is that of the trigger times."""
+
+
+def _segments(path: Path, joined: Capture) -> Iterator[Capture]:
+    """Yield the segments of LeCroy's sequence mode, which RigolWFM takes for one record.
+
+    Each segment has its own trigger, and how long before it its first sample was (TRIGTIME).
+    CaptureError where the file does not add up.
+    """
+    octets = path.read_bytes()
+    octets = octets[octets.index(b"WAVEDESC") :]
+    order = "<" if octets[34] else ">"
+    form, at, place = _WAVEDESC.get(octets[16:26], _WAVEDESC[b"LECROY_2_3"])
+    *before, length = struct.unpack_from(f"{order}{form}", octets, at)
+    (count,) = struct.unpack_from(f"{order}i", octets, place)
+    if count <= 1:
+        yield joined
+        return
+    ((name, whole),) = joined.signals.items()
+    assert isinstance(whole, Waveform)
+    size, rest = divmod(whole.codes.size, count)
+    if rest or length < 16 * count or len(octets) < sum(before) + length:
+        raise CaptureError(
+            f"{path} holds {count} segments of a sequence and {whole.codes.size:,} samples, but "
+            "not when each was triggered. Save it again, or switch the sequence mode off."
+        )
+    begun_ns = _date_ns(struct.unpack_from(f"{order}d4Bh", octets, 296))
+    for number in range(count):
+        after_s, offset_s = struct.unpack_from(f"{order}2d", octets, sum(before) + 16 * number)
+        codes = whole.codes[number * size : (number + 1) * size]
+        begin_fs = start_fs(offset_s, path, f"segment {number + 1}")
+        started_ns = None if begun_ns is None else begun_ns + round(after_s * 1e9)
+        yield Capture({name: replace(whole, codes=codes, start_fs=begin_fs)}, started_ns=started_ns)
+
+
+def _date_ns(told: tuple[float, int, int, int, int, int]) -> int | None:
+    """Return seconds, minute, hour, day, month and year in ns of the Unix epoch, None if none."""
+    seconds, minute, hour, day, month, year = told
+    try:
+        date = datetime(year, month, day, hour, minute, tzinfo=UTC)
+        return int(date.timestamp()) * 10**9 + round(seconds * 1e9)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _name(path: Path, channel: Any, parser: str) -> str:
@@ -237,6 +287,17 @@ def _is_yokogawa(head: bytes) -> bool:
     return head.startswith(b"$PublicInfo") or all(word in head[:4096] for word in words)
 
 
+def _yokogawa_model(head: bytes) -> str:
+    """Return "auto"; CaptureError for a history, of which RigolWFM would read the first block."""
+    blocks = re.search(rb"BlockNumber\s+(\d+)", head)
+    if blocks and int(blocks[1]) > 1:
+        raise CaptureError(
+            f"It holds {int(blocks[1])} blocks of a history, and one is read. Save each of them in "
+            "a file of its own."
+        )
+    return "auto"
+
+
 def _rigol_model(head: bytes) -> str:
     return _RIGOL[head[:4]]
 
@@ -276,7 +337,7 @@ FORMATS: Final = (
         lambda h: h.startswith(b"\2\0\0\0") and not _is_siglent(h),
         lambda h: "DHO",
     ),
-    _format("Yokogawa waveform", "", _is_yokogawa, lambda h: "auto"),
+    _format("Yokogawa waveform", "", _is_yokogawa, _yokogawa_model),
     _format("Tektronix LLWFM", "", lambda h: b"LLWFM" in h[:8], lambda h: "Tek"),
     _format("Tektronix ISF", "an oscilloscope (model not noted)", _is_isf, _isf_model),
 )

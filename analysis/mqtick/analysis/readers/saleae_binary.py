@@ -29,6 +29,8 @@ __all__ = ["FORMATS"]
 
 _MAGIC: Final = b"<SALEAE>"
 _DIGITAL: Final = 0
+_TICK_FS: Final = 1000
+"""Of the fastest analyser an interval has 2 ns: ps in 64 bits reach for months."""
 
 
 def _open(path: Path) -> CaptureFile:
@@ -90,9 +92,12 @@ def _chunk(path: Path, stream: BinaryIO, version: int, what: str) -> Transitions
         raise CaptureError(f"{path}: {what} has changes that are not in order.")
     sampled_fs = interval_fs(1 / rates[0] if rates[0] > 0 else 0.0, path, what) if version else 0
     # A change was seen by the first sample after it.
-    instants = np.rint(seconds * FS_PER_SECOND).astype(np.int64) - sampled_fs // 2
+    ticks = np.rint(seconds * (FS_PER_SECOND // _TICK_FS)).astype(np.int64)
     levels = ((np.arange(count) + 1 + initial) % 2).astype(np.int8)
-    return Transitions(path.stem, initial, instants, levels, -(-sampled_fs // 2) or 10**6)
+    half_fs, origin_fs = -(-sampled_fs // 2) or 10**6, -(sampled_fs // 2)
+    return Transitions(
+        path.stem, initial, ticks, levels, half_fs, tick_fs=_TICK_FS, origin_fs=origin_fs
+    )
 
 
 FORMATS: Final = (

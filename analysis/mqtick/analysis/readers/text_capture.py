@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +17,13 @@ from mqtick.analysis.readers.text_transitions import is_changes, is_levels, tran
 from mqtick.analysis.readers.time_column import even_times, steps_of
 from mqtick.analysis.readers.units import time_unit
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
-from mqtick.recording.octets import LONGEST_S
+from mqtick.recording.octets import EXACT_S
 from mqtick.recording.quantise import waveform_of_volts
 from mqtick.recording.waveform import Waveform
 
 __all__ = ["Column", "Grid", "Plan", "open_plan"]
 
+_MOST_UNITS: Final = 8
 _LATEST_S: Final = 10**10
 """Seconds since 1970 are less until the year 2286; larger numbers are ms, us or ns."""
 
@@ -101,7 +103,7 @@ def _captures(path: Path, plan: Plan, notes: list[str]) -> Iterator[Capture]:
         every_row=counts is None,
         exact=counts,
         factor=1.0 if plan.grid else plan.to_seconds,
-        largest=math.inf if plan.grid else LONGEST_S,
+        largest=math.inf if plan.grid else EXACT_S,
     )
     rows = read_rows(path, layout, notes)
     _look_at_words(path, plan, rows.words, notes)
@@ -171,12 +173,23 @@ def _segments(
     assert plan.time_column is not None
     resolution = rows.resolution(plan.time_column)
     times = rows.column(plan.time_column)
-    back, at = [], 1
-    for steps in steps_of(times):
-        back += (np.flatnonzero(steps < -2 * resolution) + at).tolist()
-        at += steps.size
-        if len(back) > rows.count / 4:
-            raise CaptureError(f"{path}: the times go back in {len(back)} rows: {UNEVEN_TIMES}")
+    back = _back(times, resolution)
+    if len(back) == rows.count - 1 > 1:
+        np.negative(times, out=times)
+        notes.append(
+            "The times go back in every row. Instruments write samples in the order in which they "
+            "took them, so the times were taken with the opposite sign."
+        )
+        back = []
+    if len(back) > rows.count / 4:
+        raise CaptureError(f"{path}: the times go back in {len(back)} rows: {UNEVEN_TIMES}")
+    if back and np.isfinite(times).all() and _one_unit(times, back, notes):
+        back = []
+    if back:
+        notes.append(
+            f"The times go back {len(back)} time{'s' if len(back) > 1 else ''} among the rows: the "
+            f"{len(back) + 1} parts were read as captures of their own."
+        )
     kept = [rows.column(each.column) for each in plan.channels]
     changes = not back and is_levels(kept)
     if changes and not is_changes(kept):
@@ -202,6 +215,40 @@ def _segments(
         begin = end
 
 
+def _back(times: Floats, resolution: float) -> list[int]:
+    """Return the rows whose times are before those of the row above."""
+    back, at = [], 1
+    for steps in steps_of(times):
+        back += (np.flatnonzero(steps < -2 * resolution) + at).tolist()
+        at += steps.size
+    return back
+
+
+def _one_unit(times: Floats, back: list[int], notes: list[str]) -> bool:
+    """Put times in one unit whose rows change it on the way, and return whether they did.
+
+    Red Pitaya's firmware writes -1.000 us and then -992.000, in ns, under the same heading.
+    """
+    ends = [0, *back, times.size]
+    steps = [np.diff(times[a:b]).mean() if b - a > 1 else np.nan for a, b in pairwise(ends)]
+    least = min((step for step in steps if step > 0), default=np.nan)
+    powers = [1000.0 ** round(np.log(step / least) / np.log(1000)) for step in steps if step > 0]
+    if len(powers) < len(steps) or {*powers} == {1.0} or len(steps) > _MOST_UNITS:
+        return False
+    scaled = np.concatenate(
+        [times[a:b] / power for (a, b), power in zip(pairwise(ends), powers, strict=True)]
+    )
+    apart = np.diff(scaled)
+    if not (np.abs(apart - apart.mean()) < 0.1 * apart.mean()).all():
+        return False
+    times[:] = scaled
+    notes.append(
+        f"The times change their unit in row {ends[1] + 1:,} and go on in one a thousand times "
+        "smaller or larger; they were put in one unit, which makes them evenly spaced."
+    )
+    return True
+
+
 def _triggered(plan: Plan, grid: Grid | None, count: int) -> bool:
     if plan.triggered is not None:
         return plan.triggered
@@ -213,7 +260,7 @@ def _changes(path: Path, plan: Plan, rows: Rows) -> dict[str, Signal]:
     times = rows.taken(plan.time_column)
     levels = ((each.name, rows.taken(each.column)) for each in plan.channels)
     resolution = rows.resolution(plan.time_column)
-    return dict(transitions_of(path, times, resolution, levels))
+    return dict(transitions_of(path, times, resolution, levels, plan.interval_s))
 
 
 def _waveforms(

@@ -11,7 +11,7 @@ import numpy as np
 from mqtick.analysis.readers.columns import Floats
 from mqtick.analysis.readers.time_column import TimeBase, even_times, steps_of, unstretched
 from mqtick.recording.capture import CaptureError
-from mqtick.recording.octets import LONGEST_S
+from mqtick.recording.octets import EXACT_S, LONGEST_S
 from mqtick.recording.waveform import femtoseconds
 
 __all__ = ["UNEVEN_TIMES", "Grid", "grid_of", "once"]
@@ -83,12 +83,13 @@ def grid_of(
             f"The times in the file have too few digits{repeats}; they were rebuilt as samples "
             f"{even.interval_fs * 1e-15:.6g} s apart{within}.",
         )
-    grid = _believed(even, times.size, told, notes)
+    grid = _believed(even, times.size, told, resolution, notes)
     long_s = grid.interval_fs * 1e-15 * (times.size - 1)
-    if abs(grid.start_fs) * 1e-15 + long_s > LONGEST_S:
+    most_s = EXACT_S if assumed else LONGEST_S
+    if abs(grid.start_fs) * 1e-15 + long_s > most_s:
         raise CaptureError(
-            f"{path}: its times are {long_s:,.6g} s from first to last, and {LONGEST_S:,.0f} s is "
-            f"the most. {_NAME_UNIT}"
+            f"{path}: its times are {long_s:,.6g} s from first to last, and {most_s:,.0f} s is "
+            f"the most{' without a unit' if assumed else ''}. {_NAME_UNIT}"
         )
     if assumed and grid.interval_fs >= _SLOW_FS:
         once(
@@ -99,7 +100,9 @@ def grid_of(
     return grid
 
 
-def _believed(even: TimeBase, rows: int, told: tuple[float, int], notes: list[str]) -> Grid:
+def _believed(
+    even: TimeBase, rows: int, told: tuple[float, int], resolution: float, notes: list[str]
+) -> Grid:
     """Check the interval of the times against the other sources, and say which was taken."""
     times_s = even.interval_fs * 1e-15
     grid = Grid(even.start_fs, even.interval_fs, even.error_ppm)
@@ -114,11 +117,20 @@ def _believed(even: TimeBase, rows: int, told: tuple[float, int], notes: list[st
     apart = abs(times_s / told_s - 1) * 1e6
     if femtoseconds(told_s) == even.interval_fs or apart <= even.error_ppm:
         return grid
+    if not stretched and apart > even.error_ppm and abs(times_s - told_s) < 0.999 * resolution:
+        # libsigrok adds up an interval that it has rounded: 41 ns for 41.667.
+        once(
+            notes,
+            f"The head says that samples are {told_s:.6g} s apart, and the times add up intervals "
+            f"of {times_s:.6g} s, which were rounded and are {apart:,.0f} parts per million off: "
+            "the head was believed.",
+        )
+        return Grid(even.start_fs, femtoseconds(told_s))
     if apart > _THINNED_PPM:
         once(
             notes,
             f"The head says that samples are {told_s:.6g} s apart, and the times are "
-            f"{times_s:.6g} s apart; the times were taken.",
+            f"{times_s:.6g} s apart ({apart:,.0f} parts per million off); the times were taken.",
         )
         return grid
     once(

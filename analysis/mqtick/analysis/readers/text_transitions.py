@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from mqtick.analysis.readers.columns import Floats
 from mqtick.analysis.readers.time_column import pieces_of, steps_of
 from mqtick.recording.capture import CaptureError
-from mqtick.recording.octets import LONGEST_S
+from mqtick.recording.octets import EXACT_S, LONGEST_S
 from mqtick.recording.transitions import UNKNOWN, Transitions
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["is_changes", "is_levels", "refuse_dates", "transitions_of"]
+__all__ = ["is_changes", "is_levels", "transitions_of"]
 
 _ENOUGH: Final = 8
 """This many changes are needed to find the sample interval from their distances."""
@@ -49,12 +47,17 @@ def is_changes(channels: Iterable[Floats]) -> bool:
 
 
 def transitions_of(
-    path: Path, times_s: Floats, resolution_s: float, channels: Iterable[tuple[str, Floats]]
+    path: Path,
+    times_s: Floats,
+    resolution_s: float,
+    channels: Iterable[tuple[str, Floats]],
+    told_s: float = 0.0,
 ) -> Iterator[tuple[str, Transitions]]:
     """Yield the changes of each channel by its name; CaptureError where times go back.
 
-    The file does not keep the sample rate: a change is uncertain by the greatest distance that
-    all changes are whole multiples of, or by the last digit where there are too few changes.
+    Where the file does not keep the interval between samples (`told_s` is 0), a change is uncertain
+    by the greatest distance that all changes are whole multiples of, or by the last digit where
+    there are too few changes.
     `times_s` is used up.
     """
     if not np.isfinite(times_s).all() or (times_s[1:] < times_s[:-1]).any():
@@ -65,14 +68,21 @@ def transitions_of(
     largest = max(abs(float(times_s[0])), abs(float(times_s[-1])))
     if largest > LONGEST_S:
         raise CaptureError(
-            f"{path}: times up to {largest:.4g} s, but more than {LONGEST_S:.0f} s "
-            "cannot be counted in fs. Export a shorter range, with times counted from its start."
+            f"{path}: times up to {largest:.4g} s, and {LONGEST_S:,.0f} s is the most. Export a "
+            "shorter range, with times counted from its start."
         )
-    uncertainty = _interval_fs(times_s[1:-1], resolution_s)
-    times_s *= 1e15
-    instants = np.rint(times_s, out=times_s).astype(np.int64)
-    for name, levels in channels:
-        yield name, _of(name, instants, levels, uncertainty)
+    uncertainty = femtoseconds(told_s) or _interval_fs(times_s[1:-1], resolution_s)
+    # In floats, later times are not exact to 1 ps: their last digit is what counts.
+    tick_fs = 1 if largest < EXACT_S else max(femtoseconds(resolution_s), 1000)
+    times_s *= 1e15 / tick_fs
+    ticks = np.rint(times_s, out=times_s).astype(np.int64)
+    for name, values in channels:
+        levels = np.where(np.isnan(values), UNKNOWN, values).astype(np.int8)
+        at = np.flatnonzero(levels[1:] != levels[:-1]) + 1
+        yield (
+            name,
+            Transitions(name, int(levels[0]), ticks[at], levels[at], uncertainty, tick_fs=tick_fs),
+        )
 
 
 def _interval_fs(times_s: Floats, resolution_s: float) -> int:
@@ -97,20 +107,3 @@ def _interval_fs(times_s: Floats, resolution_s: float) -> int:
         ):
             return femtoseconds(1 / rate_hz)
     return resolution_fs
-
-
-def _of(
-    name: str, instants: npt.NDArray[np.int64], values: Floats, uncertainty_fs: int
-) -> Transitions:
-    levels = np.where(np.isnan(values), UNKNOWN, values).astype(np.int8)
-    at = np.flatnonzero(levels[1:] != levels[:-1]) + 1
-    return Transitions(name, int(levels[0]), instants[at], levels[at], uncertainty_fs)
-
-
-def refuse_dates(path: Path, cell: str) -> None:
-    """Raise CaptureError where the first time is a date, as Logic 2 can write it."""
-    if re.match(r"\d{4}-\d\d-\d\d", cell):
-        raise CaptureError(
-            f"{path}: the times are dates ({cell!r}), which are not read. Export it again with "
-            "`Use ISO8601 timestamps` switched off, or convert them to seconds."
-        )

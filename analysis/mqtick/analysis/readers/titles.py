@@ -14,11 +14,17 @@ from typing import Final
 from mqtick.analysis.readers.columns import cells_of, is_number
 from mqtick.analysis.readers.units import time_unit, unit_of
 
-__all__ = ["Titles", "rows_only", "titles_in"]
+__all__ = ["INDICES", "NO_TIME", "Titles", "rows_only", "titles_in", "titles_without_time"]
 
 _DELIMITERS: Final = ("\t", ";", ",", "")
 _MARKS: Final = "#% "
 """What stands before the names where they are a comment."""
+NO_TIME: Final = -1
+INDICES: Final = {
+    *("nr", "no", "no.", "index", "sample", "row", "point", "#"),
+    *("sample in buffer", "sample in window"),
+}
+"""Names of columns that number the samples."""
 _LINES_BELOW: Final = 6
 _LOOKED_AT: Final = 20
 
@@ -30,7 +36,7 @@ class Titles:
     Attributes:
         line, first_row: where it stands, and where the first row of numbers, from 0.
         cells: the names.
-        time: which of them is the time.
+        time: which of them is the time, `NO_TIME` where none is.
         unit: of the time, "" where its name has none.
         delimiter, decimal_comma: as Columns has them.
         units: the line of units below, empty where there is none.
@@ -99,6 +105,27 @@ def _with_rows(
             if (units or between) and not is_unit:
                 return None  # the line looked like titles, and belongs to a head above them
             units = [cell.strip("[](){} ") for cell in row]
+    return None
+
+
+def titles_without_time(lines: list[str]) -> Titles | None:
+    """Return the line of names above the first rows of numbers, none of which is a time.
+
+    Without such a line the columns are called 1, 2, 3.
+    """
+    for delimiter in _DELIMITERS:
+        rows = [_all_numbers(line, delimiter) for line in lines]
+        first = next((n for n in range(len(rows) - 2) if all(rows[n : n + 3])), None)
+        row = cells_of(lines[first], delimiter) if first is not None else []
+        if first is None or (len(row) < 2 and delimiter):
+            continue
+        comma = delimiter != "," and any("," in cell for cell in row)
+        # Vivado's ILA has a row of number bases below the names.
+        above = first - 1 if not lines[first - 1].startswith("Radix") else first - 2
+        names = cells_of(lines[above].lstrip(_MARKS), delimiter) if above >= 0 else []
+        if len(names) != len(row) or any(map(is_number, names)):
+            above, names = first, [str(place + 1) for place in range(len(row))]
+        return Titles(above, first, names, NO_TIME, "", delimiter, comma, [], row, [])
     return None
 
 

@@ -108,6 +108,8 @@ def time_unit(cell: str) -> str | None:
         return unit
     if known in _SECONDS or (not name and unit_of(unit, "s") is not None):
         return unit or "s"
+    if known.endswith("seconds") and unit_of(known, "s") is not None:  # milliseconds
+        return known
     return None
 
 

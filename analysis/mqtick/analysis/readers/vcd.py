@@ -23,11 +23,16 @@ from mqtick.recording.transitions import UNKNOWN, Transitions
 
 __all__ = ["VcdError", "VcdHeader", "read_vcd", "read_vcd_header"]
 
-_LEVELS: Final = {"0": 0, "1": 1, "x": UNKNOWN, "X": UNKNOWN, "z": UNKNOWN, "Z": UNKNOWN}
+_LEVELS: Final = {
+    **dict.fromkeys("0lL", 0),
+    **dict.fromkeys("1hH", 1),
+    **dict.fromkeys("xXzZuUwW-", UNKNOWN),
+}
+"""Four values, and the nine of IEEE 1164, as simulators of VHDL write them: L and H are weak."""
 _UNITS_FS: Final = {"s": 10**15, "ms": 10**12, "us": 10**9, "ns": 10**6, "ps": 10**3, "fs": 1}
 _PIECE: Final = 1 << 16
 _TOKEN: Final = 1 << 16
-_LATEST_FS: Final = 2**63 - 1
+_LATEST: Final = 2**63 - 1
 _SIMULATION: Final = frozenset(("$dumpvars", "$dumpall", "$dumpon", "$dumpoff", "$end"))
 _NO_LEVELS: Final = frozenset(("real", "realtime", "shortreal", "string"))
 
@@ -41,30 +46,39 @@ class _Signal:
     name: str
     path: str
     initial: int | None = None
-    instants: array[int] = field(default_factory=lambda: array("q"))
+    ticks: array[int] = field(default_factory=lambda: array("q"))
     levels: array[int] = field(default_factory=lambda: array("b"))
 
-    def change(self, now_fs: int, level: int) -> None:
+    def change(self, now: int, level: int) -> None:
         if self.initial is None:
             # What it was before its first value is not in the file, except at the very beginning.
-            self.initial = level if now_fs == 0 else UNKNOWN
-        if self.instants and self.instants[-1] == now_fs:  # of several at one time the last holds
-            self.instants.pop()
+            self.initial = level if now == 0 else UNKNOWN
+        if self.ticks and self.ticks[-1] == now:  # of several at one time the last holds
+            self.ticks.pop()
             self.levels.pop()
         if level != (self.levels[-1] if self.levels else self.initial):
-            if now_fs == 0:
+            if now == 0:
                 self.initial = level
                 return
-            self.instants.append(now_fs)
+            self.ticks.append(now)
             self.levels.append(level)
 
-    def transitions(self) -> Transitions:
+    def is_like(self, other: _Signal) -> bool:
+        """Whether it changes as another one does."""
+        return (self.initial, self.ticks, self.levels) == (
+            other.initial,
+            other.ticks,
+            other.levels,
+        )
+
+    def transitions(self, timescale_fs: int) -> Transitions:
         return Transitions(
             self.name,
             UNKNOWN if self.initial is None else self.initial,
             # Not copied: with many changes there is no memory for two.
-            np.frombuffer(self.instants, np.int64),
+            np.frombuffer(self.ticks, np.int64),
             np.frombuffer(self.levels, np.int8),
+            tick_fs=timescale_fs,
         )
 
 
@@ -90,6 +104,9 @@ class VcdHeader:
 def read_vcd(source: Path | BinaryIO) -> dict[str, Transitions]:
     """Read all scalar signals, each under its path ("scope.name").
 
+    A net that is declared twice (a port and its register) is one signal; where two nets have one
+    path and do not change alike, the second one is called "scope.name (2)".
+
     VcdError where it is no VCD, time goes backwards, a value belongs to no signal, or there are
     too many changes; CaptureError where the file cannot be read.
     """
@@ -98,11 +115,16 @@ def read_vcd(source: Path | BinaryIO) -> dict[str, Transitions]:
             return read_vcd(stream)
     tokens = _tokens(source)
     header = _header(tokens)
-    every = [signal for of in header.signals.values() for signal in of]
-    if len({signal.path for signal in every}) < len(every):
-        raise VcdError("Two signals of the file have the same name in the same scope.")
     _changes(tokens, header)
-    return {signal.path: signal.transitions() for signal in every}
+    found: dict[str, _Signal] = {}
+    for signal in (signal for of in header.signals.values() for signal in of):
+        path, number = signal.path, 1
+        while path in found and not found[path].is_like(signal):
+            number += 1
+            path = f"{signal.path} ({number})"
+        signal.name += path.removeprefix(signal.path)
+        found.setdefault(path, signal)
+    return {path: signal.transitions(header.timescale_fs) for path, signal in found.items()}
 
 
 def read_vcd_header(path: Path) -> VcdHeader:
@@ -201,17 +223,17 @@ def _declare(words: list[str], scopes: list[str], header: VcdHeader) -> None:
 
 def _changes(tokens: Iterator[str], header: VcdHeader) -> None:
     reads, others = header.signals, header.others
-    now_fs = count = 0
+    now = count = 0
     for token in tokens:
         first = token[0]
         if first == "#":
-            now_fs = _instant(token, header.timescale_fs, now_fs)
+            now = _instant(token, now)
         elif first in _LEVELS:
             of = reads.get(token[1:])
             if of is None:
                 raise _stranger(token[1:])
             for signal in of:
-                signal.change(now_fs, _LEVELS[first])
+                signal.change(now, _LEVELS[first])
                 count += 1
         elif first in "bBrRsS":
             code = next(tokens, "")
@@ -221,7 +243,7 @@ def _changes(tokens: Iterator[str], header: VcdHeader) -> None:
                 if level is None:
                     raise VcdError(f"The value {token[:40]!r} is not one that a scalar can have.")
                 for signal in reads[code]:
-                    signal.change(now_fs, level)
+                    signal.change(now, level)
                     count += 1
             elif code not in others:
                 raise _stranger(code)
@@ -243,15 +265,15 @@ def _stranger(code: str) -> VcdError:
     return VcdError(f"A value belongs to {code[:40]!r}, which the file does not declare.")
 
 
-def _instant(token: str, timescale_fs: int, now_fs: int) -> int:
+def _instant(token: str, now: int) -> int:
     if not re.fullmatch(r"#[0-9]{1,20}", token):
         raise VcdError(f"The time {token[:40]!r} is not a whole number.")
-    instant = int(token[1:]) * timescale_fs
-    if instant < now_fs:
+    instant = int(token[1:])
+    if instant < now:
         raise VcdError(
-            f"The time goes back from {now_fs} to {instant} fs; the file is damaged, or two were "
+            f"The time goes back from #{now} to #{instant}; the file is damaged, or two were "
             "joined."
         )
-    if instant > _LATEST_FS:
-        raise VcdError(f"The time {token} is later than 2.5 hours, more than can be counted in fs.")
+    if instant > _LATEST:
+        raise VcdError(f"The time {token} is beyond 64 bits: the file is damaged.")
     return instant

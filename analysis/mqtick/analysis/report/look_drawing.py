@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -80,11 +80,11 @@ def _drawn(lane: Lane, points: int) -> Drawn:
     elif isinstance(signal, Transitions) and glance.rising.size:
         levels = (0.0, DRAWN_HEIGHT / 2, DRAWN_HEIGHT)
     interval_us = signal.interval_fs / FS_PER_US if isinstance(signal, Waveform) else 0.0
-    at_us = glance.instants_fs / FS_PER_US
+    at_us = glance.instants_fs.astype(np.float64) / FS_PER_US
     return Drawn(lane, us, volts, at_us, levels, interval_us, _label(lane))
 
 
-def _some(instants_fs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _some(instants_fs: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return at most as many as are drawn in detail, evenly chosen, the first one among them."""
     if instants_fs.size <= _MOST_DETAILED:
         return instants_fs

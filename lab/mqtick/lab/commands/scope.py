@@ -187,9 +187,12 @@ def _capture(args: argparse.Namespace, scope: Oscilloscope | LogicAnalyser) -> i
             )
         scope.set_up(_settings(args, trigger))
         if not scope.arm():
+            unseen = getattr(scope, "unseen", "") or (
+                "Is the signal much faster than --span, or is this the wrong trigger channel?"
+            )
             return fail(
-                "It triggered before it was seen waiting, so its record cannot be used. Is the "
-                "signal much faster than --span, or is this the wrong trigger channel?"
+                "It triggered before it was seen waiting, so its record cannot be used. "
+                f"{unseen.rstrip('.')}"
             )
         if not scope.wait(args.wait / 1e9):
             return fail(

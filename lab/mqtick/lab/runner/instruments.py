@@ -97,10 +97,11 @@ class Instruments:
                 break
         else:
             name = next(name for name, ready in armed.items() if not ready)
-            raise MissedShotError(
-                f"{name} fired each time before it was seen waiting; is its trigger "
-                f"{self._experiment.instrument[name].trigger} noisy, or its level wrong?"
+            unseen = getattr(self.opened[name], "unseen", "") or (
+                f"Is its trigger {self._experiment.instrument[name].trigger} noisy, or its level "
+                "wrong?"
             )
+            raise MissedShotError(f"{name} fired each time before it was seen waiting. {unseen}")
         fire()
         began_s = time.monotonic()
         ended_s: dict[str, float] = {}

@@ -18,10 +18,13 @@ __all__ = ["Oscilloscope", "play"]
 T = TypeVar("T")
 
 _POLL_S: Final = 0.005
-_READ_TRIES: Final = 4
-_ASK_TRIES: Final = 2
+_TRIES: Final = 4
+_OPEN_TRIES: Final = 2
+"""What does not answer at all may be no instrument, and nobody should wait long to be told."""
 _READ_AGAIN_S: Final = 0.1
 _SETTLE_S: Final = 0.3
+_SLOW_S: Final = 0.1
+"""An answer that takes as long may hide an event; usual ones take some ms."""
 
 
 def play(transport: Transport, conversation: Conversation[T]) -> T:
@@ -49,6 +52,10 @@ def play(transport: Transport, conversation: Conversation[T]) -> T:
         reply = transport.play(step)
 
 
+def _identify() -> Conversation[Reply]:
+    return (yield Query("*IDN?"))
+
+
 class Oscilloscope:
     """A connected oscilloscope of a known family.
 
@@ -57,13 +64,15 @@ class Oscilloscope:
 
     def __init__(self, transport: Transport, dialect: str = "auto") -> None:
         self.transport = transport
-        self.identity = Identity.parse(str(transport.play(Query("*IDN?"))))
-        self.dialect: Dialect = dialect_for(self.identity, dialect)
         self.read_again = 0
         """How often a query was repeated, because an answer was late, cut off or not valid.
 
         The transport then reconnects, so that the next answer is not a stale one.
         """
+        self.slowest_s = 0.0
+        """How long it took at most to say whether it is armed, the last time it was armed."""
+        self.identity = Identity.parse(str(self._again(_identify, _OPEN_TRIES)))
+        self.dialect: Dialect = dialect_for(self.identity, dialect)
 
     @classmethod
     def open(
@@ -94,9 +103,9 @@ class Oscilloscope:
     def set_up(self, settings: ScopeSettings) -> None:
         """Apply the settings; InstrumentError with the instrument's words if it refuses one."""
         # Discard earlier errors.
-        self._again(self.dialect.errors, tries=_ASK_TRIES)
-        self._again(partial(self.dialect.set_up, settings), tries=_ASK_TRIES)
-        refused = self._again(self.dialect.errors, tries=_ASK_TRIES)
+        self._again(self.dialect.errors)
+        self._again(partial(self.dialect.set_up, settings))
+        refused = self._again(self.dialect.errors)
         if refused:
             raise InstrumentError(
                 f"{self.identity.model} refused a setting: {'; '.join(refused)}. Compare the "
@@ -109,10 +118,12 @@ class Oscilloscope:
         False if it stopped before it was seen waiting, because it was triggered at once: then the
         record cannot be used. InstrumentError if neither happened in time.
         """
-        self._again(self.dialect.arm, tries=_ASK_TRIES)
-        began_s = time.monotonic()
+        self._again(self.dialect.arm)
+        began_s = asked_s = time.monotonic()
+        self.slowest_s = 0.0
         while True:
-            state = self._again(self.dialect.state, tries=_ASK_TRIES)
+            state = self._again(self.dialect.state)
+            self.slowest_s = max(self.slowest_s, time.monotonic() - asked_s)
             waited_s = time.monotonic() - began_s
             if state is State.ARMED:
                 return True
@@ -124,17 +135,28 @@ class Oscilloscope:
                     f"(it is {state.name.lower()}); check its screen."
                 )
             time.sleep(_POLL_S)
+            asked_s = time.monotonic()
+
+    @property
+    def unseen(self) -> str:
+        """Why an armed acquisition may have ended before it was seen waiting; "" if unknown."""
+        if self.slowest_s < _SLOW_S:
+            return ""
+        return (
+            f"The instrument is slow: it took {self.slowest_s:.2g} s to say whether it is armed, "
+            "and its trigger came in that time. Make events rarer than that, or look at its network"
+        )
 
     def is_waiting(self) -> bool:
         """Whether it is still waiting for the trigger for which it was armed."""
-        return self._again(self.dialect.state, tries=_ASK_TRIES) is State.ARMED
+        return self._again(self.dialect.state) is State.ARMED
 
     def wait(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
         """Wait until the acquisition is complete; False if it took too long and was stopped."""
         end_s = time.monotonic() + timeout_s
-        while self._again(self.dialect.state, tries=_ASK_TRIES) is not State.STOPPED:
+        while self._again(self.dialect.state) is not State.STOPPED:
             if time.monotonic() > end_s or give_up():
-                self._again(self.dialect.stop, tries=_ASK_TRIES)
+                self._again(self.dialect.stop)
                 return False
             time.sleep(_POLL_S)
         return True
@@ -151,8 +173,8 @@ class Oscilloscope:
         """Return the screen as a picture (PNG or BMP)."""
         return self._again(self.dialect.screenshot)
 
-    def _again(self, ask: Callable[[], Conversation[T]], tries: int = _READ_TRIES) -> T:
-        """Play a conversation; repeat it if it was too early, or if a block was short."""
+    def _again(self, ask: Callable[[], Conversation[T]], tries: int = _TRIES) -> T:
+        """Play a conversation; repeat it if it failed, which reconnects, or was too early."""
         for left in reversed(range(tries)):
             try:
                 return self.play(ask())
