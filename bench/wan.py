@@ -89,7 +89,6 @@ def report_places(report: Report, who: str, places: Sequence[Place]) -> None:
         ("truth outside the stated interval", "outside", "looks"),
         ("steered clock outside the client's interval", "steered_outside", "steered_looks"),
         ("steered clock outside chronyd's root distance", "uncertified", "steered_looks"),
-        ("client's interval beyond chronyd's root distance", "uncovered", "steered_looks"),
     ):
         total = sum(getattr(one, looks) for one in seen)
         found = sum(getattr(one, count) for one in seen)

@@ -68,8 +68,7 @@ class Seen:
         steered_looks: How often chronyd was looked at since.
         steered_outside: Looks at which the clock that chronyd steers was outside the interval.
         uncertified: Looks at which it was outside the root distance that chronyd states.
-        uncovered: Looks at which the client's interval reached further from that clock than the
-            root distance.
+        uncovered: Looks at which that root distance was less than half the client's interval.
         steered_ns: The error of the clock that chronyd steers at each look.
         distances_ns: The root distance that chronyd stated then.
         why: Why the time is not known, at the last look; empty if it is.
@@ -153,12 +152,11 @@ class Place:
         error_ns = left_ns - (time.time_ns() - self.clock.raw_ns())
         distance_ns = tracking.root_distance_ns - abs(left_ns)
         lower_ns, upper_ns = seen.interval_ns
-        reach_ns = max(upper_ns - error_ns, error_ns - lower_ns)
         seen.steered_s = seen.steered_s or time.monotonic() - self.began_s
         seen.steered_looks += 1
         seen.steered_outside += not lower_ns <= error_ns <= upper_ns
         seen.uncertified += abs(error_ns) > distance_ns
-        seen.uncovered += distance_ns < reach_ns
+        seen.uncovered += 2 * distance_ns < upper_ns - lower_ns
         seen.steered_ns.append(error_ns)
         seen.distances_ns.append(distance_ns)
 
