@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from mqtick.client.chrony_lines import refclock_lines
 from mqtick.client.config import ChronyKeys, Settings
 from mqtick.client.doctor import broker as at_broker
 from mqtick.client.doctor import chrony as at_chrony
@@ -52,10 +53,8 @@ ROOT = Identity("root", 0, frozenset({0}))
 CLIENT = Identity("mqtick", 990, frozenset({991}))
 OLD, NEW = ChronyVersion(4, 3), ChronyVersion(4, 7)
 PATTERN = "/run/chrony.mqtick{server}.sock"
-GOOD_LINE = (
-    "refclock SOCK /run/chrony.mqtick0.sock refid MQT0 poll 2 filter 1 precision 0.00001 "
-    "delay 0.002 stratum 1"
-)
+GOOD_LINES = refclock_lines(OLD, [0])
+GOOD_LINE = GOOD_LINES[0]
 DERIVED = f"broadcast {'ab' * 16}\nclient {'cd' * 16}\n"
 KERNEL, USER = StampSource.KERNEL, StampSource.USER
 
@@ -299,13 +298,13 @@ def version(found: ChronyVersion | None) -> Probe:
     return lambda _: at_chrony.check_version(lambda: found or not_there())
 
 
-def lines(line: str, version: ChronyVersion = OLD, number: int = 0) -> Probe:
-    refclocks = at_chrony.parse_refclocks(["pool x iburst", line])
-    return lambda _: at_chrony.check_lines(lambda: version, refclocks, PATTERN, [number], {})
+def lines(*lines: str, version: ChronyVersion = OLD, number: int = 0) -> Probe:
+    refclocks = at_chrony.parse_refclocks(["pool x iburst", *lines])
+    return lambda _: at_chrony.check_lines(lambda: version, refclocks, PATTERN, [number])
 
 
-def changed(old: str, new: str) -> Probe:
-    return lines(GOOD_LINE.replace(old, new))
+def changed(old: str, new: str, version: ChronyVersion = OLD) -> Probe:
+    return lines(*(line.replace(old, new) for line in GOOD_LINES), version=version)
 
 
 def apparmor(enabled: str | None, path: str, local: str = "") -> Probe:
@@ -350,15 +349,16 @@ def tracking(old: str = "", new: str = "") -> Probe:
         "chrony 4.7": (version(NEW), "OK", "no `filter`"),
         "chrony 3": (version(ChronyVersion(3, 5)), "FAIL", "4.0 or later"),
         "no chrony": (version(None), "FAIL", "apt-get install chrony"),
-        "the line that chrony-config prints": (lines(GOOD_LINE), "OK", ""),
-        "a missing line": (lines("", number=3), "FAIL", "chrony-config --servers 3 |"),
-        "no filter 1": (changed("filter 1 ", ""), "FAIL", "every sample is dropped silently"),
-        "none needed": (lines(GOOD_LINE.replace("filter 1 ", ""), NEW), "OK", ""),
-        "no delay": (changed("delay 0.002 ", ""), "WARN", ": delay not set ("),
-        "too little delay": (changed("delay 0.002", "delay 1e-9"), "WARN", ": delay 1e-9 ("),
-        "no number": (changed("delay 0.002", "delay nonsense"), "WARN", ": delay nonsense ("),
-        "no refid": (changed("refid MQT0 ", ""), "WARN", ": refid not set ("),
-        "another refid": (changed("MQT0", "GPS"), "WARN", ": refid GPS ("),
+        "the lines that chrony-config prints": (lines(*GOOD_LINES), "OK", "one for each delay"),
+        "no lines": (lines(number=3), "FAIL", "chrony-config --servers 3 |"),
+        "only those of a LAN": (lines(GOOD_LINE), "WARN", "none with delay 0.02, 0.1, 1:"),
+        "no filter 1": (changed("filter 1 ", ""), "FAIL FAIL FAIL FAIL OK", "dropped silently"),
+        "none needed": (changed("filter 1 ", "", NEW), "OK", ""),
+        "no delay": (changed("delay 0.002 ", ""), "WARN OK", ": delay not set: chronyd claims"),
+        "too little delay": (changed("delay 0.1", "delay 1e-9"), "WARN OK", "(expected delay 0.1)"),
+        "no number": (changed("delay 0.002", "delay nonsense"), "WARN OK", ": delay nonsense:"),
+        "no refid": (changed("refid MQT0 ", ""), "WARN OK", ": refid not set ("),
+        "another refid": (changed("MQT0", "GPS"), "WARN OK", ": refid GPS ("),
         "AppArmor allows this": (apparmor("Y\n", "/run/chrony.mqtick0.sock"), "OK", ""),
         "and this": (apparmor("Y\n", "/run/chrony/mqtick0.sock"), "OK", ""),
         "not that": (apparmor("Y\n", "/run/mqtick/0.sock"), "FAIL", "rename the socket"),

@@ -268,9 +268,9 @@ class Agent:
             self.refuse(error.reason)
 
     def _take(self, arrival: Arrival) -> None:
-        if not arrival.payload:
-            return  # somebody has cleared a retained message, or a doctor tries what is forbidden
         kind = self.tree.kind_of(arrival.topic)
+        if kind is TopicKind.TIME and not arrival.payload:
+            return  # somebody has cleared a retained message, or a doctor tries what is forbidden
         if kind is not None:
             self._copies.note(arrival.payload)
         match kind:

@@ -324,9 +324,9 @@ class Server:
     # -- receiving -------------------------------------------------------------------------
 
     def _on_publish(self, arrival: Arrival) -> None:
-        if not arrival.payload:
-            return  # somebody has cleared a retained message, or a doctor tries what is forbidden
         kind = self.tree.kind_of(arrival.topic)
+        if kind is TopicKind.TIME and not arrival.payload:
+            return  # somebody has cleared a retained message, or a doctor tries what is forbidden
         if kind is not None:
             self.copies.note(arrival.payload)
         if kind is TopicKind.TIME:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mqtick.client.chrony_lines import refid_for
+from mqtick.client.chrony_lines import DELAYS_NS, refid_for, socket_of
 from mqtick.client.doctor.host import Identity, group_name, user_name
 from mqtick.service import ChronydError, ChronyVersion, Source, Tracking, why_not_synchronised
 from mqtick.service.check import Check, fail, ok, warn
@@ -92,56 +92,45 @@ def check_lines(
     refclocks: Sequence[Refclock],
     pattern: str,
     numbers: list[int],
-    bounds: Mapping[int, int],
 ) -> Iterator[Check]:
-    """Check the refclock line of each server in chrony's configuration.
-
-    `bounds`: by server, how far its time may be wrong, ns: half of `delay` has to cover it.
-    """
+    """Check the refclock lines of each server in chrony's configuration, one for each delay."""
     try:
         found = version()
     except ChronydError:
         found = _SINGLE_SAMPLE  # `check_version` has reported it
+    by_path = {clock.path: clock for clock in refclocks}
     for number in numbers:
-        path = pattern.replace("{server}", str(number))
-        name, refid = f"refclock line of server {number}", refid_for(number)
-        clock = next((each for each in refclocks if each.path == path), None)
-        if clock is None:
-            command = _LINES.replace("config |", f"config --servers {number} |")
-            yield fail(name, f"no `refclock SOCK {path}`", "one line", command)
-            continue
-        options = clock.options
-        faults = []
-        if options.get("refid") != refid:
-            faults.append((f"refid {options.get('refid', 'not set')}", f"refid {refid}"))
-        if _delay_s(clock) < 1e-6:
-            faults.append((f"delay {options.get('delay', 'not set')}", "an honest delay, as 0.002"))
-        for value, expected in faults:
-            yield warn(name, value, expected, _LINES)
-        covered_s = max(map(_delay_s, (one for one in refclocks if _same(one.path, path)))) / 2
-        if (bound_s := bounds.get(number, 0) / 1e9) > covered_s > 0:
-            value = f"its delay lets chronyd claim {covered_s * 1e3:g} ms"
-            expected = f"half of delay above the bound, {bound_s * 1e3:.1f} ms"
-            faults.append((value, expected))
-            remedy = f"delay {2.5 * bound_s:.3f}, or the lines that chrony-config prints today"
-            yield warn(name, value, expected, remedy)
-        if found < _SINGLE_SAMPLE and options.get("filter") != "1":
-            value = f"filter {options.get('filter', 'not set')} with chrony {found}"
-            yield fail(name, f"{value}: every sample is dropped silently", "filter 1", _LINES)
-        elif not faults:
-            yield ok(name, f"poll {options.get('poll', '4')}, delay {options['delay']} s, {refid}")
+        name, missing = f"refclock lines of server {number}", list[str]()
+        remedy = _LINES.replace("config |", f"config --servers {number} |")
+        for delay_ns in DELAYS_NS:
+            path, delay = socket_of(pattern, number, delay_ns), f"{delay_ns / 1e9:g}"
+            if (clock := by_path.get(path)) is None:
+                missing.append(delay)
+                continue
+            options, refid = clock.options, refid_for(number, delay_ns)
+            if options.get("refid") != refid:
+                yield warn(name, f"refid {options.get('refid', 'not set')}", refid, remedy)
+            if _seconds(options.get("delay", "")) < delay_ns / 1e9:
+                value = f"delay {options.get('delay', 'not set')}: chronyd claims too much"
+                yield warn(name, value, f"delay {delay}", remedy)
+            if found < _SINGLE_SAMPLE and options.get("filter") != "1":
+                value = f"filter {options.get('filter', 'not set')} with chrony {found}"
+                yield fail(name, f"{value}: every sample is dropped silently", "filter 1", remedy)
+        if len(missing) == len(DELAYS_NS):
+            first = socket_of(pattern, number, DELAYS_NS[0])
+            yield fail(name, f"no `refclock SOCK {first}`", "one for each delay", remedy)
+        elif missing:
+            value = f"none with delay {', '.join(missing)}: chronyd gets nothing less certain"
+            yield warn(name, value, "one for each delay", remedy)
+        else:
+            yield ok(name, f"one for each delay, {refid_for(number)} and others")
 
 
-def _delay_s(clock: Refclock) -> float:
+def _seconds(text: str) -> float:
     try:
-        return float(clock.options.get("delay", ""))
+        return float(text)
     except ValueError:
         return 0.0
-
-
-def _same(path: str, first: str) -> bool:
-    """Whether a socket belongs to the same server: a server may have one for each delay."""
-    return path.startswith(first.removesuffix("sock"))
 
 
 def check_socket(path: str, who: Identity) -> Check:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mqtick.client.chrony_lines import DELAYS_NS, socket_of
 from mqtick.client.config import Settings, check_together, client_name
 from mqtick.client.disagreement import Disagreement
 from mqtick.client.doctor import broker as at_broker
@@ -130,12 +131,7 @@ def examine(settings: Settings, host: Host, *, broker_only: bool = False) -> Ite
         return
     numbers = [number for each in heard for number in each.servers]
     feeds = status.values.get("chrony", {}) if isinstance(status, Status) else {}
-    bounds = {
-        row["server"] or 0: row["bound_ns"] + row["root_distance_ns"]
-        for row in running.get("servers", ())
-        if row.get("bound_ns") is not None
-    }
-    yield from guarded("chrony", _at_chrony, settings, host, who, numbers, feeds, bounds, lines)
+    yield from guarded("chrony", _at_chrony, settings, host, who, numbers, feeds, lines)
 
 
 def _off(status: Status | StatusError) -> Off | str:
@@ -232,7 +228,6 @@ def _at_chrony(
     who: at_host.Identity,
     heard: Iterable[int],
     feeds: dict[str, Any],
-    bounds: Mapping[int, int],
     lines: Callable[[], list[str]],
 ) -> Iterator[Check]:
     pattern, where = settings.chrony.socket, (settings.chrony.host or None, settings.chrony.port)
@@ -249,9 +244,11 @@ def _at_chrony(
     numbers = at_chrony.server_numbers(pattern, refclocks or (), heard, feeds)
     if refclocks is not None:
         yield from guarded(
-            "refclock lines", at_chrony.check_lines, version, refclocks, pattern, numbers, bounds
+            "refclock lines", at_chrony.check_lines, version, refclocks, pattern, numbers
         )
-    for path in (pattern.replace("{server}", str(number)) for number in numbers):
+    for number in numbers:  # of its sockets, the one in use
+        first = socket_of(pattern, number, DELAYS_NS[0])
+        path = feeds.get(str(number), {}).get("socket", first)
         profile = host.apparmor, host.profile, host.local_profile
         yield from guarded("AppArmor", at_chrony.check_apparmor, path, *profile)
         yield from guarded("socket", at_chrony.check_socket, path, who)
