@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -160,6 +161,24 @@ def test_a_machine_gets_json_and_nothing_else(
     said = capsys.readouterr()
     assert json.loads(said.out)["report"] == str(tmp_path / "out" / "report.html")
     assert said.err == ""
+
+
+def test_compare_says_by_how_much_and_is_a_gate(run: Path, tmp_path: Path, capsys: Say) -> None:
+    again = shutil.copytree(run, run.with_name("again"))
+    words = ["compare", str(run), str(again), "--tables-only", "--out", str(tmp_path / "out")]
+    assert main([*words, "--limit", "latency.mean<1.5x"]) == 0
+    said = capsys.readouterr().out
+    assert "latency, N = 2, mean: " in said
+    assert "ratio 1.000 (" in said
+    assert "latency.mean<1.5x: HOLDS" in said
+    rows = list(csv.DictReader((tmp_path / "out/tables/comparison.csv").open()))
+    assert {"difference_us", "difference_low_us", "ratio", "ratio_high"} <= rows[0].keys()
+    assert main([*words, "--limit", "latency.mean<0.5x", "--json"]) == 4
+    assert json.loads(capsys.readouterr().out)["holds"] is False
+    assert main([*words, "--limit", "latency.growth<1.5x", "--limit", "clock.max<1x"]) == 2
+    capsys.readouterr()
+    assert main([str(run), "--limit", "latency.mean<0.5x"]) == 2
+    assert "mqtick-report compare" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,17 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from mqtick.analysis.commands.outputs import PaperError, add_paper_flags, write_for_others
 from mqtick.analysis.measurement import Measurement
 from mqtick.analysis.results.analyse import analyse
+from mqtick.analysis.results.compare import RatioLimit
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.limit import HOLDS, Limit
 from mqtick.analysis.statistics.limits import LimitError, parse_limit
@@ -27,6 +30,7 @@ __all__ = [
     "finish",
     "limits_of",
     "number_in",
+    "ratio_of",
     "results_of",
     "units_in",
     "watch",
@@ -107,8 +111,22 @@ def number_in(text: str, allowed: Callable[[float], bool], wrong: str) -> float:
     return value
 
 
-def limits_of(args: argparse.Namespace) -> list[Limit] | None:
-    """Return the limits that count, None for the usual ones of what was measured."""
+_RATIO: Final = re.compile(
+    r"(latency|skew)\.(mean|median|p95|growth)<(\d{1,6}(?:\.\d{1,6})?)x", re.ASCII
+)
+
+
+def ratio_of(text: str) -> RatioLimit | None:
+    """Return a limit of a ratio to the first measurement, `latency.mean<0.8x`; None if none."""
+    found = _RATIO.fullmatch(text.strip())
+    return RatioLimit(text.strip(), found[1], found[2], float(found[3])) if found else None
+
+
+def limits_of(args: argparse.Namespace, *, ratios: bool = False) -> list[Limit] | None:
+    """Return the limits that count, None for the usual ones of what was measured.
+
+    With `ratios`, those of ratios are left to `ratio_of`.
+    """
     if args.no_limits:
         if args.limit:
             raise WrongUseError("--limit and --no-limits contradict each other; leave one out.")
@@ -116,7 +134,8 @@ def limits_of(args: argparse.Namespace) -> list[Limit] | None:
     if args.limit is None:
         return None
     try:
-        return [limit for text in args.limit for limit in parse_limit(text)]
+        texts = [text for text in args.limit if not (ratios and ratio_of(text))]
+        return [limit for text in texts for limit in parse_limit(text)]
     except LimitError as error:
         raise WrongUseError(str(error)) from error
 
@@ -184,7 +203,9 @@ def finish(args: argparse.Namespace, results: Sequence[Result], out: Path, comma
             print(f"wrote {path}")
         if without:
             print(without)
-    proven = all(verdict.state == HOLDS for result in results for verdict in result.verdicts)
+    states = [verdict.state for result in results for verdict in result.verdicts]
+    states += [each.state for result in results for each in result.compared if each.limit]
+    proven = all(state == HOLDS for state in states)
     return Exit.GOOD if proven else Exit.LIMIT_NOT_MET
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from mqtick.analysis.commands.common import (
     add_units_flag,
     finish,
     limits_of,
+    ratio_of,
     results_of,
     units_in,
     watch,
 )
 from mqtick.analysis.commands.report import command_line
 from mqtick.analysis.load import load, needs_units
+from mqtick.analysis.results.compare import compare
 from mqtick.service.commandline import Exit, fail
 
 __all__ = ["add"]
@@ -27,6 +30,7 @@ _EPILOG = """\
 examples:
   mqtick-report compare runs/software runs/hardware
   mqtick-report compare runs/brokers/* --out comparison --limit skew.mean<52us
+  mqtick-report compare runs/before runs/after --limit 'latency.mean<0.8x'
   mqtick-report compare ntp/ mqtick/ --figure stability --width 88mm
 
 exit codes: 0 every limit holds in every run, 1 it failed, 2 wrong use, 4 a limit is not met or
@@ -61,7 +65,8 @@ def _call(args: argparse.Namespace) -> int:
                 f"there is nothing to compare {args.paths[0]} with; name a second run, or leave "
                 "`compare` out."
             )
-        limits = limits_of(args)
+        limits = limits_of(args, ratios=True)
+        ratios = [found for text in args.limit or () if (found := ratio_of(text))]
         units = units_in(args)
         need = [bool(units) and needs_units(path, units) for path in args.paths]
         if units and not any(need):
@@ -80,7 +85,16 @@ def _call(args: argparse.Namespace) -> int:
             # Runs of one experiment have one title; their folders tell them apart.
             if titles.count(measurement.title) > 1 or not measurement.title:
                 measurement.title = path.resolve().name
-        results = results_of(measurements, limits, args.confidence)
+        first, *others = results_of(measurements, limits, args.confidence)
+        results = [
+            first,
+            *(replace(each, compared=compare(first, each, ratios)) for each in others),
+        ]
+        held = {row.limit for each in results for row in each.compared}
+        if missing := [each.name for each in ratios if each.name not in held]:
+            raise WrongUseError(
+                f"{missing[0]} cannot be judged: there is no N of which two runs have that."
+            )
     except WrongUseError as error:
         return fail(str(error), Exit.WRONG_USE)
     return finish(args, results, args.out or Path("comparison"), command_line())

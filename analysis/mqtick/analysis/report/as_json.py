@@ -15,6 +15,8 @@
       pairs                 nodes[], median_us[][] (column's node minus the row's), n[][]
       clocks[]              clock, source, samples, constant_us, spread_us, max_us, absolute, ...
       verdicts[]            limit, source, quantity, statistic, bound_us, of, state, value_us, n
+      compared[]            with the first measurement: quantity, subscribers (null: of growth),
+                            statistic, reference_us, value_us, difference_us, ratio, p, shown, ...
       damaged[], notes[]    sentences
       by_hand[]             sentences: how edges were found and paired, where somebody said it
       provenance[]          label, text
@@ -37,6 +39,7 @@ from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report.edges import QUALITIES, ChannelEdges, channels_of
 from mqtick.analysis.report.headline import headlines_of
 from mqtick.analysis.report.numbers import plain
+from mqtick.analysis.results.compare import Comparison
 from mqtick.analysis.results.result import QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.limit import HOLDS, Verdict
@@ -49,12 +52,13 @@ VERSION: Final = 2
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:
     """Return the results for machines (the module says how); `json.dumps` takes it as it is."""
-    verdicts = [verdict for result in results for verdict in result.verdicts]
+    states = [verdict.state for result in results for verdict in result.verdicts]
+    states += [each.state for result in results for each in result.compared if each.limit]
     sentences = [headline.sentence for headline in headlines_of(results)]
     structure = {
         "format": FORMAT,
         "version": VERSION,
-        "holds": all(verdict.state == HOLDS for verdict in verdicts) if verdicts else None,
+        "holds": all(state == HOLDS for state in states) if states else None,
         "results": [
             _result(result, sentence) for result, sentence in zip(results, sentences, strict=True)
         ],
@@ -88,6 +92,7 @@ def _result(result: Result, sentence: str) -> dict[str, Any]:
         },
         "clocks": [_clock(clock) for clock in result.clocks],
         "verdicts": [_verdict(verdict) for verdict in result.verdicts],
+        "compared": [_compared(each) for each in result.compared],
         "damaged": list(measurement.damaged),
         "notes": list(measurement.notes),
         "by_hand": list(measurement.by_hand),
@@ -171,6 +176,22 @@ def _distribution(values: Distribution | None) -> dict[str, Any] | None:
         "p99_us": _estimate(values.p99),
         "min_us": values.least,
         "max_us": values.most,
+    }
+
+
+def _compared(each: Comparison) -> dict[str, Any]:
+    return {
+        "quantity": each.quantity,
+        "subscribers": each.subscribers or None,
+        "statistic": each.statistic,
+        "reference_us": _estimate(each.reference),
+        "value_us": _estimate(each.value),
+        "difference_us": _estimate(each.difference),
+        "ratio": _estimate(each.ratio),
+        "p": each.p,
+        "shown": each.shown,
+        "limit": each.limit or None,
+        "state": each.state or None,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Sequence
@@ -10,10 +11,20 @@ from typing import Final
 from mqtick.analysis.report.blocks import Table
 from mqtick.analysis.report.clock_tables import clocks_table
 from mqtick.analysis.report.headline import Headline, headlines_of
-from mqtick.analysis.report.numbers import SPACE, plain, unit_for, unit_for_clocks
+from mqtick.analysis.report.numbers import (
+    NOTHING,
+    SPACE,
+    interval_of,
+    plain,
+    unit_for,
+    unit_for_clocks,
+    unit_of,
+    value_of,
+)
 from mqtick.analysis.report.remarks import many_missed, negative
 from mqtick.analysis.report.statistics_tables import statistics_table
-from mqtick.analysis.report.titles import level, title_of_all
+from mqtick.analysis.report.titles import level, title_of, title_of_all
+from mqtick.analysis.results.compare import NOT_SHOWN
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.recording.published import SHORT
 
@@ -45,6 +56,7 @@ def as_text(results: Sequence[Result]) -> str:
             if quantity.node not in watched:
                 lines += _table(result, quantity)
         lines += _clocks(result)
+        lines += _compared(results, result)
         lines += _notes(result)
     return "\n".join(line.rstrip() for line in lines)
 
@@ -122,6 +134,35 @@ def _drawn(table: Table, headings: Sequence[str]) -> list[str]:
     if len(rows) > len(shown):
         drawn.append(f"  {len(rows) - len(shown)} other rows are in the report")
     return drawn
+
+
+def _compared(results: Sequence[Result], result: Result) -> list[str]:
+    """Return one line for each number that is compared with the first measurement's."""
+    if not result.compared:
+        return []
+    lines = ["", _said(f"against {title_of(results[0])}")[:WIDTH]]
+    for each in result.compared:
+        of = (
+            f"{each.quantity}, growth with N"
+            if each.subscribers is None
+            else (f"{each.quantity}, N = {each.subscribers or NOTHING}, {each.statistic}")
+        )
+        unit = unit_of([each.reference.value, each.value.value])
+        parts = [
+            f"{value_of(each.difference, unit.per_us)} {unit.name} "
+            f"({interval_of(each.difference, unit.per_us) or 'no interval'})"
+        ]
+        if math.isfinite(each.ratio.value):
+            parts.append(
+                f"ratio {value_of(each.ratio)} ({interval_of(each.ratio) or 'no interval'})"
+            )
+        if each.p is not None and each.statistic == "median":
+            what = each.shown if each.shown == NOT_SHOWN else f"shown to be {each.shown}"
+            parts.append(f"{what} (p {each.p:.2g})")
+        if each.limit:
+            parts.append(f"{each.limit}: {each.state.upper()}")
+        lines += _wrapped(f"{of}: {', '.join(parts)}", "  ", "      ")
+    return lines
 
 
 def _clocks(result: Result) -> list[str]:

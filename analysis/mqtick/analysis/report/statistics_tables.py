@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from mqtick.analysis.measurement import CLOCK, SKEW
 from mqtick.analysis.report.blocks import Block, Cell, Paragraph, Table, estimate_cell
@@ -187,12 +189,58 @@ def side_by_side(results: Sequence[Result]) -> list[Block]:
         blocks.append(_beside(results, [q for q in found if q], found, level(results[0])))
         if any(q is not None and q.growth is not None for q in found):
             blocks.append(_growth_beside(results, found, quantity))
+    for name, result in zip(names_of(results)[1:], results[1:], strict=True):
+        if result.compared:
+            blocks.append(comparison_table(result, name, names_of(results)[0]))
+            blocks.append(Paragraph(_COMPARED))
     clocks = [
         replace(clock, errors=replace(clock.errors, name=f"{name}: {clock.errors.name}"))
         for name, result in zip(names_of(results), results, strict=True)
         for clock in result.clocks
     ]
     return [*blocks, clocks_table(clocks, level(results[0]))] if clocks else blocks
+
+
+_COMPARED: Final = (
+    "Intervals are made of those of both measurements, which count the dependence between shots "
+    "(MOVER), and assume that the two are independent of each other. Shown: whether the values are "
+    "less or more than the reference's by Mann and Whitney's test of ranks. It assumes that shots "
+    "are exchangeable but for their dependence (its variance is multiplied by the autocorrelation "
+    "time), and speaks of a shift where both distributions have one shape. p is after Holm's "
+    "correction for all the rows of N and quantities of this table."
+)
+
+
+def comparison_table(result: Result, name: str, reference: str) -> Table:
+    """Return what a measurement differs by from the one that it is held against."""
+    rows = []
+    for each in result.compared:
+        unit = unit_of([each.reference.value, each.value.value])
+        per = "/subscriber" if each.subscribers is None else ""
+        rows.append(
+            (
+                Cell(each.quantity),
+                Cell(str(each.subscribers or NOTHING)),
+                Cell(each.statistic),
+                Cell(f"{unit.name}{per}"),
+                estimate_cell(each.reference, unit.per_us),
+                estimate_cell(each.value, unit.per_us),
+                estimate_cell(each.difference, unit.per_us),
+                estimate_cell(each.ratio) if math.isfinite(each.ratio.value) else Cell(NOTHING),
+                Cell(NOTHING if each.p is None else f"{each.p:.2g}"),
+                Cell(each.shown),
+                Cell(plain(f"{each.limit} {each.state}".strip()) or NOTHING, state=each.state),
+            )
+        )
+    return Table(
+        plain(f"{name} against {reference}, absolute values, with {level(result)} intervals"),
+        (
+            *("quantity", "N", "statistic", "unit", "reference", "value", "difference", "ratio"),
+            *("p", "shown", "limit"),
+        ),
+        tuple(rows),
+        frozenset({0, 2, 3, 9, 10}),
+    )
 
 
 def _beside(

@@ -49,6 +49,7 @@ def tables_of(results: Sequence[Result]) -> dict[str, str]:
         "edges.csv": _written(_edges(shots)),
         "pairs.csv": joined(_pairs),
         "verdicts.csv": joined(lambda one: map(_flat, one["verdicts"])),
+        "comparison.csv": joined(_compared),
         "stability.csv": joined(_stability),
     }
     return {name: text for name, text in tables.items() if text}
@@ -107,6 +108,14 @@ def _pairs(result: dict[str, Any]) -> Rows:
             if i != j:
                 n, median = pairs["n"][i][j], pairs["median_us"][i][j]
                 yield {"from_node": one, "to_node": other, "n": n, "median_us": median}
+
+
+def _compared(result: dict[str, Any]) -> Rows:
+    for each in result["compared"]:
+        ratio = each.pop("ratio")
+        yield {**_flat(each), "ratio": ratio["value"]} | {
+            f"ratio_{end}": ratio[end] for end in ("low", "high")
+        }
 
 
 def _stability(result: dict[str, Any]) -> Rows:

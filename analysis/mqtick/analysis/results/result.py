@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.measurement import Measurement
+from mqtick.analysis.results.compare import Comparison
 from mqtick.analysis.statistics.drift import Drift
 from mqtick.analysis.statistics.estimate import Distribution
 from mqtick.analysis.statistics.growth import Line
@@ -122,6 +123,7 @@ class Result:
         pairs: None where fewer than three nodes share shots.
         clocks: one for each of the measurement's time errors.
         verdicts: of the limits, the worst first.
+        compared: with the first of several measurements; empty for that one.
     """
 
     measurement: Measurement
@@ -131,3 +133,4 @@ class Result:
     pairs: Pairs | None
     clocks: tuple[ClockSummary, ...]
     verdicts: tuple[Verdict, ...]
+    compared: tuple[Comparison, ...] = ()

@@ -94,6 +94,11 @@ def parse_limit(text: str) -> tuple[Limit, ...]:
     quantity, statistic, sign, number, unit = matched.groups()
     _known(said, "quantity", quantity, QUANTITIES)
     _known(said, "statistic", statistic, STATISTICS)
+    if unit == "x":
+        raise LimitError(
+            f"The limit {_short(said)} is of a ratio to another measurement; give it to "
+            "`mqtick-report compare`, of latency or skew, and of mean, median, p95 or growth."
+        )
     if unit not in _UNITS:
         raise LimitError(
             f"The limit {_short(said)} has {'the unit ' + repr(unit) if unit else 'no unit'}; "
