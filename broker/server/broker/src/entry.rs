@@ -214,9 +214,10 @@ impl Connection {
                 topic_alias_maximum: Some(limits.topic_alias),
                 ..ConnackProperties::default()
             };
+            let has_only_will = state.key.is_none() && desk.courier.span.is_none();
             state.keep(&mut desk.courier);
             if let Some(span) = desk.courier.span.take() {
-                let may_fail = present || expiry_s == 0;
+                let may_fail = present || has_only_will;
                 link.hold(span, Promise::Connected { may_fail });
             }
             // MQTT 3.1 has no such flag.
