@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -63,7 +63,9 @@ class Script(Protocol):
     shape: Shape
     withheld_ns: int
     fills: bool
-    guesses: bool
+
+    def guess(self, message: Message) -> Message | None:
+        """Add the last octet of a tag by luck; None: it is not tried."""
 
     def came(self, session: Session, message: Message, *, is_cut: bool) -> None:
         """A message can be read; `is_cut`: its host still keeps the end of it."""
@@ -100,9 +102,9 @@ class Session:
         raise NotImplementedError
 
     def send_planted(self, packet: bytes) -> int | None:
-        """Send a packet whose end is there already; for how long it has been, ns; None: it is not.
+        """Send a packet whose end is there already; for how long it has been, ns.
 
-        If it is not, the packet is sent as any other.
+        None, and the packet is not sent, if it is not there.
         """
         raise NotImplementedError
 
@@ -221,10 +223,9 @@ class StreamSession(Session):
                 else:
                     self.take(whole, at, is_cut=is_last and self.stream.missing)
                 continue
-            if not self._taken:
-                for guess in self._completed(whole, at, missing):
-                    self._taken = True
-                    self.take(guess, at, is_cut=True)
+            if not self._taken and (guessed := self._completed(whole, at, missing)):
+                self._taken = True
+                self.take(guessed, at, is_cut=True)
             return
 
     def _next(self) -> tuple[bytes, int, int] | None:
@@ -241,18 +242,18 @@ class StreamSession(Session):
         packet = self._clear[: place + length]
         return packet, place, place + length - len(packet)
 
-    def _completed(self, packet: bytes, at: int, missing: int) -> Iterator[bytes]:
-        """What the packet may be as a whole: a trailer is anything, the last octet of a tag 1 of 256."""
+    def _completed(self, packet: bytes, at: int, missing: int) -> bytes | None:
+        """What the packet is as a whole, if that is known: a trailer may be anything."""
         body = packet[at:]
-        if packet[0] & ~_RETAIN != 0x30 or len(body) < 2:
-            return
-        start = 2 + int.from_bytes(body[:2], "big") + (1 if self.is_5 else 0)
-        version = body[start] >> 4 if len(body) > start else 0
-        if version == 2 and missing <= 16:
-            yield packet + bytes(missing)
-        elif version == 1 and missing == 1 and self.script.guesses:
-            for guess in range(256):
-                yield packet + bytes([guess])
+        size = int.from_bytes(body[:2], "big")
+        start = 2 + size + (1 if self.is_5 else 0)
+        if packet[0] & ~_RETAIN != 0x30 or len(body) <= start:
+            return None
+        message = Message(body[2 : 2 + size].decode(), body[start:])
+        if message.version == 2:
+            return packet + bytes(missing) if missing <= 16 else None
+        guessed = self.script.guess(message) if missing == 1 else None
+        return packet + guessed.payload[-1:] if guessed is not None else None
 
     # -- to the host -------------------------------------------------------------------------------
 
@@ -275,7 +276,9 @@ class StreamSession(Session):
         if self._planted is not None or not self.line.is_open:
             return False
         places, place = dict[bytes, tuple[int, int, int]](), self.line.at + ahead
-        number = self.stream.pieces + (1 if ahead < _ROOM else 12)
+        number = self.stream.pieces + 12
+        if ahead < _ROOM:  # right after the rest of the message
+            place, number = place + self.stream.piece_overhead, self.stream.pieces + 1
         for tail in tails:
             octets = self.stream.piece(tail, number)
             places[tail] = place, number, len(octets)
@@ -293,7 +296,6 @@ class StreamSession(Session):
         found = [tail for tail in planted.places if packet.endswith(tail)] if planted else []
         if planted is None or not found:
             self._cover()
-            self.send(packet)
             return None
         tail = found[0]
         place, number, _ = planted.places.pop(tail)
@@ -305,7 +307,6 @@ class StreamSession(Session):
         padding = stream.pad(size, pieces) if size else b""
         if bool(size) == (not padding) or (stream.is_encrypted and not size and pieces):
             self._cover()
-            self.send(packet)
             return None
         if padding:
             line.write(padding)
@@ -383,7 +384,6 @@ class DatagramSession(Session):
         network = self.broker.network
         datagram = network.datagram(self._port, self._far, packet)
         if planted is None or len(datagram) != planted[2] or not datagram.endswith(planted[1]):
-            self.send(packet)
             return None
         number, tail, size, since_ns = planted
         network.send_fragments(
