@@ -15,6 +15,8 @@ from mqtick.protocol.auth import Keys, derive_client_key
 
 __all__ = ["Play", "packet_octets"]
 
+MARGIN_NS = 2 * MS
+"""What an attack adds to a delay, lest an exchange seems to have taken less than no time."""
 _OVERHEADS = {"mqtt": 0, "ws": 6, "mqtts": 22}
 _PACKET_OCTETS = {1: {"q": 24, "r": 32, "t": 32}, 2: {"q": 57, "r": 57, "t": 49}}
 
@@ -99,9 +101,10 @@ class Play:
                     self._hold(session)
                 elif self.only:
                     return
-            if kind == "q" and "r" in self.early and not self._plant(session, message):
-                if self.only:
+            if kind == "q" and "r" in self.early:
+                if self.only and session.has_planted:
                     return
+                broker.network.later(MARGIN_NS, lambda: self._plant(session, message))
         if wait_ns:
             self.count["late"] += 1
             broker.network.later(wait_ns, lambda: broker.route(message))
@@ -123,7 +126,7 @@ class Play:
 
         session.broker.network.later(self.held_ns, opens)
 
-    def _plant(self, session: Session, request: Message | None = None) -> bool:
+    def _plant(self, session: Session, request: Message | None = None) -> None:
         tails = [TRAILER[-self.tail :]]
         if self.version == 1:
             tails = [bytes([guess]) for guess in self._random.sample(range(256), 60)]
@@ -132,9 +135,7 @@ class Play:
             topic = request.topic.replace("/q/", "/r/")
             whole = session.packet_of(Message(topic, bytes([request.payload[0]]) + bytes(56)))
             ahead = len(whole) - self.tail
-        planted = session.plant(tails, ahead)
-        self.count["planted"] += planted
-        return planted
+        self.count["planted"] += session.plant(tails, ahead)
 
     def goes(self, session: Session, message: Message) -> None:
         """See `Script`."""
@@ -144,7 +145,7 @@ class Play:
         if self.is_on:
             wait_ns = self.late.get(f"to-{message.kind}", 0)
             if message.kind in "rf" and self.held:
-                wait_ns = max(wait_ns, self._open_ns + 2 * MS - time.monotonic_ns())
+                wait_ns = max(wait_ns, self._open_ns + MARGIN_NS - time.monotonic_ns())
         if wait_ns > 0:
             session.broker.network.later(wait_ns, lambda: self._deliver(session, message))
         else:
@@ -158,7 +159,7 @@ class Play:
         since_ns = session.send_planted(packet)
         self.count["used"] += since_ns is not None
         if self.waits_for_early:
-            self._lag_ns = since_ns + 2 * MS if since_ns is not None else 0
+            self._lag_ns = since_ns + MARGIN_NS if since_ns is not None else 0
         if since_ns is None and not self.only:
             session.send(packet)
         if self.early != "r":

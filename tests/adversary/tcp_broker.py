@@ -93,6 +93,11 @@ class Session:
     is_5: bool = True
     name: str = ""
 
+    @property
+    def has_planted(self) -> bool:
+        """Whether an end is there that was not used."""
+        raise NotImplementedError
+
     def send(self, packet: bytes) -> None:
         """Send a packet."""
         raise NotImplementedError
@@ -205,6 +210,11 @@ class StreamSession(Session):
         line.mss, line.window, line.shape = script.mss, script.window, script.shape
         line.withheld_ns = script.withheld_ns
         line.on_octets, line.on_end = self._octets, lambda: broker.sessions.remove(self)
+
+    @property
+    def has_planted(self) -> bool:
+        """See `Session`."""
+        return self._planted is not None
 
     # -- from the host -----------------------------------------------------------------------------
 
@@ -342,6 +352,11 @@ class DatagramSession(Session):
         super().__init__(broker, script, is_5=False)
         self._port, self._far = port, far
         self._planted: tuple[int, bytes, int, int] | None = None
+
+    @property
+    def has_planted(self) -> bool:
+        """See `Session`."""
+        return self._planted is not None
 
     def take_datagram(self, datagram: bytes) -> None:
         """Take a packet."""
