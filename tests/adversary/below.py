@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from rig import FLEET, Authority, Client, Rig, Server, client_lines, fleet_lines
-from scripts import Play
+from scripts import NAME, Attack, Play
 from tcp_broker import MS, SECOND, Broker, Certificate
 from tcp_stack import Network
 
@@ -28,12 +28,15 @@ from mqtick.client.interval import NowError
 from mqtick.protocol.clocks import VirtualClock
 from mqtick.service import StatusError
 
-__all__ = ["Watched", "World", "needs_tun", "world_of"]
+__all__ = ["Watched", "World", "needs_tun", "play", "world_of"]
 
 needs_tun = pytest.mark.skipif(
     os.geteuid() != 0 or not os.path.exists("/dev/net/tun"),
     reason="a TCP stack of our own needs root and /dev/net/tun",
 )
+# A client that asks often, so that an attack needs seconds only.
+_ASKS = ("--exchange-interval-s", "0.4", "--exchange-burst", "1", "--start-burst", "1")
+_BELIEVES_SOON = "[estimator]\nconfirm_s = 2.0\n"
 _STATUS_S = 2.5
 """A status is this old at most."""
 _SAMPLE = struct.Struct("=qqd4i")
@@ -107,21 +110,20 @@ class World:
         self.network = Network(namespace)
         rig.on_close(self.network.close)
         self._ports = iter(range(2001, 60_000))
-        self._authority: Authority | None = None
-        self.broker = Broker(self.network, self._certificate())
+        self._authority = Authority(rig.new_folder("authority"), "10.77.0.2")
+        certificate = Certificate(*self._authority.issue("broker"), rig.new_folder("secrets"))
+        self.broker = Broker(self.network, certificate)
         self.watched: list[Watched] = []
         self.network.start()
 
-    def _certificate(self) -> Certificate:
-        self._authority = authority = Authority(self.rig.new_folder("authority"), "10.77.0.2")
-        chain, key = authority.issue("hostile broker")
-        return Certificate(chain, key, self.rig.new_folder("keys"))
+    def _trusts(self, play: Play) -> list[str]:
+        return ["--ca-file", str(self._authority.certificate)] if play.scheme == "mqtts" else []
 
     def server(self, play: Play, *arguments: str) -> Server:
         """Start the time server, and wait until it serves."""
         url = self.broker.listen(next(self._ports), play, play.scheme)
-        keys = self.rig.keys(*fleet_lines(FLEET))
-        server = self.rig.server(url, "--keys-file", keys, *arguments, start=False)
+        more = ["--keys-file", self.rig.keys(*fleet_lines(FLEET)), *self._trusts(play)]
+        server = self.rig.server(url, *more, *arguments, start=False)
         with inside(self.namespace):
             server.start()
         server.wait_ready()
@@ -136,10 +138,12 @@ class World:
         self.rig.on_close(chronyd.close)
         more = ["--keys-file", self.rig.keys(*client_lines(name, FLEET))]
         more += ["--discipline", "chrony", "--chrony-socket", str(path)]
-        if play.scheme == "mqtts" and self._authority is not None:
-            more += ["--ca-file", str(self._authority.certificate)]
+        settings = self.rig.new_folder("settings") / "client.toml"
+        settings.write_text(_BELIEVES_SOON)
+        more += ["--config", str(settings)]
+        more += self._trusts(play)
         with inside(self.namespace):
-            client = self.rig.client(url, name, *more, *arguments)
+            client = self.rig.client(url, name, *_ASKS, *more, *arguments)
         watched = Watched(client, play, chronyd)
         self.watched.append(watched)
         return watched
@@ -163,3 +167,12 @@ def world_of(rig: Rig) -> Iterator[World]:
     subprocess.run(["ip", "netns", "add", namespace], check=True)
     rig.on_close(lambda: subprocess.run(["ip", "netns", "del", namespace], check=True))
     yield World(rig, namespace)
+
+
+def play(rig: Rig, attack: Attack) -> Watched:
+    """Play an attack on one client; what it claimed."""
+    with world_of(rig) as world:
+        world.server(attack.server)
+        watched = world.client(attack.client, NAME)
+        world.judge(lambda: False, attack.seconds)
+    return watched

@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from rig import FLEET
 from tcp_broker import MS, TRAILER, Message, Session
@@ -13,17 +16,21 @@ from tcp_stack import Shape
 
 from mqtick.protocol.auth import Keys, derive_client_key
 
-__all__ = ["Play", "packet_octets"]
+__all__ = ["ATTACKS", "HONEST", "NAME", "SCHEMES", "Attack", "Play", "random_attack"]
 
 MARGIN_NS = 2 * MS
 """What an attack adds to a delay, lest an exchange seems to have taken less than no time."""
-_OVERHEADS = {"mqtt": 0, "ws": 6, "mqtts": 22}
-_PACKET_OCTETS = {1: {"q": 24, "r": 32, "t": 32}, 2: {"q": 57, "r": 57, "t": 49}}
+NAME = "kitchen-01"
+"""Of the client that is attacked by name: long enough for segments of the least size, 48 octets."""
+SCHEMES = ("mqtt", "ws", "mqtts")
+_OVERHEADS = {"mqtt": 0, "ws": 6, "mqtts": 22, "mqtt+udp": 0}
+_PAYLOAD_OCTETS = {1: {"q": 24, "r": 32}, 2: {"q": 57, "r": 57}}
 
 
-def packet_octets(kind: str, topic: str, version: int, scheme: str = "mqtt") -> int:
+def _octets(kind: str, name: str, version: int, scheme: str) -> int:
     """Return how long a message is on the wire, by MQTT 5."""
-    return 2 + 2 + len(topic) + 1 + _PACKET_OCTETS[version][kind] + _OVERHEADS[scheme]
+    size = 2 + 2 + len(f"mqtick/{kind}/0/{name}") + 1 + _PAYLOAD_OCTETS[version][kind]
+    return size + _OVERHEADS[scheme]
 
 
 @dataclass
@@ -61,7 +68,7 @@ class Play:
 
     def __post_init__(self) -> None:
         self.count: Counter[str] = Counter()
-        """What was played: `planted`, `used`, `held`, `late`."""
+        """What was played: `sent`, `planted`, `used`, `held`, `late`."""
         self._began_ns: int | None = None
         self._open_ns = 0
         self._lag_ns = 0
@@ -153,6 +160,7 @@ class Play:
 
     def _deliver(self, session: Session, message: Message) -> None:
         packet = session.packet_of(message)
+        self.count["sent"] += 1
         if message.kind not in self.early or not self.is_on:
             session.send(packet)
             return
@@ -164,3 +172,180 @@ class Play:
             session.send(packet)
         if self.early != "r":
             session.broker.network.later(20 * MS, lambda: self._plant(session))
+
+
+@dataclass
+class Attack:
+    """What is played to a client and to the server that it asks, and what that has to leave."""
+
+    client: Play
+    server: Play
+    played: Callable[[Play, Play], int]
+    """How often the attack was really made."""
+    seconds: float = 6.0
+    may_know: bool = True
+    """Whether an honest client can know the time while this is played."""
+
+
+def _cut(kind: str, version: int, scheme: str, name: str = NAME, **more: int) -> dict[str, int]:
+    """Return segments that end after the tag of a message, or before that of its record."""
+    less = 8 if version == 2 or scheme == "mqtts" else 1
+    size = _octets(kind, name, version, scheme) - less
+    return {"mss": size, "window": size, **more}
+
+
+def _used(client: Play, server: Play) -> int:
+    return client.count["used"] + server.count["used"]
+
+
+def _held(client: Play, server: Play) -> int:
+    return client.count["held"] + server.count["held"]
+
+
+def _late(client: Play, server: Play) -> int:
+    return client.count["late"] + server.count["late"]
+
+
+def _t4_early(version: int, scheme: str, **more: int) -> Attack:
+    ahead = more.pop("ahead", 0 if version == 2 else 3_000)
+    client = Play(
+        version, scheme, early="r", late={"q": 200 * MS}, only=True, ahead=ahead, **more
+    )
+    return Attack(client, Play(version), _used, 6.0 if version == 2 else 20.0)
+
+
+def _t1_late(version: int, scheme: str, held_ns: int = 300 * MS) -> Attack:
+    cut = _cut("q", version, scheme)
+    client = Play(version, scheme, held="q", held_ns=held_ns, only=True, **cut)
+    return Attack(client, Play(version), _held)
+
+
+def _t2_early(version: int, scheme: str) -> Attack:
+    server = Play(version, scheme, early="q", waits_for_early=True, ahead=3_000, only=True)
+    return Attack(Play(version), server, _used, 6.0 if version == 2 else 20.0)
+
+
+def _t3_late(version: int, scheme: str) -> Attack:
+    """The correction of a reply is sent 3 ms after it, and later only if its echoes are late."""
+    held_ns = 2 * MS if version == 2 else 60 * MS
+    server = Play(version, scheme, held="r", held_ns=held_ns, **_cut("r", version, scheme))
+    if version == 1:
+        server.late["to-r"] = held_ns + 2 * MS
+    return Attack(Play(version, late={"q": held_ns + MS // 2}), server, _held)
+
+
+def _both(played: Callable[[Play, Play], int], **what: Any) -> Attack:
+    """The same with client and server; it makes nothing wrong by itself."""
+    return Attack(Play(**what), Play(what.get("version", 2), **_without_scheme(what)), played)
+
+
+def _without_scheme(what: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in what.items() if key not in ("version", "scheme")}
+
+
+def _after_service(honest_ns: int) -> Attack:
+    return replace(_t4_early(2, "mqtt", begin_ns=honest_ns), seconds=18.0)
+
+
+def _honest(version: int, scheme: str) -> Attack:
+    return Attack(Play(version, scheme), Play(version), _sent, 4.0)
+
+
+def _sent(client: Play, server: Play) -> int:
+    return client.count["sent"]
+
+
+ATTACKS: dict[str, Callable[[], Attack]] = {
+    f"{name}, version {version}, {scheme}": partial(make, version, scheme)
+    for name, make in (
+        ("T4 early", _t4_early),
+        ("T1 late", _t1_late),
+        ("T2 early", _t2_early),
+        ("T3 late", _t3_late),
+    )
+    for version in (1, 2)
+    for scheme in SCHEMES
+}
+ATTACKS |= {
+    f"T4 early, planted long before, {scheme}": partial(_t4_early, 2, scheme, ahead=3_000)
+    for scheme in SCHEMES
+}
+ATTACKS |= {
+    f"{name}, version {version}": partial(_both, played, version=version, **what)
+    for version in (1, 2)
+    for name, played, what in (
+        ("each octet in a segment", _sent, {"shape": Shape(1)}),
+        ("each octet in a segment, the last one first", _sent, {"shape": Shape(1, True)}),
+        ("the end of each packet first", _sent, {"shape": Shape(40, True, 30 * MS)}),
+        ("overlapping segments", _sent, {"shape": Shape(7, False, MS, overlap=6)}),
+        ("each segment twice", _sent, {"shape": Shape(20, False, MS, copies=2)}),
+        ("late acknowledgements", _sent, {"withheld_ns": 450 * MS}),
+    )
+}
+ATTACKS |= {
+    "T1 2.5 s late": partial(_t1_late, 2, "mqtt", 2_500 * MS),
+    "T4 early after honest service": partial(_after_service, 8_000 * MS),
+    "time messages early": partial(_both, _used, early="t", ahead=3_000),
+    "loops early": partial(_both, _used, early="cl", ahead=3_000),
+    "echoes early": lambda: Attack(Play(1), Play(1, early="r", ahead=3_000), _used, 10.0),
+    "T4 early, mqtt+udp": partial(_t4_early, 2, "mqtt+udp", tail=16),
+    "the end of each datagram first, mqtt+udp": lambda: Attack(
+        Play(2, "mqtt+udp", shape=Shape(backwards=True, pause_ns=30 * MS)), Play(), _sent
+    ),
+    "each datagram twice, mqtt+udp": lambda: Attack(
+        Play(2, "mqtt+udp", shape=Shape(copies=2)), Play(), _sent
+    ),
+    "plain delay": lambda: Attack(Play(late={"q": 900 * MS}), Play(), _late, may_know=False),
+}
+HONEST = {
+    f"honest, version {version}, {scheme}": partial(_honest, version, scheme)
+    for version in (1, 2)
+    for scheme in (*SCHEMES, "mqtt+udp")
+}
+
+
+def random_attack(seed: int, name: str, version: int, server: Play) -> Attack:
+    """Return what is played to one of several clients of a server."""
+    chance = random.Random(seed)
+    scheme = chance.choice((*SCHEMES, "mqtt", "mqtts", "mqtt+udp"))
+    play = random_play(chance, version, scheme, name)
+    return Attack(play, server, lambda one, _other: sum(one.count.values()))
+
+
+def random_play(chance: random.Random, version: int, scheme: str, name: str, kinds: str = "qr") -> Play:
+    """Draw what is done on one port: everything that the attacks by name are made of, mixed."""
+    up, down = kinds
+    wait_ns = chance.choice((0, 1, 3, 30, 120, 300)) * MS
+    play = Play(
+        version,
+        scheme,
+        begin_ns=chance.choice((0, 0, 0, 1_500 * MS, 2_500 * MS)),
+        late={
+            kind: chance.randrange(1 + chance.choice((0, 0, MS, 40 * MS, 400 * MS)))
+            for kind in (up, f"to-{down}", "to-f", "f", "to-t")
+        },
+        early="".join(kind for kind in (down, "t", "f", "c", "l") if chance.random() < 0.4),
+        tail=chance.randrange(1, 17),
+        ahead=chance.choice((0, 500, 1_500, 3_000, 8_000)),
+        only=chance.random() < 0.5,
+        waits_for_early=kinds == "rq" and chance.random() < 0.7,
+        shape=Shape(
+            chance.choice((1, 2, 7, 20, 50, 1_400, 1_400)),
+            chance.random() < 0.3,
+            chance.choice((0, 0, MS // 10, MS, 5 * MS)),
+            overlap=chance.choice((0, 0, 1, 10)),
+            copies=chance.choice((1, 1, 2)),
+        ),
+        withheld_ns=chance.choice((0, 0, 0, 3, 40, 230, 700)) * MS,
+        seed=chance.getrandbits(32),
+    )
+    if play.early:
+        play.late[up] = max(play.late[up], wait_ns)
+    if chance.random() < 0.5:
+        play.held, play.held_ns = chance.choice((up, up + "tcl")), chance.randrange(500 * MS)
+        play.mss = _octets(up, name, version, scheme) - chance.randrange(1, 17)
+        if version == 1 and scheme != "mqtts":
+            play.mss = _octets(up, name, version, scheme) - 1
+        play.mss = max(49, play.mss)
+        play.window = play.mss * chance.choice((1, 1, 1, 2, 5))
+    return play
