@@ -156,8 +156,6 @@ class World:
             assert self.network.fault is None, self.network.fault
             for watched in self.watched:
                 watched.look()
-        for watched in self.watched:
-            watched.judge_samples()
 
 
 @contextlib.contextmanager
@@ -174,5 +172,12 @@ def play(rig: Rig, attack: Attack) -> Watched:
     with world_of(rig) as world:
         world.server(attack.server)
         watched = world.client(attack.client, NAME)
-        world.judge(lambda: False, attack.seconds)
+
+        def is_over() -> bool:
+            enough = watched.known >= 20 or not attack.may_know
+            return enough and attack.played(attack.client, attack.server) >= attack.times
+
+        world.judge(is_over, 40)
+        world.judge(lambda: False, 1.5)  # what it thinks of the last one
+        watched.judge_samples()
     return watched

@@ -58,6 +58,8 @@ class Play:
     """So many octets may come before the message, after its end was sent; 0: none."""
     only: bool = False
     """Whether messages that could not be attacked in this way are dropped."""
+    rest_ns: int = 20 * MS
+    """From one such message to when the end of the next one is sent; a reply's: at its request."""
     waits_for_early: bool = False
     """Whether replies from this host are kept for as long as the end of its request was early."""
     mss: int = 1400
@@ -171,7 +173,11 @@ class Play:
         if since_ns is None and not self.only:
             session.send(packet)
         if self.early != "r":
-            session.broker.network.later(20 * MS, lambda: self._plant(session))
+            session.broker.network.later(self.rest_ns, lambda: self._plant(session))
+
+
+_BY_NS = 80 * MS
+"""By how much: an interval that is as much wider is still one that a client calls known."""
 
 
 @dataclass
@@ -182,7 +188,8 @@ class Attack:
     server: Play
     played: Callable[[Play, Play], int]
     """How often the attack was really made."""
-    seconds: float = 6.0
+    times: int = 8
+    """How often it has to be made."""
     may_know: bool = True
     """Whether an honest client can know the time while this is played."""
 
@@ -208,13 +215,11 @@ def _late(client: Play, server: Play) -> int:
 
 def _t4_early(version: int, scheme: str, **more: int) -> Attack:
     ahead = more.pop("ahead", 0 if version == 2 else 3_000)
-    client = Play(
-        version, scheme, early="r", late={"q": 200 * MS}, only=True, ahead=ahead, **more
-    )
-    return Attack(client, Play(version), _used, 6.0 if version == 2 else 20.0)
+    client = Play(version, scheme, early="r", late={"q": _BY_NS}, only=True, ahead=ahead, **more)
+    return Attack(client, Play(version), _used, 8 if version == 2 else 3)
 
 
-def _t1_late(version: int, scheme: str, held_ns: int = 300 * MS) -> Attack:
+def _t1_late(version: int, scheme: str, held_ns: int = _BY_NS) -> Attack:
     cut = _cut("q", version, scheme)
     client = Play(version, scheme, held="q", held_ns=held_ns, only=True, **cut)
     return Attack(client, Play(version), _held)
@@ -222,12 +227,13 @@ def _t1_late(version: int, scheme: str, held_ns: int = 300 * MS) -> Attack:
 
 def _t2_early(version: int, scheme: str) -> Attack:
     server = Play(version, scheme, early="q", waits_for_early=True, ahead=3_000, only=True)
-    return Attack(Play(version), server, _used, 6.0 if version == 2 else 20.0)
+    server.rest_ns = 340 * MS  # the client asks again after 320 to 480 ms
+    return Attack(Play(version), server, _used, 8 if version == 2 else 3)
 
 
 def _t3_late(version: int, scheme: str) -> Attack:
     """The correction of a reply is sent 3 ms after it, and later only if its echoes are late."""
-    held_ns = 2 * MS if version == 2 else 60 * MS
+    held_ns = 2 * MS if version == 2 else _BY_NS
     server = Play(version, scheme, held="r", held_ns=held_ns, **_cut("r", version, scheme))
     if version == 1:
         server.late["to-r"] = held_ns + 2 * MS
@@ -244,11 +250,11 @@ def _without_scheme(what: dict[str, Any]) -> dict[str, Any]:
 
 
 def _after_service(honest_ns: int) -> Attack:
-    return replace(_t4_early(2, "mqtt", begin_ns=honest_ns), seconds=18.0)
+    return replace(_t4_early(2, "mqtt", begin_ns=honest_ns), times=20)
 
 
 def _honest(version: int, scheme: str) -> Attack:
-    return Attack(Play(version, scheme), Play(version), _sent, 4.0)
+    return Attack(Play(version, scheme), Play(version), _sent, 20)
 
 
 def _sent(client: Play, server: Play) -> int:
@@ -287,7 +293,7 @@ ATTACKS |= {
     "T4 early after honest service": partial(_after_service, 8_000 * MS),
     "time messages early": partial(_both, _used, early="t", ahead=3_000),
     "loops early": partial(_both, _used, early="cl", ahead=3_000),
-    "echoes early": lambda: Attack(Play(1), Play(1, early="r", ahead=3_000), _used, 10.0),
+    "echoes early": lambda: Attack(Play(1), Play(1, early="r", ahead=3_000), _used),
     "T4 early, mqtt+udp": partial(_t4_early, 2, "mqtt+udp", tail=16),
     "the end of each datagram first, mqtt+udp": lambda: Attack(
         Play(2, "mqtt+udp", shape=Shape(backwards=True, pause_ns=30 * MS)), Play(), _sent

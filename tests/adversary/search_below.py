@@ -56,6 +56,7 @@ def _play_lot(seeds: list[int], outcome: Outcome) -> None:
                 world.judge(lambda: False, _SECONDS)
                 for seed, watched in zip(now, begun, strict=True):
                     watched.client.stop()
+                    watched.judge_samples()
                     world.watched.remove(watched)
                     outcome.looks += watched.looks
                     outcome.known += watched.known
