@@ -14,18 +14,18 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
-from rig import FLEET, Authority, Client, Rig, Server, client_lines, fleet_lines
-from scripts import NAME, Attack, Play
+from nursery import ForkedClient, Nursery
+from plays import NAME, Attack, Play
+from rig import FLEET, MODULES, Authority, Client, Rig, Server, client_lines, fleet_lines
 from tcp_broker import MS, SECOND, Broker, Certificate
 from tcp_stack import Network
 
 from demo.local_programs import true_error_ns
 from demo.local_sensors import inside
 from mqtick.client.interval import NowError
-from mqtick.protocol.clocks import VirtualClock
+from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.service import StatusError
 
 __all__ = ["Watched", "World", "needs_tun", "play", "world_of"]
@@ -34,8 +34,9 @@ needs_tun = pytest.mark.skipif(
     os.geteuid() != 0 or not os.path.exists("/dev/net/tun"),
     reason="a TCP stack of our own needs root and /dev/net/tun",
 )
+MODULES["slewed-timeserver"] = "tests.adversary.slewed_server"
 # A client that asks often, so that an attack needs seconds only.
-_ASKS = ("--exchange-interval-s", "0.4", "--exchange-burst", "1", "--start-burst", "1")
+_ASKS = ("--fast", "--exchange-interval-s", "0.4", "--exchange-burst", "1", "--start-burst", "1")
 _BELIEVES_SOON = "[estimator]\nconfirm_s = 2.0\n"
 _STATUS_S = 2.5
 """A status is this old at most."""
@@ -114,36 +115,47 @@ class World:
         certificate = Certificate(*self._authority.issue("broker"), rig.new_folder("secrets"))
         self.broker = Broker(self.network, certificate)
         self.watched: list[Watched] = []
+        with inside(namespace):
+            self._nursery = Nursery()
+        rig.on_close(self._nursery.close)
         self.network.start()
 
     def _trusts(self, play: Play) -> list[str]:
         return ["--ca-file", str(self._authority.certificate)] if play.scheme == "mqtts" else []
 
-    def server(self, play: Play, *arguments: str) -> Server:
-        """Start the time server, and wait until it serves."""
+    def server(self, play: Play, slew: tuple[int, int] | None = None) -> Server:
+        """Start the time server, and wait until it serves; `slew`: its clock's, ns and ppb."""
         url = self.broker.listen(next(self._ports), play, play.scheme)
         more = ["--keys-file", self.rig.keys(*fleet_lines(FLEET)), *self._trusts(play)]
-        server = self.rig.server(url, *more, *arguments, start=False)
+        server = self.rig.server(url, *more, start=False)
+        if slew is not None:
+            server.command = "slewed-timeserver"
+            server.arguments[:0] = map(str, slew)
         with inside(self.namespace):
             server.start()
-        server.wait_ready()
+        server.wait_for(lambda status: status["done"].get("times"), "the server publishes", 60)
         return server
 
-    def client(self, play: Play, name: str, *arguments: str) -> Watched:
-        """Start a client."""
+    def client(self, play: Play, name: str, clock: VirtualClockSettings | None = None) -> Watched:
+        """Start a client, with a wrong clock."""
         url = self.broker.listen(next(self._ports), play, play.scheme)
+        folder = self.rig.new_folder(name)
         chronyd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        path = self.rig.folder / f"{name}.sock"
-        chronyd.bind(str(path))
+        chronyd.bind(str(folder / "chronyd"))
         self.rig.on_close(chronyd.close)
-        more = ["--keys-file", self.rig.keys(*client_lines(name, FLEET))]
-        more += ["--discipline", "chrony", "--chrony-socket", str(path)]
-        settings = self.rig.new_folder("settings") / "client.toml"
-        settings.write_text(_BELIEVES_SOON)
-        more += ["--config", str(settings)]
-        more += self._trusts(play)
-        with inside(self.namespace):
-            client = self.rig.client(url, name, *_ASKS, *more, *arguments)
+        (folder / "client.toml").write_text(_BELIEVES_SOON)
+        client = ForkedClient(
+            folder,
+            "mqtick-client",
+            *("--broker", url, "--name", name, "--config", str(folder / "client.toml")),
+            *("--keys-file", self.rig.keys(*client_lines(name, FLEET)), *self._trusts(play)),
+            *("-v", "--discipline", "chrony", "--chrony-socket", str(folder / "chronyd"), *_ASKS),
+        )
+        client.nursery = self._nursery
+        self.rig.on_close(client.stop)
+        client.run_with(
+            clock or VirtualClockSettings.starting_now(offset_ns=3 * MS, frequency_ppb=20_000.0)
+        )
         watched = Watched(client, play, chronyd)
         self.watched.append(watched)
         return watched

@@ -1,4 +1,4 @@
-"""Plays what scripts.py has: `--attacks` for a table, `--scripts N --first F` for random ones."""
+"""Plays what plays.py has: `--attacks` for a table, `--scripts N --first F` for random ones."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[place]) for place in (0, 1, 2)]
-from below import Watched, play, world_of
-from rig import Rig
-from scripts import ATTACKS, HONEST, random_attack, random_play
-from tcp_broker import MS
+from below import Watched, play, world_of  # noqa: E402
+from plays import ATTACKS, HONEST, SCHEMES, Play, client_name, random_play, random_play_of
+from rig import Rig  # noqa: E402
+from tcp_broker import MS  # noqa: E402
 
 AT_ONCE, LOTS = 10, 4
 """So many clients at the same time, so often with the same server."""
-_SECONDS = 5.5
+_ASKED, _PATIENCE_S = 12, 20.0
+"""A script has ended after so many requests, or at the latest after so many seconds."""
 
 
 @dataclass
@@ -44,33 +45,37 @@ def _play_lot(seeds: list[int], outcome: Outcome) -> None:
     """Play scripts to clients of one server, whose own connections are attacked, too."""
     chance, rig = random.Random(seeds[0]), Rig()
     version = chance.choice((1, 2))
-    scheme = chance.choice(("mqtt", "ws", "mqtts"))
-    server = random_play(chance, version, scheme, "c00000", "rq")
-    server.only = False
+    server = Play(version, chance.choice(SCHEMES))
+    if chance.random() < 0.7:
+        server = random_play(chance, server.version, server.scheme, client_name(0), "rq")
+        server.only = False
+    slew = (chance.randrange(-5 * MS, 5 * MS), chance.randrange(100_000))
     try:
         with world_of(rig) as world:
-            world.server(server)
+            world.server(server, slew if chance.random() < 0.5 else None)
             while seeds:
                 now, seeds = seeds[:AT_ONCE], seeds[AT_ONCE:]
-                begun = [_begin(world, seed, version, server) for seed in now]
-                world.judge(lambda: False, _SECONDS)
-                for seed, watched in zip(now, begun, strict=True):
-                    watched.client.stop()
-                    watched.judge_samples()
-                    world.watched.remove(watched)
-                    outcome.looks += watched.looks
-                    outcome.known += watched.known
-                    outcome.played += watched.play.count
-                    if watched.faults:
-                        outcome.failed[seed] = [*watched.faults[:3], repr(watched.play)]
+                watched = [
+                    world.client(random_play_of(seed, version), client_name(seed)) for seed in now
+                ]
+                world.judge(
+                    lambda watched=watched: all(
+                        one.play.count["asked"] >= _ASKED for one in watched
+                    ),
+                    _PATIENCE_S,
+                )
+                for seed, one in zip(now, watched, strict=True):
+                    one.client.stop()
+                    one.judge_samples()
+                    world.watched.remove(one)
+                    outcome.looks += one.looks
+                    outcome.known += one.known
+                    outcome.played += one.play.count
+                    if one.faults:
+                        outcome.failed[seed] = [*one.faults[:3], repr(one.play), repr(server)]
     finally:
         rig.close()
     outcome.played += server.count
-
-
-def _begin(world, seed, version, server):  # type: ignore[no-untyped-def]
-    name = f"c{seed % 100_000:05}"
-    return world.client(random_attack(seed, name, version, server).client, name)
 
 
 def _row(name: str, watched: Watched) -> str:
@@ -109,8 +114,10 @@ def main(arguments: list[str] | None = None) -> int:
         outcome = stretch(args.first, args.scripts)
         for seed, faults in outcome.failed.items():
             print(f"seed {seed}: FAILS", *faults, sep="\n  ")
-        print(f"{args.scripts} scripts, {outcome.known} of {outcome.looks} looks know the time, "
-              f"{len(outcome.failed)} scripts failed; played: {dict(outcome.played)}")
+        print(
+            f"{args.scripts} scripts, {outcome.known} of {outcome.looks} looks know the time, "
+            f"{len(outcome.failed)} scripts failed; played: {dict(outcome.played)}"
+        )
         failed += len(outcome.failed)
     return 1 if failed else 0
 

@@ -113,7 +113,9 @@ class WebSocket(Plain):
         if number is not None:
             return octets
         size = len(octets)
-        head = struct.pack("!BB", 0x82, size) if size < 126 else struct.pack("!BBH", 0x82, 126, size)
+        head = (
+            struct.pack("!BB", 0x82, size) if size < 126 else struct.pack("!BBH", 0x82, 126, size)
+        )
         return head + octets
 
     def pad(self, size: int, pieces: int) -> bytes:

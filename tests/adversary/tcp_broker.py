@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -26,8 +26,8 @@ _QOS, _RETAIN = 0x06, 1
 TRAILER = struct.pack(">QiI", 20_000 << 16, -(1 << 31), 1)
 """Of every copy: 20 us in the broker, as a program says, and nothing known of the last copy."""
 _GIVE_UP_NS = 1_500 * MS
-_ROOM = 400
-"""So many octets before what was planted are kept for its message, and for padding."""
+_APART, _ROOM = 150, 400
+"""So many octets are kept between two that were planted, and before the first, for padding."""
 
 
 class Message(NamedTuple):
@@ -81,6 +81,11 @@ class _Planted:
     places: dict[bytes, tuple[int, int, int]]
     """By what was planted: its place in the stream, the number of its record, its size there."""
     since_ns: int
+
+    @property
+    def others(self) -> list[tuple[int, int]]:
+        """Place and size of all that were not used."""
+        return [(place, size) for place, _, size in self.places.values()]
 
 
 @dataclass(eq=False)
@@ -293,7 +298,7 @@ class StreamSession(Session):
             octets = self.stream.piece(tail, number)
             places[tail] = place, number, len(octets)
             self.line.plant(place, octets)
-            place, number = place + len(octets) + _ROOM, number + 4
+            place, number = place + len(octets) + _APART, number + 4
         planted = self._planted = _Planted(places, time.monotonic_ns())
         self.broker.network.later(
             _GIVE_UP_NS, lambda: self._cover() if self._planted is planted else None
@@ -319,7 +324,7 @@ class StreamSession(Session):
             self._cover()
             return None
         if padding:
-            line.write(padding)
+            line.write_over(padding, planted.others)
         if stream.is_encrypted:
             line.write(stream.piece(head))
             line.skip(stream.piece(tail))
@@ -336,10 +341,10 @@ class StreamSession(Session):
         planted, self._planted = self._planted, None
         if not self.line.is_open:
             return
-        places = planted.places.values() if planted is not None else ()
-        rest = max((place + size - self.line.at for place, _, size in places), default=0)
+        others = planted.others if planted is not None else []
+        rest = max((place + size - self.line.at for place, size in others), default=0)
         if rest > 0:
-            self.line.write(self.stream.pad(max(rest, 100), 1))
+            self.line.write_over(self.stream.pad(max(rest, 100), 1), others)
         waiting, self._waiting = self._waiting, []
         for packet in waiting:
             self.send(packet)
@@ -366,26 +371,24 @@ class DatagramSession(Session):
         self.take(datagram, at, is_cut=False)
 
     def send(self, packet: bytes) -> None:
-        """See `Session`; in fragments whose order is the script's."""
+        """See `Session`; in fragments, the last one first, or whole."""
         network, shape = self.broker.network, self.script.shape
         datagram = network.datagram(self._port, self._far, packet)
         cut = len(datagram) // 2 // 8 * 8
         for _ in range(shape.copies):
-            if not shape.backwards or not cut:
+            if shape.backwards and cut:
+                number = network.next_number()
+                part = partial(network.send_fragments, self._far, datagram, cut, number=number)
+                part(head=False, tail=True)
+                network.later(shape.pause_ns, partial(part, head=True, tail=False))
+            else:
                 network.send_datagram(self._far, datagram)
-                continue
-            number = network.next_number()
-            send = lambda **which: network.send_fragments(  # noqa: E731
-                self._far, datagram, cut, number=number, **which
-            )
-            send(head=False, tail=True)
-            network.later(shape.pause_ns, lambda send=send: send(head=True, tail=False))  # type: ignore[misc]
 
     def plant(self, tails: list[bytes], ahead: int) -> bool:
         """See `Session`; `ahead`: so long is the packet without this end."""
-        if self._planted is not None:
-            return False
         network, size = self.broker.network, ahead + len(tails[0])
+        if self._planted is not None or size < len(TRAILER):
+            return False
         datagram = network.datagram(self._port, self._far, bytes(size - len(TRAILER)) + TRAILER)
         cut = (len(datagram) - len(TRAILER) + 7) // 8 * 8
         number = network.next_number()
@@ -451,7 +454,7 @@ class Broker:
         session.take_datagram(datagram)
 
     def route(self, message: Message) -> None:
-        """Pass a message on: to exact subscriptions first, then to those with `+`, then with `#`."""
+        """Pass a message on: first where its topic was named, then to `+`, then to `#`."""
         found = []
         for session in self.sessions:
             hits = [one for one in session.filters if matches(one, message.topic)]

@@ -17,7 +17,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -231,21 +231,42 @@ class Tcp:
 
     def write(self, octets: bytes) -> None:
         """Put octets at the end of the stream; its shape says how they leave."""
-        shape, begin = self.shape, self.at
-        self._kept[begin] = octets
-        self.at += len(octets)
-        self._last_ns = time.monotonic_ns()
+        shape, begin = self.shape, self._append(octets)
         starts = list(range(0, len(octets), shape.size))
         if shape.backwards:
             starts.reverse()
             self.out_of_order += len(starts) - 1
         for turn, start in enumerate(starts):
             data, at = octets[start : start + shape.size], begin + start
-            if shape.overlap and start:
-                data, at = b"\xff" * min(shape.overlap, start) + data, at - min(shape.overlap, start)
+            again = min(shape.overlap, start)
+            # Other octets than those that came before; where none came yet, they would be taken.
+            true = octets[start - again : start]
+            data, at = (true if shape.backwards else b"\xff" * again) + data, at - again
             flags = PSH | ACK | (URG if shape.urgent else 0)
             for _ in range(shape.copies):
                 self._at_turn(turn * shape.pause_ns, flags, data, at)
+
+    def write_over(self, octets: bytes, planted: Iterable[tuple[int, int]]) -> None:
+        """Put octets at the end of the stream, also where others (place, size) were planted.
+
+        The kernel forgets what it has if a segment comes that begins before it and ends after it.
+        """
+        begin, start = self._append(octets), 0
+        while start < len(octets):
+            end = start + 1400
+            for place, size in planted:
+                if place - begin <= end <= place - begin + size:
+                    end = place - begin - 1
+            self._segment(PSH | ACK, octets[start:end], begin + start)
+            start = end
+
+    def _append(self, octets: bytes) -> int:
+        """Note octets that are written, and return their place."""
+        begin = self.at
+        self._kept[begin] = octets
+        self.at += len(octets)
+        self._last_ns = time.monotonic_ns()
+        return begin
 
     def _at_turn(self, wait_ns: int, flags: int, data: bytes, at: int) -> None:
         if wait_ns:
@@ -260,8 +281,7 @@ class Tcp:
 
     def skip(self, octets: bytes) -> None:
         """Take for written what was planted at the end of the stream."""
-        self._kept[self.at] = octets
-        self.at += len(octets)
+        self._append(octets)
 
     def _repeat(self) -> None:
         """Send again what the host has not acknowledged: its kernel may have dropped it."""

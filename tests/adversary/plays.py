@@ -16,10 +16,21 @@ from tcp_stack import Shape
 
 from mqtick.protocol.auth import Keys, derive_client_key
 
-__all__ = ["ATTACKS", "HONEST", "NAME", "SCHEMES", "Attack", "Play", "random_attack"]
+__all__ = [
+    "ATTACKS",
+    "HONEST",
+    "NAME",
+    "SCHEMES",
+    "Attack",
+    "Play",
+    "client_name",
+    "random_play",
+    "random_play_of",
+]
 
 MARGIN_NS = 2 * MS
 """What an attack adds to a delay, lest an exchange seems to have taken less than no time."""
+_AHEAD = 600
 NAME = "kitchen-01"
 """Of the client that is attacked by name: long enough for segments of the least size, 48 octets."""
 SCHEMES = ("mqtt", "ws", "mqtts")
@@ -70,7 +81,7 @@ class Play:
 
     def __post_init__(self) -> None:
         self.count: Counter[str] = Counter()
-        """What was played: `sent`, `planted`, `used`, `held`, `late`."""
+        """What was played: `asked`, `sent`, `planted`, `used`, `held`, `late`."""
         self._began_ns: int | None = None
         self._open_ns = 0
         self._lag_ns = 0
@@ -101,6 +112,7 @@ class Play:
     def came(self, session: Session, message: Message, *, is_cut: bool) -> None:
         """See `Script`."""
         broker, kind, wait_ns = session.broker, message.kind, 0
+        self.count["asked"] += kind == "q"
         if self.is_on:
             wait_ns = self.late.get(kind, 0)
             if kind in "rf":
@@ -139,8 +151,8 @@ class Play:
         tails = [TRAILER[-self.tail :]]
         if self.version == 1:
             tails = [bytes([guess]) for guess in self._random.sample(range(256), 60)]
-        ahead = self.ahead
-        if request is not None and not ahead:
+        ahead = self.ahead or _AHEAD
+        if request is not None and not self.ahead:
             topic = request.topic.replace("/q/", "/r/")
             whole = session.packet_of(Message(topic, bytes([request.payload[0]]) + bytes(56)))
             ahead = len(whole) - self.tail
@@ -310,48 +322,58 @@ HONEST = {
 }
 
 
-def random_attack(seed: int, name: str, version: int, server: Play) -> Attack:
+def client_name(seed: int) -> str:
+    """Return the name of the client that a random script is played to."""
+    return f"client-{seed % 100_000:05}"
+
+
+def random_play_of(seed: int, version: int) -> Play:
     """Return what is played to one of several clients of a server."""
     chance = random.Random(seed)
     scheme = chance.choice((*SCHEMES, "mqtt", "mqtts", "mqtt+udp"))
-    play = random_play(chance, version, scheme, name)
-    return Attack(play, server, lambda one, _other: sum(one.count.values()))
+    return random_play(chance, version, scheme, client_name(seed))
 
 
-def random_play(chance: random.Random, version: int, scheme: str, name: str, kinds: str = "qr") -> Play:
-    """Draw what is done on one port: everything that the attacks by name are made of, mixed."""
+def random_play(
+    chance: random.Random, version: int, scheme: str, name: str, kinds: str = "qr"
+) -> Play:
+    """Draw what is done on one port: everything that the attacks by name are made of, mixed.
+
+    Most delays are such that an honest client still knows the time.
+    """
     up, down = kinds
-    wait_ns = chance.choice((0, 1, 3, 30, 120, 300)) * MS
+    most_ns = chance.choice((MS, 5 * MS, 15 * MS, 15 * MS, 40 * MS, 400 * MS))
+    size = _octets(up, name, version, scheme)
     play = Play(
         version,
         scheme,
         begin_ns=chance.choice((0, 0, 0, 1_500 * MS, 2_500 * MS)),
         late={
-            kind: chance.randrange(1 + chance.choice((0, 0, MS, 40 * MS, 400 * MS)))
-            for kind in (up, f"to-{down}", "to-f", "f", "to-t")
+            kind: chance.randrange(most_ns)
+            for kind in (up, f"to-{down}", "f", "to-f", "to-t")
+            if chance.random() < 0.4
         },
         early="".join(kind for kind in (down, "t", "f", "c", "l") if chance.random() < 0.4),
         tail=chance.randrange(1, 17),
         ahead=chance.choice((0, 500, 1_500, 3_000, 8_000)),
         only=chance.random() < 0.5,
+        rest_ns=chance.choice((20 * MS, 300 * MS, 400 * MS - most_ns)),
         waits_for_early=kinds == "rq" and chance.random() < 0.7,
         shape=Shape(
-            chance.choice((1, 2, 7, 20, 50, 1_400, 1_400)),
+            chance.choice((1, 7, 20, 50, 1_400, 1_400)),
             chance.random() < 0.3,
-            chance.choice((0, 0, MS // 10, MS, 5 * MS)),
+            chance.choice((0, 0, MS // 10, MS)),
             overlap=chance.choice((0, 0, 1, 10)),
             copies=chance.choice((1, 1, 2)),
         ),
-        withheld_ns=chance.choice((0, 0, 0, 3, 40, 230, 700)) * MS,
+        withheld_ns=chance.choice((0, 0, 0, 1, 5, 230)) * MS,
         seed=chance.getrandbits(32),
     )
     if play.early:
-        play.late[up] = max(play.late[up], wait_ns)
+        play.late[up] = chance.randrange(most_ns)
     if chance.random() < 0.5:
-        play.held, play.held_ns = chance.choice((up, up + "tcl")), chance.randrange(500 * MS)
-        play.mss = _octets(up, name, version, scheme) - chance.randrange(1, 17)
-        if version == 1 and scheme != "mqtts":
-            play.mss = _octets(up, name, version, scheme) - 1
-        play.mss = max(49, play.mss)
+        play.held, play.held_ns = chance.choice((up, up + "tcl")), chance.randrange(most_ns)
+        tagged = version == 2 or scheme == "mqtts"
+        play.mss = max(49, size - (chance.randrange(1, 17) if tagged else 1))
         play.window = play.mss * chance.choice((1, 1, 1, 2, 5))
     return play
