@@ -293,7 +293,7 @@ def password_file(folder: Path, users: dict[str, str]) -> Path:
 class Authority:
     """Makes certificates of any dates; `openssl ca` is the one command of OpenSSL 3.0 that can."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str = "127.0.0.1") -> None:
         self.folder = folder
         self.certificate = folder / "ca.crt"
         (folder / "index").touch()
@@ -304,7 +304,7 @@ class Authority:
             f"certificate = {folder}/ca.crt\nprivate_key = {folder}/ca.key\n"
             "default_md = sha256\npolicy = any\nunique_subject = no\nx509_extensions = server\n"
             "[any]\ncommonName = supplied\n"
-            "[server]\nsubjectAltName = IP:127.0.0.1\nbasicConstraints = CA:false\n"
+            f"[server]\nsubjectAltName = IP:{address}\nbasicConstraints = CA:false\n"
             "subjectKeyIdentifier = hash\nauthorityKeyIdentifier = keyid\n"
             "[authority]\nbasicConstraints = critical,CA:true\nkeyUsage = critical,keyCertSign\n"
             "subjectKeyIdentifier = hash\n"
