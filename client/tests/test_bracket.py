@@ -102,7 +102,9 @@ def test_no_interval_shrinks_with_age(first, second):
 
 
 def test_an_interval_grows_by_the_slew_of_its_reference_too():
-    assert Growth(rate=1e-6).carry(Interval(0, -100, 100, 2e-6), 2 * SECOND) == (-6100, 6100)
+    interval = Interval(0, -100, 100, 2e-6)
+    assert Growth(rate=1e-6).carry(interval, 2 * SECOND) == (-6100, 6100)
+    assert Growth().carry(interval, 3000 * SECOND) == (-18_000_100, 18_000_100)
 
 
 # the bracket

@@ -19,12 +19,16 @@ from typing import NamedTuple
 
 __all__ = ["Agreement", "Bracket", "Growth", "Interval", "agree"]
 
+_PROMISED_NS = 1_000 * 1_000_000_000
+"""For so long a server's promise of its rate holds as it is stated."""
+
 
 class Interval(NamedTuple):
     """At `local_ns` the offset lies in `lower_ns`..`upper_ns`.
 
     Attributes:
-        slew: How fast the reference may depart from a straight line after that, ns per ns.
+        slew: How fast the reference may depart from a straight line after that, ns per ns: for
+            1000 s, and after t s as many times as fast as t holds 1000 s (docs/protocol.md).
     """
 
     local_ns: int
@@ -65,7 +69,8 @@ class Growth:
         """Lower and upper limit at another instant."""
         duration = local_ns - interval.local_ns
         shift = round(self.frequency * duration)
-        grown = self.by_ns(duration) + math.ceil(interval.slew * abs(duration))
+        slewed = interval.slew * abs(duration) * max(1.0, abs(duration) / _PROMISED_NS)
+        grown = self.by_ns(duration) + math.ceil(slewed)
         return interval.lower_ns + shift - grown, interval.upper_ns + shift + grown
 
     def within(self, least: float, most: float) -> Growth:

@@ -108,7 +108,7 @@ def mqtt_properties(data: bytes) -> None:
 class Wire:
     """A socket, and the kernel below it: gives `data` in pieces of `size` octets, takes all."""
 
-    buffered = unsent = 0
+    buffered = unsent = round_trip_ns = 0
     transmit = None
 
     def __init__(self, data: bytes, size: int) -> None:
