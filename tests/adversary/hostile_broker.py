@@ -11,6 +11,7 @@ count is decided by the real `FrameSocket` and `KernelSocket`.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -117,7 +118,9 @@ class Line:
         self.check_dates, self.version_5 = check_dates, True
         self.hooks: dict[bytes, Callable[[], None]] = {}
         self.connected, self._closed = False, False
-        self.attempts = self.connects = self.dropped = 0
+        self.attempts = self.connects = self.dropped = self.unasked = 0
+        self.unread: Counter[str] = Counter()
+        self.lacks = ""
         self.last_error = self.error_5 = ""
         self.address = "mqtt://hostile"
         self._session = 0

@@ -41,7 +41,7 @@ class Tcp:
     def __init__(self, world: World, host: HostClock, *, stamps: bool) -> None:
         self._world, self._host, self._stamps = world, host, stamps
         self.window_ns = self.left_ns = self.spent_ns = 0
-        self._hold = 0, 0, True
+        self._hold = 0, 0, False
         self._gone_ns = 0
         self._sent = 0
         self._departures: deque[tuple[int, int]] = deque()
@@ -61,7 +61,7 @@ class Tcp:
         if level == socket.SOL_SOCKET and option == _MEMINFO:
             return len(self._tails).to_bytes(4, "little")
         unsent = self._gone_ns > self._world.now_ns + _CALL_NS
-        octets = _SMALL if self._tail_ns and self._hold[2] else _WHOLE
+        octets = _SMALL if self._hold[2] and self._tail_ns else _WHOLE
         return _INFO.pack(octets, unsent, self._out_of_order)[:size]
 
     # -- what the host sends ---------------------------------------------------------------------
