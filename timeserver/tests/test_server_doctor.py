@@ -232,7 +232,7 @@ def test_a_number_that_another_server_holds_is_a_fault_before_the_second_one_sta
         code, found = ask(broker.url, tmp_path / "elsewhere")
         assert code == 1
         assert found["number 0"].startswith("FAIL another server has it")
-        assert "there is no status; is the program running?" in found["time server"]
+        assert "there is no status: mqtick-timeserver is not running" in found["time server"]
         assert found["keys"].startswith("WARN there are no keys")
         code, found = ask(broker.url, tmp_path / "elsewhere", "--number", "1")
         assert (code, found["number 1"]) == (0, "OK free")
