@@ -10,8 +10,8 @@ import pytest
 from mqtick.analysis.measurement import Measurement
 from mqtick.analysis.report.as_json import as_json
 from mqtick.analysis.results.analyse import analyse
-from mqtick.analysis.results.compare import Comparison, RatioLimit, compare
-from mqtick.analysis.results.result import Result
+from mqtick.analysis.results.compare import RatioLimit, compare
+from mqtick.analysis.results.result import Comparison, Result
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN
 from mqtick.recording.shot import Shot
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from mqtick.analysis.clocks.clock_log import Value
-from mqtick.analysis.readers.columns import since_1970
+from mqtick.analysis.instants import since_1970
 
 __all__ = ["ColumnUnits", "delimiter_of", "reader_below", "reader_in", "units_of"]
 

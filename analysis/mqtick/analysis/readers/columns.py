@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from decimal import Decimal, DecimalException
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -21,6 +20,7 @@ from typing import BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.instants import since_1970
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import opened, read_so_far
 
@@ -36,7 +36,6 @@ __all__ = [
     "plain_text",
     "read_head",
     "read_rows",
-    "since_1970",
 ]
 
 Floats = npt.NDArray[np.floating]
@@ -154,26 +153,6 @@ def number(cell: str) -> float:
 def is_number(cell: str) -> bool:
     """Whether a cell has a number, finite or the mark of overrange."""
     return not np.isnan(number(cell))
-
-
-_DATE: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,12}))? ?(Z|[-+]\d\d:?\d\d)?"
-)
-
-
-def since_1970(cell: str) -> str:
-    """Return a date and time of ISO 8601 in s of the Unix epoch, anything else as it is.
-
-    Without a time zone it counts as UTC. All its digits are kept, which are more than a float has.
-    """
-    found = _DATE.fullmatch(cell)
-    if found is None:
-        return cell
-    try:
-        moment = datetime.fromisoformat(found[1] + (found[3] or "Z"))
-    except ValueError:
-        return cell
-    return f"{int(moment.timestamp())}.{found[2] or 0}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,7 @@ from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report.edges import QUALITIES, ChannelEdges, channels_of
 from mqtick.analysis.report.headline import headlines_of
 from mqtick.analysis.report.numbers import plain
-from mqtick.analysis.results.compare import Comparison
-from mqtick.analysis.results.result import QuantityResult, Result, Row
+from mqtick.analysis.results.result import Comparison, QuantityResult, Result, Row
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.limit import HOLDS, Verdict
 

@@ -24,8 +24,7 @@ from mqtick.analysis.report.numbers import (
 from mqtick.analysis.report.remarks import many_missed, negative
 from mqtick.analysis.report.statistics_tables import statistics_table
 from mqtick.analysis.report.titles import level, title_of, title_of_all
-from mqtick.analysis.results.compare import NOT_SHOWN
-from mqtick.analysis.results.result import QuantityResult, Result
+from mqtick.analysis.results.result import NOT_SHOWN, QuantityResult, Result
 from mqtick.recording.published import SHORT
 
 __all__ = ["WIDTH", "as_text"]

@@ -10,21 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from mqtick.analysis.results.result import NOT_SHOWN, Comparison, QuantityResult, Result
 from mqtick.analysis.statistics.dependence import autocorrelation_time
 from mqtick.analysis.statistics.estimate import Estimate
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN
 from mqtick.recording.units import Floats
 
-if TYPE_CHECKING:
-    from mqtick.analysis.results.result import QuantityResult, Result
+__all__ = ["RatioLimit", "compare"]
 
-__all__ = ["NOT_SHOWN", "Comparison", "RatioLimit", "compare"]
-
-NOT_SHOWN: Final = "not shown"
 _LEAST: Final = 8
 """Of fewer values the test of ranks says nothing."""
 _STATISTICS: Final = ("mean", "median", "p95")
@@ -38,36 +35,6 @@ class RatioLimit:
     quantity: str
     statistic: str
     most: float
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One statistic of a quantity, of this measurement and of the one that it is held against.
-
-    Attributes:
-        quantity: "latency" or "skew", of absolute values as everywhere.
-        subscribers: N, 0 where it is not known; None for growth.
-        statistic: "mean", "median", "p95", or "growth" (us a subscriber).
-        reference, value: the other measurement's and this one's, in us.
-        difference: value minus reference, in us.
-        ratio: value through reference; NaN where one of them is not above 0.
-        p: that ranks differ as much by chance (Mann-Whitney, two-sided), after Holm's correction
-            for all N and quantities; None where a side has fewer than 8 values, and for growth.
-        shown: "less" or "more" where p is below 1 - confidence, else "not shown".
-        limit, state: a limit of the ratio, and whether it holds; "" where there is none.
-    """
-
-    quantity: str
-    subscribers: int | None
-    statistic: str
-    reference: Estimate
-    value: Estimate
-    difference: Estimate
-    ratio: Estimate
-    p: float | None = None
-    shown: str = NOT_SHOWN
-    limit: str = ""
-    state: str = ""
 
 
 def compare(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.measurement import Measurement
-from mqtick.analysis.results.compare import Comparison
 from mqtick.analysis.statistics.drift import Drift
-from mqtick.analysis.statistics.estimate import Distribution
+from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.growth import Line
 from mqtick.analysis.statistics.limit import Verdict
 from mqtick.recording.published import Published
 from mqtick.recording.units import Floats
 
-__all__ = ["Counts", "Pairs", "QuantityResult", "Result", "Row"]
+__all__ = ["NOT_SHOWN", "Comparison", "Counts", "Pairs", "QuantityResult", "Result", "Row"]
+
+NOT_SHOWN: Final = "not shown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,36 @@ class Pairs:
     nodes: tuple[str, ...]
     median_us: Floats
     n: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One statistic of a quantity, of this measurement and of the one that it is held against.
+
+    Attributes:
+        quantity: "latency" or "skew", of absolute values as everywhere.
+        subscribers: N, 0 where it is not known; None for growth.
+        statistic: "mean", "median", "p95", or "growth" (us a subscriber).
+        reference, value: the other measurement's and this one's, in us.
+        difference: value minus reference, in us.
+        ratio: value through reference; NaN where one of them is not above 0.
+        p: that ranks differ as much by chance (Mann-Whitney, two-sided), after Holm's correction
+            for all N and quantities; None where a side has fewer than 8 values, and for growth.
+        shown: "less" or "more" where p is below 1 - confidence, else "not shown".
+        limit, state: a limit of the ratio, and whether it holds; "" where there is none.
+    """
+
+    quantity: str
+    subscribers: int | None
+    statistic: str
+    reference: Estimate
+    value: Estimate
+    difference: Estimate
+    ratio: Estimate
+    p: float | None = None
+    shown: str = NOT_SHOWN
+    limit: str = ""
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
