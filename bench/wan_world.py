@@ -206,8 +206,10 @@ class World:
         server = self.folder / "server"
         flags = ("--broker", f"mqtt://127.0.0.1:{PORT}", "--trust-system-clock")
         self._run(self.hub, "mqtick.timeserver.cli", server, *flags)
-        for place in self.places:
+        for number, place in enumerate(self.places):
             self._start_client(place)
+            for other in self.places[:number]:  # it takes seconds to start them all
+                other.look()
 
     def start_broker(self) -> None:
         """Start Mosquitto; again, after `stop_broker`."""
