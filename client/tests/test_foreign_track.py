@@ -122,6 +122,21 @@ def test_a_text_server_is_asked_when_it_is_heard_and_its_reply_bounds_the_offset
     assert estimate.offset_ns == OFFSET_NS
 
 
+@pytest.mark.parametrize("resolution_ns", [1_000, MS, 10 * MS])
+def test_the_offset_is_in_the_interval_though_the_servers_stamps_are_cut(
+    asked: Bench, resolution_ns: int
+) -> None:
+    """A millisecond clock may print nine digits: what the last ones are says how fine it is."""
+    asked.clock.now_ns += 987_654_321
+    asked.track.ask()
+    t1, t2, _, server = asked.text_reply().split(b",")
+    seconds, nanoseconds = map(int, t2.split(b"."))
+    stated = b"%d.%09d" % (seconds, nanoseconds // resolution_ns * resolution_ns)
+    asked.hear(RES, b",".join((t1, stated, stated, server)))
+    (wall,) = asked.of(Kind.TWO_WAY)
+    assert is_inside(OFFSET_NS, wall.sample)
+
+
 @pytest.mark.parametrize("slewed_ns", [-2 * MS, 2 * MS])
 def test_the_offset_is_in_the_interval_though_the_judged_clock_is_slewed_meanwhile(
     asked: Bench,

@@ -5,6 +5,7 @@ Their broadcasts have no sequence, no quality and no tag; their replies are matc
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import OrderedDict
 
@@ -94,7 +95,7 @@ class ForeignTrack(Track):
         sample = one_way(
             self._origin(), stated, arrived.reading, self._settings, waited_ns=arrived.waited_ns
         )
-        self._take(sample, arrived)
+        self._take(sample.widened(_resolution_ns(stated_ns)), arrived)
         if self._settings.use_two_way and heard_ns >= self._next_ask_ns:
             first = self._next_ask_ns == 0
             interval_ns = int(settings.exchange_interval_s * NS_PER_S)
@@ -132,6 +133,7 @@ class ForeignTrack(Track):
         if pending is None:
             raise DecodeError("unasked", "Nobody asked for this reply; ignored.")
         self._context.connection.collect_stamps()
+        slewed_ns = abs(arrived.time_minus_raw_ns - pending.time_minus_raw_ns)
         sample = two_way(
             self._origin(),
             pending.sent,
@@ -139,6 +141,15 @@ class ForeignTrack(Track):
             Reading(reply.t3_ns, StampSource.USER),
             arrived.reading,
             self._settings,
-        ).widened(abs(arrived.time_minus_raw_ns - pending.time_minus_raw_ns))
+        ).widened(slewed_ns + _resolution_ns(reply.t2_ns, reply.t3_ns))
         self.last_delay_ns = sample.delay_ns
         self._take(sample, arrived)
+
+
+def _resolution_ns(*stated_ns: int) -> int:
+    """Return the most by which stated instants can be cut or rounded.
+
+    These formats do not say how fine a server's stamps are. If all are multiples of a millisecond,
+    the truth may be a millisecond away. Nanoseconds have a small common divisor by chance only.
+    """
+    return math.gcd(*stated_ns, NS_PER_S)

@@ -62,7 +62,8 @@ def guaranteed(sample: Sample, upper_ns: int, settings: EstimatorSettings) -> In
     """
     assert sample.lower_ns is not None
     promised = sample.rate_change_ppb
-    slew = settings.assumed_slew_ppm * 1e-6 if promised is None else promised * 1e-9
+    # From one limit to the other, a clock departs from its line by twice the limit.
+    slew = 2 * settings.assumed_slew_ppm * 1e-6 if promised is None else promised * 1e-9
     drift = (settings.frequency_limit_ppm * 1e-6 + slew) * sample.duration_ns
     extra_ns = round(settings.stamp_error_us * 1e3 + drift) + sample.stamp_error_ns
     return Interval(sample.local_ns, sample.lower_ns - extra_ns, upper_ns + extra_ns, slew)

@@ -121,8 +121,8 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0, why_old: str = "") 
             if row["narrow_bound_ns"] is not None:
                 yield f"  assumed         +-{_width(row['narrow_bound_ns'])} {ASSUMPTION}"
             if row["slew_is_assumed"]:
-                slew = f"{row['slew_ppb'] / 1000:g} ppm (assumed_slew_ppm)"
-                yield f"  slew            the server promises nothing: assumed at most {slew}"
+                slew = f"{row['slew_ppb'] / 1000:g} ppm (twice assumed_slew_ppm)"
+                yield f"  slew            the server promises nothing: assumed within {slew}"
             yield f"  frequency       {_frequency(row['frequency_ppb'])}"
             yield f"  last sample     {row['age_ns'] / 1e9:.1f} s ago, {row['kind']}"
         if row["delay_ns"] is not None:
