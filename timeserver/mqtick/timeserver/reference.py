@@ -18,7 +18,9 @@ __all__ = ["Asked", "Reference", "ReferenceWatch", "from_chronyd", "unsynchronis
 
 _STALE_NS = 60_000_000_000
 _DRIFT_PPB = 1000
-"""As chronyd assumes of a clock (`maxclockerror`)."""
+"""As chronyd assumes of a clock (`maxclockerror`), and clients of the root distance."""
+_UNASKED_S = 64
+"""The longest time between two requests of a client, by default."""
 
 
 class Asked(NamedTuple):
@@ -53,12 +55,17 @@ class Reference:
         """Bound of the served clock's error against UTC, now.
 
         What chronyd says, it says of the system clock when it was asked. Whatever that clock was
-        slewed since, UTC has gone on at the rate that chronyd knows.
+        slewed since, UTC has gone on at the rate that chronyd knows. Clients let the bound grow by
+        1 ppm until they ask again; what the two may drift apart beyond that is added at once.
         """
         asked = self.asked or Asked(now.raw_ns, now.time_ns)
         age_ns = now.raw_ns - asked.raw_ns
         utc_ns = asked.time_ns + age_ns + round(age_ns * self.rate_ppb / NS_PER_S)
         grown_ns = asked.unsure_ns + math.ceil(age_ns * self.rate_error_ppb / NS_PER_S)
+        drift_ppb = self.rate_error_ppb - _DRIFT_PPB
+        if self.asked is not None and now.rate_ppb is not None:
+            drift_ppb += abs(self.rate_ppb - now.rate_ppb)
+        grown_ns += math.ceil(max(drift_ppb, 0) * _UNASKED_S)
         return self.root_distance_ns + abs(utc_ns - now.served_ns) + grown_ns
 
     def may_be_utc(self, rate_ppb: float) -> bool:

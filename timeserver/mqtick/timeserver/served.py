@@ -61,6 +61,8 @@ class Reading(NamedTuple):
     raw_ns: int
     time_ns: int
     served_ns: int
+    rate_ppb: float | None = None
+    """How much faster the served clock runs than the steady timeline; None: not learned yet."""
 
     @property
     def lag_ns(self) -> int:
@@ -182,7 +184,7 @@ class ServedClock:
         served_ns = time_ns
         if self._rate_ppb is not None:
             served_ns = min(max(time_ns, least_ns), most_ns)
-        return Reading((before_ns + after_ns) // 2, time_ns, served_ns)
+        return Reading((before_ns + after_ns) // 2, time_ns, served_ns, self._rate_ppb)
 
     def _line_ns(self, raw_ns: int) -> int:
         elapsed_ns = raw_ns - self._anchor.raw_ns
