@@ -136,7 +136,7 @@ def soak(seconds: float) -> int:
         wrong = 0
         for place, kib in zip(world.places, began, strict=True):
             seen = place.seen
-            wrong += seen.outside + seen.steered_outside + seen.uncertified + seen.uncovered
+            wrong += seen.outside + seen.uncertified + seen.uncovered
             print(
                 f"{place.cell.name} {' '.join(place.cell.flags)}: {seen.looks} looks, "
                 f"{seen.outside} outside; {seen.steered_looks} at chronyd, {seen.steered_outside} "
