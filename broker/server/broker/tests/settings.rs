@@ -39,6 +39,7 @@ fn the_example_with_everything_switched_on_is_right_too() {
         .map(on)
         .filter(|line| !line.starts_with("path = \"/run") && !line.starts_with("systemd"))
         .map(|line| line.replace("subnets = []", "subnets = [\"192.168.1.0/24\"]"))
+        .map(|line| line.replace("transport = \"mqtt\"", "transport = \"websocket\""))
         .collect();
     let settings = parse(&all.join("\n")).unwrap();
     assert!(settings.listeners[0].tls.is_some() && settings.udp.address.is_some());
