@@ -74,6 +74,7 @@ class _Line:
     """Stands for the connection and the loop through the broker; only the trailer matters."""
 
     filled = True
+    round_trip_ns = 0
 
     def __init__(self, clock: _SimulatedClock) -> None:
         self._clock = clock

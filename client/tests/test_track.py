@@ -182,17 +182,6 @@ def test_a_smaller_jump_contradicts_the_interval_and_moves_nothing(bench: Bench)
     assert abs((bench.offset_ns or 0) - OFFSET_NS) < WAY_NS
 
 
-def test_an_exchange_that_contradicts_makes_the_client_ask_at_once(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench.exchange()
-    assert not bench.track.wants_exchange
-    true_ns = bench.server_ns
-    monkeypatch.setattr(bench, "server_ns", lambda: true_ns() + 60 * SECOND)
-    bench.exchange()
-    assert bench.track.wants_exchange
-
-
 # -- generations -----------------------------------------------------------------------------------
 
 

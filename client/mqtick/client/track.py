@@ -15,7 +15,7 @@ from mqtick.client.config import Settings
 from mqtick.client.estimator import Estimator
 from mqtick.client.first_time import FirstTime
 from mqtick.client.pending import ArrivalReading, WallSample
-from mqtick.client.sample import Reading, Reason, Sample
+from mqtick.client.sample import Reading, Sample
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.loopback import Loopback
 from mqtick.mqtt.stamps import Stamp, Transmit
@@ -135,8 +135,6 @@ class Track(ABC):
         if self._context.clock_changed():
             raise DecodeError("clock-changed", "The clock was set, or the host slept, meanwhile.")
         judged = self.first.add(sample, arrival.time_minus_raw_ns)
-        if sample.kind.is_exchange and judged.reason is Reason.CONTRADICTS:
-            self.wants_exchange = True  # one of the two is wrong: ask at once which
         wall = WallSample(judged, arrival.time_minus_raw_ns, arrival.realtime_ns)
         self._context.on_sample(self, wall)
 
