@@ -257,7 +257,9 @@ def _both(made: str, **what: Any) -> Attack:
 
 
 def _after_service(honest_ns: int) -> Attack:
-    return replace(_t4_early(2, "mqtt", begin_ns=honest_ns), times=20)
+    attack = _t4_early(2, "mqtt", begin_ns=honest_ns)
+    attack.client.late["q"] = 200 * MS
+    return replace(attack, times=20)
 
 
 def _honest(version: int, scheme: str) -> Attack:
@@ -296,7 +298,7 @@ SHAPES: Attacks = {
     for name, what in (
         ("each octet in a segment", {"shape": Shape(1)}),
         ("each octet in a segment, the last one first", {"shape": Shape(1, True)}),
-        ("the end of each packet first", {"shape": Shape(40, True, 30 * MS)}),
+        ("the end of each packet first", {"shape": Shape(40, True, 10 * MS)}),
         ("overlapping segments", {"shape": Shape(7, False, MS, overlap=6)}),
         ("each segment twice", {"shape": Shape(20, False, MS, copies=2)}),
     )
