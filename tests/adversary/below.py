@@ -7,12 +7,14 @@ at what it hands chronyd, until something has happened, and remembers each look 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
@@ -40,6 +42,8 @@ _ASKS = ("--fast", "--exchange-interval-s", "0.4", "--exchange-burst", "1", "--s
 _BELIEVES_SOON = "[estimator]\nconfirm_s = 2.0\n"
 AT_ONCE = 10
 """So many clients are attacked at the same time, at most."""
+_WORLDS_AT_ONCE = 3
+_worlds = itertools.count()
 SLEW = (-500_000, 90_000)
 """A server's clock that is 500 us behind, and is corrected at 90 ppm, in nanoseconds and ppb."""
 _STATUS_S = 2.5
@@ -180,7 +184,7 @@ class World:
 @contextlib.contextmanager
 def world_of(rig: Rig) -> Iterator[World]:
     """Make a namespace, and a world in it."""
-    namespace = f"mqtick-below-{os.getpid()}"
+    namespace = f"mqtick-below-{os.getpid()}-{next(_worlds)}"
     subprocess.run(["ip", "netns", "add", namespace], check=True)
     rig.on_close(lambda: subprocess.run(["ip", "netns", "del", namespace], check=True))
     yield World(rig, namespace)
@@ -224,6 +228,7 @@ def play_all(made: Mapping[str, Callable[[], Attack]]) -> Iterator[tuple[str, At
         # An attack on the server is alone with it.
         key = name if attack.server else (attack.client.version, turn // AT_ONCE)
         worlds.setdefault(key, {})[name] = attack
-    for together in worlds.values():
-        for name, watched in play(together).items():
-            yield name, together[name], watched
+    with ThreadPoolExecutor(_WORLDS_AT_ONCE) as pool:
+        for together, found in zip(worlds.values(), pool.map(play, worlds.values()), strict=True):
+            for name, watched in found.items():
+                yield name, together[name], watched
