@@ -15,6 +15,7 @@ BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer sim
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
 BROKER_UNDER_TEST ?= mosquitto
+SCRIPTS ?= 5000
 FIRST ?= 0
 
 # Two set-ups at once would write to one .venv.
@@ -64,7 +65,7 @@ lint-rtl: setup-rtl ## Verilator's opinion of the hardware broker's RTL
 
 # ---- check and test -----------------------------------------------------------------------------
 .PHONY: check lint lint-ansible format mypy imports docs test test-busy test-slow test-alone test-fresh test-arm64 \
-  test-adversary test-conformance test-rtl test-rtl-long test-broker test-broker-loom test-broker-miri fuzz
+  test-adversary test-below test-conformance test-rtl test-rtl-long test-broker test-broker-loom test-broker-miri fuzz
 check: lint lint-ansible mypy imports docs ## style, types, imports between rooms, commands in the documents
 
 lint: setup-check
@@ -123,6 +124,9 @@ test-arm64: setup-check ## the suites of protocol and client on an emulated Debi
 
 test-adversary: setup-test ## a hostile broker: SCENARIOS (100000) random ones in virtual time, FIRST=0
 	$(PYTHON_BIN) tests/adversary/search.py --scenarios $(SCENARIOS) --first $(FIRST)
+
+test-below: setup-test ## a hostile broker with a TCP stack of its own (root): SCRIPTS (5000) random ones, FIRST=0
+	$(SUDO) $(PYTHON_BIN) tests/adversary/search_below.py --scripts $(SCRIPTS) --first $(FIRST)
 
 test-conformance: setup-test ## the statements of MQTT 3.1.1 and 5: BROKER_UNDER_TEST=mosquitto, or mqtick=PATH
 	$(PYTEST) -n 4 broker/conformance --broker $(BROKER_UNDER_TEST)

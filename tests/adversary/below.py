@@ -7,12 +7,14 @@ at what it hands chronyd, until something has happened, and remembers each look 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
@@ -28,7 +30,7 @@ from mqtick.client.interval import NowError
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.service import StatusError
 
-__all__ = ["Watched", "World", "needs_tun", "play", "world_of"]
+__all__ = ["AT_ONCE", "SLEW", "Watched", "World", "needs_tun", "play", "play_all", "world_of"]
 
 needs_tun = pytest.mark.skipif(
     os.geteuid() != 0 or not os.path.exists("/dev/net/tun"),
@@ -38,6 +40,12 @@ MODULES["slewed-timeserver"] = "tests.adversary.slewed_server"
 # A client that asks often, so that an attack needs seconds only.
 _ASKS = ("--fast", "--exchange-interval-s", "0.4", "--exchange-burst", "1", "--start-burst", "1")
 _BELIEVES_SOON = "[estimator]\nconfirm_s = 2.0\n"
+AT_ONCE = 10
+"""So many clients are attacked at the same time, at most."""
+_WORLDS_AT_ONCE = 3
+_worlds = itertools.count()
+SLEW = (-500_000, 90_000)
+"""A server's clock that is 500 us behind, and is corrected at 90 ppm, in nanoseconds and ppb."""
 _STATUS_S = 2.5
 """A status is this old at most."""
 _SAMPLE = struct.Struct("=qqd4i")
@@ -95,7 +103,10 @@ class Watched:
 
     def judge_samples(self) -> None:
         """Compare what chronyd got with what the client knew around that time."""
+        last = max(self._known, default=time.monotonic())
         for at, error_ns in self.handed.items():
+            if at > last - _STATUS_S / 2:
+                continue  # its status may not say so yet
             around = [bound for seen, bound in self._known.items() if abs(seen - at) < _STATUS_S]
             if not around:
                 self.faults.append(f"chronyd got {error_ns / MS:+.3f} ms, unsynchronised")
@@ -173,23 +184,51 @@ class World:
 @contextlib.contextmanager
 def world_of(rig: Rig) -> Iterator[World]:
     """Make a namespace, and a world in it."""
-    namespace = f"mqtick-below-{os.getpid()}"
+    namespace = f"mqtick-below-{os.getpid()}-{next(_worlds)}"
     subprocess.run(["ip", "netns", "add", namespace], check=True)
     rig.on_close(lambda: subprocess.run(["ip", "netns", "del", namespace], check=True))
     yield World(rig, namespace)
 
 
-def play(rig: Rig, attack: Attack) -> Watched:
-    """Play an attack on one client; what it claimed."""
-    with world_of(rig) as world:
-        world.server(attack.server)
-        watched = world.client(attack.client, NAME)
+def play(attacks: Mapping[str, Attack], slew: tuple[int, int] | None = None) -> dict[str, Watched]:
+    """Play attacks at the same time, each on a client of its own of one server; what they claimed.
 
-        def is_over() -> bool:
-            enough = watched.known >= 20 or not attack.may_know
-            return enough and attack.played(attack.client, attack.server) >= attack.times
+    Each is played until it was made often enough, and as long again as a status may be old.
+    """
+    rig, first = Rig(), next(iter(attacks.values()))
+    try:
+        with world_of(rig) as world:
+            world.server(first.server or Play(first.client.version), slew)
+            found = {}
+            for turn, (name, attack) in enumerate(attacks.items()):
+                found[name] = world.client(attack.client, f"{NAME}{turn:02}")
 
-        world.judge(is_over, 40)
-        world.judge(lambda: False, 1.5)  # what it thinks of the last one
-        watched.judge_samples()
-    return watched
+            def has_ended(attack: Attack, watched: Watched) -> bool:
+                knows = watched.known >= 20 or not attack.may_know
+                steers = watched.handed or not attack.steers
+                return attack.made >= attack.times and knows and bool(steers)
+
+            def is_over() -> bool:
+                return all(has_ended(attack, found[name]) for name, attack in attacks.items())
+
+            world.judge(is_over, 60)
+            world.judge(lambda: False, _STATUS_S)
+            for watched in found.values():
+                watched.judge_samples()
+            return found
+    finally:
+        rig.close()
+
+
+def play_all(made: Mapping[str, Callable[[], Attack]]) -> Iterator[tuple[str, Attack, Watched]]:
+    """Play attacks, those on honestly served servers together."""
+    attacks = {name: make() for name, make in made.items()}
+    worlds: dict[object, dict[str, Attack]] = {}
+    for turn, (name, attack) in enumerate(attacks.items()):
+        # An attack on the server is alone with it.
+        key = name if attack.server else (attack.client.version, turn // AT_ONCE)
+        worlds.setdefault(key, {})[name] = attack
+    with ThreadPoolExecutor(_WORLDS_AT_ONCE) as pool:
+        for together, found in zip(worlds.values(), pool.map(play, worlds.values()), strict=True):
+            for name, watched in found.items():
+                yield name, together[name], watched

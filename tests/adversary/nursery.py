@@ -6,6 +6,7 @@ line of standard input is a JSON list: the file for the client's log, and its ar
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -25,7 +26,11 @@ class Nursery:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
 
     def fork(self, log: str, arguments: list[str]) -> int:
@@ -56,7 +61,8 @@ class ForkedClient(Client):
         pid, self.pid = self.pid, 0
         end = time.monotonic() + 20
         while pid and os.path.exists(f"/proc/{pid}"):
-            os.kill(pid, with_signal if time.monotonic() < end else signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, with_signal if time.monotonic() < end else signal.SIGKILL)
             time.sleep(0.05)
         return 0
 
@@ -75,6 +81,9 @@ def _main() -> None:
                 os.dup2(other, descriptor)
             os._exit(main(["run", *arguments]))
         print(pid, flush=True)
+    # Whoever started it has ended: so do the clients that are left, which are of its group.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)
 
 
 if __name__ == "__main__":

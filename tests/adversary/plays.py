@@ -31,8 +31,8 @@ __all__ = [
 MARGIN_NS = 2 * MS
 """What an attack adds to a delay, lest an exchange seems to have taken less than no time."""
 _AHEAD = 600
-NAME = "kitchen-01"
-"""Of the client that is attacked by name: long enough for segments of the least size, 48 octets."""
+NAME = "kitchen-"
+"""Names of clients have two digits more: segments of the least size, 48 octets, fit them."""
 SCHEMES = ("mqtt", "ws", "mqtts")
 _OVERHEADS = {"mqtt": 0, "ws": 6, "mqtts": 22, "mqtt+udp": 0}
 _PAYLOAD_OCTETS = {1: {"q": 24, "r": 32}, 2: {"q": 57, "r": 57}}
@@ -197,50 +197,49 @@ class Attack:
     """What is played to a client and to the server that it asks, and what that has to leave."""
 
     client: Play
-    server: Play
-    played: Callable[[Play, Play], int]
-    """How often the attack was really made."""
+    server: Play | None
+    """None: the server is served honestly."""
+    what: str
+    """What counts as having been made."""
     times: int = 8
     """How often it has to be made."""
     may_know: bool = True
     """Whether an honest client can know the time while this is played."""
 
+    steers: bool = False
+    """Whether an honest client hands chronyd samples, and the attack lasts until it has."""
 
-def _cut(kind: str, version: int, scheme: str, name: str = NAME, **more: int) -> dict[str, int]:
+    @property
+    def made(self) -> int:
+        """How often it was really made."""
+        return self.client.count[self.what] + (self.server.count[self.what] if self.server else 0)
+
+
+def _cut(
+    kind: str, version: int, scheme: str, name: str = f"{NAME}00", **more: int
+) -> dict[str, Any]:
     """Return segments that end after the tag of a message, or before that of its record."""
     less = 8 if version == 2 or scheme == "mqtts" else 1
-    size = _octets(kind, name, version, scheme) - less
-    return {"mss": size, "window": size, **more}
+    size = _octets(kind, f"{NAME}00", version, scheme) - less
+    return {"mss": size, "window": size}
 
 
-def _used(client: Play, server: Play) -> int:
-    return client.count["used"] + server.count["used"]
-
-
-def _held(client: Play, server: Play) -> int:
-    return client.count["held"] + server.count["held"]
-
-
-def _late(client: Play, server: Play) -> int:
-    return client.count["late"] + server.count["late"]
-
-
-def _t4_early(version: int, scheme: str, **more: int) -> Attack:
+def _t4_early(version: int, scheme: str, **more: Any) -> Attack:
     ahead = more.pop("ahead", 0 if version == 2 else 3_000)
     client = Play(version, scheme, early="r", late={"q": _BY_NS}, only=True, ahead=ahead, **more)
-    return Attack(client, Play(version), _used, 8 if version == 2 else 3)
+    return Attack(client, None, "used", 8 if version == 2 else 3)
 
 
 def _t1_late(version: int, scheme: str, held_ns: int = _BY_NS) -> Attack:
     cut = _cut("q", version, scheme)
     client = Play(version, scheme, held="q", held_ns=held_ns, only=True, **cut)
-    return Attack(client, Play(version), _held)
+    return Attack(client, None, "held")
 
 
 def _t2_early(version: int, scheme: str) -> Attack:
     server = Play(version, scheme, early="q", waits_for_early=True, ahead=3_000, only=True)
     server.rest_ns = 340 * MS  # the client asks again after 320 to 480 ms
-    return Attack(Play(version), server, _used, 8 if version == 2 else 3)
+    return Attack(Play(version), server, "used", 8 if version == 2 else 3)
 
 
 def _t3_late(version: int, scheme: str) -> Attack:
@@ -249,31 +248,26 @@ def _t3_late(version: int, scheme: str) -> Attack:
     server = Play(version, scheme, held="r", held_ns=held_ns, **_cut("r", version, scheme))
     if version == 1:
         server.late["to-r"] = held_ns + 2 * MS
-    return Attack(Play(version, late={"q": held_ns + MS // 2}), server, _held)
+    return Attack(Play(version, late={"q": held_ns + MS // 2}), server, "held")
 
 
-def _both(played: Callable[[Play, Play], int], **what: Any) -> Attack:
-    """The same with client and server; it makes nothing wrong by itself."""
-    return Attack(Play(**what), Play(what.get("version", 2), **_without_scheme(what)), played)
-
-
-def _without_scheme(what: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in what.items() if key not in ("version", "scheme")}
+def _both(made: str, **what: Any) -> Attack:
+    """The same with client and server."""
+    return Attack(Play(**what), Play(**what), made)
 
 
 def _after_service(honest_ns: int) -> Attack:
-    return replace(_t4_early(2, "mqtt", begin_ns=honest_ns), times=20)
+    attack = _t4_early(2, "mqtt", begin_ns=honest_ns)
+    attack.client.late["q"] = 200 * MS
+    return replace(attack, times=20)
 
 
 def _honest(version: int, scheme: str) -> Attack:
-    return Attack(Play(version, scheme), Play(version), _sent, 20)
+    return Attack(Play(version, scheme), None, "sent", 20, steers=True)
 
 
-def _sent(client: Play, server: Play) -> int:
-    return client.count["sent"]
-
-
-ATTACKS: dict[str, Callable[[], Attack]] = {
+Attacks = dict[str, Callable[[], Attack]]
+STAMPS: Attacks = {
     f"{name}, version {version}, {scheme}": partial(make, version, scheme)
     for name, make in (
         ("T4 early", _t4_early),
@@ -284,38 +278,51 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     for version in (1, 2)
     for scheme in SCHEMES
 }
-ATTACKS |= {
+STAMPS |= {
     f"T4 early, planted long before, {scheme}": partial(_t4_early, 2, scheme, ahead=3_000)
     for scheme in SCHEMES
 }
-ATTACKS |= {
-    f"{name}, version {version}": partial(_both, played, version=version, **what)
+STAMPS |= {
+    "T1 2.5 s late": lambda: replace(_t1_late(2, "mqtt", 2_500 * MS), times=3, may_know=False),
+    "T4 early after honest service": partial(_after_service, 8_000 * MS),
+    "time messages early": partial(_both, "used", early="t", ahead=3_000),
+}
+"""Stamps of the four instants of an exchange, and of time messages, are moved."""
+ECHOES: Attacks = {
+    "loops early": partial(_both, "used", early="cl", ahead=3_000),
+    "echoes early": lambda: Attack(Play(1), Play(1, early="rl", ahead=3_000), "used", 3),
+}
+SHAPES: Attacks = {
+    f"{name}, version {version}": partial(_both, "sent", version=version, **what)
     for version in (1, 2)
-    for name, played, what in (
-        ("each octet in a segment", _sent, {"shape": Shape(1)}),
-        ("each octet in a segment, the last one first", _sent, {"shape": Shape(1, True)}),
-        ("the end of each packet first", _sent, {"shape": Shape(40, True, 30 * MS)}),
-        ("overlapping segments", _sent, {"shape": Shape(7, False, MS, overlap=6)}),
-        ("each segment twice", _sent, {"shape": Shape(20, False, MS, copies=2)}),
-        ("late acknowledgements", _sent, {"withheld_ns": 450 * MS}),
+    for name, what in (
+        ("each octet in a segment", {"shape": Shape(1)}),
+        ("each octet in a segment, the last one first", {"shape": Shape(1, True)}),
+        ("the end of each packet first", {"shape": Shape(40, True, 10 * MS)}),
+        ("overlapping segments", {"shape": Shape(7, False, MS, overlap=6)}),
+        ("each segment twice", {"shape": Shape(20, False, MS, copies=2)}),
     )
 }
-ATTACKS |= {
-    "T1 2.5 s late": partial(_t1_late, 2, "mqtt", 2_500 * MS),
-    "T4 early after honest service": partial(_after_service, 8_000 * MS),
-    "time messages early": partial(_both, _used, early="t", ahead=3_000),
-    "loops early": partial(_both, _used, early="cl", ahead=3_000),
-    "echoes early": lambda: Attack(Play(1), Play(1, early="r", ahead=3_000), _used),
+RETRANSMISSIONS: Attacks = {
+    f"late acknowledgements, version {version}": partial(
+        _both, "sent", version=version, withheld_ns=450 * MS
+    )
+    for version in (1, 2)
+}
+DATAGRAMS: Attacks = {
     "T4 early, mqtt+udp": partial(_t4_early, 2, "mqtt+udp", tail=16),
     "the end of each datagram first, mqtt+udp": lambda: Attack(
-        Play(2, "mqtt+udp", shape=Shape(backwards=True, pause_ns=30 * MS)), Play(), _sent
+        Play(2, "mqtt+udp", shape=Shape(backwards=True, pause_ns=30 * MS)), None, "sent"
     ),
     "each datagram twice, mqtt+udp": lambda: Attack(
-        Play(2, "mqtt+udp", shape=Shape(copies=2)), Play(), _sent
+        Play(2, "mqtt+udp", shape=Shape(copies=2)), None, "sent"
     ),
-    "plain delay": lambda: Attack(Play(late={"q": 900 * MS}), Play(), _late, may_know=False),
 }
-HONEST = {
+DELAYS: Attacks = {
+    "plain delay": lambda: Attack(Play(late={"q": 900 * MS}), None, "late", may_know=False)
+}
+ATTACKS = STAMPS | ECHOES | SHAPES | RETRANSMISSIONS | DATAGRAMS | DELAYS
+HONEST: Attacks = {
     f"honest, version {version}, {scheme}": partial(_honest, version, scheme)
     for version in (1, 2)
     for scheme in (*SCHEMES, "mqtt+udp")
@@ -341,7 +348,7 @@ def random_play(
 
     Most delays are such that an honest client still knows the time.
     """
-    up, down = kinds
+    up, down = kinds[0], kinds[1]
     most_ns = chance.choice((MS, 5 * MS, 15 * MS, 15 * MS, 40 * MS, 400 * MS))
     size = _octets(up, name, version, scheme)
     play = Play(

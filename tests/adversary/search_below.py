@@ -7,16 +7,25 @@ import random
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[place]) for place in (0, 1, 2)]
-from below import Watched, play, world_of  # noqa: E402
-from plays import ATTACKS, HONEST, SCHEMES, Play, client_name, random_play, random_play_of
+from below import AT_ONCE, Watched, play_all, world_of  # noqa: E402
+from plays import (  # noqa: E402
+    ATTACKS,
+    HONEST,
+    SCHEMES,
+    Play,
+    client_name,
+    random_play,
+    random_play_of,
+)
 from rig import Rig  # noqa: E402
 from tcp_broker import MS  # noqa: E402
 
-AT_ONCE, LOTS = 10, 4
-"""So many clients at the same time, so often with the same server."""
+_LOTS = 4
+"""So often as many clients as there may be at the same time have the same server."""
 _ASKED, _PATIENCE_S = 12, 20.0
 """A script has ended after so many requests, or at the latest after so many seconds."""
 
@@ -36,7 +45,7 @@ def stretch(first: int, count: int) -> Outcome:
     """Play the random scripts of these seeds."""
     outcome, seeds = Outcome(), list(range(first, first + count))
     while seeds:
-        lot, seeds = seeds[: AT_ONCE * LOTS], seeds[AT_ONCE * LOTS :]
+        lot, seeds = seeds[: AT_ONCE * _LOTS], seeds[AT_ONCE * _LOTS :]
         _play_lot(lot, outcome)
     return outcome
 
@@ -58,12 +67,8 @@ def _play_lot(seeds: list[int], outcome: Outcome) -> None:
                 watched = [
                     world.client(random_play_of(seed, version), client_name(seed)) for seed in now
                 ]
-                world.judge(
-                    lambda watched=watched: all(
-                        one.play.count["asked"] >= _ASKED for one in watched
-                    ),
-                    _PATIENCE_S,
-                )
+                is_over = partial(_have_asked, watched)
+                world.judge(is_over, _PATIENCE_S)
                 for seed, one in zip(now, watched, strict=True):
                     one.client.stop()
                     one.judge_samples()
@@ -76,6 +81,10 @@ def _play_lot(seeds: list[int], outcome: Outcome) -> None:
     finally:
         rig.close()
     outcome.played += server.count
+
+
+def _have_asked(watched: list[Watched]) -> bool:
+    return all(one.play.count["asked"] >= _ASKED for one in watched)
 
 
 def _row(name: str, watched: Watched) -> str:
@@ -98,18 +107,14 @@ def main(arguments: list[str] | None = None) -> int:
     if args.attacks is not None:
         print("| attack | looks that know | outside | error / stated bound | chronyd got, worst |")
         print("|---|---|---|---|---|")
-        for name, make in (HONEST | ATTACKS).items():
-            if args.attacks and name not in args.attacks:
-                continue
-            rig, attack = Rig(), make()
-            try:
-                watched = play(rig, attack)
-            finally:
-                rig.close()
+        wanted = {
+            n: m for n, m in (HONEST | ATTACKS).items() if not args.attacks or n in args.attacks
+        }
+        for name, attack, watched in play_all(wanted):
             print(_row(name, watched), flush=True)
-            failed += bool(watched.faults)
-            if not attack.played(attack.client, attack.server):
-                print(f"{name} was not played", file=sys.stderr)
+            failed += bool(watched.faults) or attack.made < attack.times
+            if attack.made < attack.times:
+                print(f"{name} was made {attack.made} times only", file=sys.stderr)
     if args.scripts:
         outcome = stretch(args.first, args.scripts)
         for seed, faults in outcome.failed.items():

@@ -62,7 +62,10 @@ class Script(Protocol):
     window: int
     shape: Shape
     withheld_ns: int
-    fills: bool
+
+    @property
+    def fills(self) -> bool:
+        """Whether the broker fills trailers."""
 
     def guess(self, message: Message) -> Message | None:
         """Add the last octet of a tag by luck; None: it is not tried."""
@@ -96,7 +99,6 @@ class Session:
     script: Script
     filters: list[str] = field(default_factory=list)
     is_5: bool = True
-    name: str = ""
 
     @property
     def has_planted(self) -> bool:
@@ -139,11 +141,7 @@ class Session:
             self._publish(packet[0], body, is_cut=is_cut)
 
     def _connect(self, body: bytes) -> None:
-        self.is_5, start = body[6] == 5, 10
-        if self.is_5:
-            start += 1 + body[10]
-        size = int.from_bytes(body[start : start + 2], "big")
-        self.name = body[start + 2 : start + 2 + size].decode()
+        self.is_5 = body[6] == 5
         self.send(b"\x20\3\0\0\0" if self.is_5 else b"\x20\2\0\0")
 
     def _subscribe(self, body: bytes, *, wants: bool) -> None:

@@ -27,7 +27,7 @@ __all__ = ["HERE", "Address", "Network", "Shape", "Tcp"]
 
 HERE, THERE = bytes([10, 77, 0, 2]), "10.77.0.1/24"
 """Our address, and that of the hosts' end of the device."""
-FIN, SYN, RST, PSH, ACK, URG = 1, 2, 4, 8, 16, 32
+FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 _TCP, _UDP = 6, 17
 # linux/if_tun.h
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 1, 0x1000
@@ -54,12 +54,11 @@ class Shape:
     overlap: int = 0
     """So many octets before each segment are sent again in it, with other values."""
     copies: int = 1
-    urgent: bool = False
 
 
 def _checksum(data: bytes) -> int:
     data += b"\0" * (len(data) % 2)
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     total = (total >> 16) + (total & 0xFFFF)
     return ~(total + (total >> 16)) & 0xFFFF
 
@@ -191,8 +190,6 @@ class Tcp:
         self.shape = Shape()
         self.on_octets: Callable[[bytes], None] = lambda _octets: None
         self.on_end: Callable[[], None] = lambda: None
-        self.out_of_order = 0
-        """Segments that we sent before those in front of them."""
         self.is_open = True
         self._expected = first + 1
         self.at = random.getrandbits(31)
@@ -204,7 +201,9 @@ class Tcp:
 
     def accept(self) -> None:
         """Answer the SYN."""
-        self._segment(SYN | ACK, options=struct.pack("!BBH", 2, 4, self.mss))
+        # Maximum segment size, and selective acknowledgements (RFC 2018): these make the host's
+        # segments shorter by 12 octets and more while it has octets out of order.
+        self._segment(SYN | ACK, options=struct.pack("!BBHBBBB", 2, 4, self.mss, 4, 2, 1, 1))
         self.at += 1
         self.network.later(_REPEAT_NS, self._repeat)
 
@@ -220,7 +219,7 @@ class Tcp:
             "!HHIIBBHHH",
             *(self.port, self.far.port, (self.at if at is None else at) & _MASK),
             *(self._expected & _MASK, words << 4, flags, self.window, 0),
-            len(data) if flags & URG else 0,
+            0,
         )
         segment += options + data
         whole = HERE + self.far.host + struct.pack("!HH", _TCP, len(segment)) + segment
@@ -235,16 +234,14 @@ class Tcp:
         starts = list(range(0, len(octets), shape.size))
         if shape.backwards:
             starts.reverse()
-            self.out_of_order += len(starts) - 1
         for turn, start in enumerate(starts):
             data, at = octets[start : start + shape.size], begin + start
             again = min(shape.overlap, start)
             # Other octets than those that came before; where none came yet, they would be taken.
             true = octets[start - again : start]
             data, at = (true if shape.backwards else b"\xff" * again) + data, at - again
-            flags = PSH | ACK | (URG if shape.urgent else 0)
             for _ in range(shape.copies):
-                self._at_turn(turn * shape.pause_ns, flags, data, at)
+                self._at_turn(turn * shape.pause_ns, PSH | ACK, data, at)
 
     def write_over(self, octets: bytes, planted: Iterable[tuple[int, int]]) -> None:
         """Put octets at the end of the stream, also where others (place, size) were planted.
@@ -276,7 +273,6 @@ class Tcp:
 
     def plant(self, at: int, octets: bytes) -> None:
         """Send octets of a later place of the stream now."""
-        self.out_of_order += 1
         self._segment(PSH | ACK, octets, at)
 
     def skip(self, octets: bytes) -> None:

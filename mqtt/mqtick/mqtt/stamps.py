@@ -55,6 +55,9 @@ _TCP_INFO = struct.Struct("=16xI124xII72xI")
 _RTT_UNKNOWN = 0xFFFF_FFFF
 # asm-generic/socket.h; linux/sock_diag.h: the first number is SK_MEMINFO_RMEM_ALLOC.
 _SO_MEMINFO = 55
+# All options of a TCP header. While segments of the other side are out of order, the selective
+# acknowledgements take this room from our own segments, and tcpi_snd_mss does not say so.
+_OPTION_OCTETS = 40
 _PENDING_LIMIT = 4096
 _ERROR_QUEUE = int(socket.MSG_ERRQUEUE) | int(socket.MSG_DONTWAIT)
 
@@ -323,7 +326,9 @@ class KernelSocket(Buffered):
         if not self._is_tcp:
             return True
         info = self._tcp_info()
-        return info is not None and not info.unsent_octets and octets <= info.segment_octets
+        if info is None or info.unsent_octets:
+            return False
+        return octets + _OPTION_OCTETS <= info.segment_octets
 
     def _count_anew(self) -> None:
         """Start the numbers at 0 again, here and in the kernel, after a datagram was not sent.
