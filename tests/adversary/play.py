@@ -302,12 +302,15 @@ class Play:
             return
         forecast = self.world.elapsed_ns, told
         generation, slept_ns = _generation(best[0]), self.client_clock.slept_ns()
+        begun = self.truth.begun[generation]
         self._forecasts.append(forecast)
 
         def due() -> None:
             self._forecasts.remove(forecast)
             if self.client_clock.slept_ns() != slept_ns:
                 return  # whoever reads it then is told that the host has slept
+            if self.truth.begun[generation] != begun:
+                return  # a server that was started again has drawn the same number
             if self._assumption_holds(told):
                 self._compare(f"what was told at {forecast[0] / SECOND:.3f} s", told, generation)
 

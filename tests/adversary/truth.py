@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -74,6 +75,8 @@ class Truth:
     ) -> None:
         self._world, self._system, self._client = world, server, client
         self._root_distance_ns = root_distance_ns
+        self.begun = Counter[int | None]()
+        """How often a generation of each number has begun: the first number is drawn by chance."""
         self._ended: dict[int | None, _Line] = {}
         self._set_ns: dict[int | None, int] = {}
         """How far the server's clock was stepped when each of its generations began."""
@@ -124,6 +127,7 @@ class Truth:
         generation = (last + 1) % 256 if following is None else following
         self._set_ns[generation] = self._system.set_ns(self._world.now_ns)
         self._ended.pop(generation, None)
+        self.begun[generation] += 1
 
     def served_ns(self, generation: int | None) -> int | None:
         """What the server serves, minus the client's timeline; None if nobody can know."""
