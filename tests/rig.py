@@ -100,7 +100,7 @@ class Program:
         process.send_signal(signal.SIGCONT)
         process.send_signal(with_signal)
         try:
-            return process.wait(10)
+            return process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

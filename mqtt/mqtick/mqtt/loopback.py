@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
-from mqtick.mqtt.loop import Loop
+from mqtick.mqtt.loop import Loop, Timer
 from mqtick.mqtt.recent import LowRecent
 from mqtick.mqtt.stamps import Transmit
 
@@ -56,16 +56,16 @@ class Loopback:
         self._pending: OrderedDict[bytes, tuple[bytes, Transmit]] = OrderedDict()
         """Messages on their way, at most a burst, by what the broker may not write into."""
         self._left = 0
-        self._running = False
+        self._next: Timer | None = None
 
     def start(self) -> None:
         """Begin with a burst; again, after each connect, because the path may be another one."""
         self._left, self.filled = self._burst, False
         self._pending.clear()
         self._delays.clear()
-        if not self._running:
-            self._running = True
-            self._loop.call_later(_BURST_SPACING_NS, self._send)
+        if self._next is not None:
+            self._next.cancel()
+        self._next = self._loop.call_later(_BURST_SPACING_NS, self._send)
 
     def _send(self) -> None:
         payload = self._make()
@@ -78,7 +78,7 @@ class Loopback:
                 self._connection.collect_stamps()  # else the stamp would wake the program up
         self._left -= 1
         spacing_ns = _BURST_SPACING_NS if self._left > 0 else self._interval_ns
-        self._loop.call_later(int(spacing_ns * random.uniform(0.7, 1.3)), self._send)
+        self._next = self._loop.call_later(int(spacing_ns * random.uniform(0.7, 1.3)), self._send)
 
     def poke(self) -> None:
         """Have the broker send us a message, because it states the correction of the last one."""
