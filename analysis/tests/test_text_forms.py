@@ -73,7 +73,7 @@ HANTEK = "#timebase=40000000(ps),#voltbase=1000000(uV)\n\n" + rows(
         (PLAIN.encode("utf-16-le"), "", ""),
         (PLAIN.encode("utf-16-be"), "", ""),
         (PLAIN.encode("utf-16"), "", ""),
-        (gzip.compress(PLAIN.encode()), "", ""),
+        (gzip.compress(PLAIN.encode(), mtime=0), "", ""),
         (COMMAS, "", ""),
         (RED_PITAYA, "12", "change their unit in row 92"),
         (OWON, ("CH1_Voltage", "CH2_Voltage"), ""),
