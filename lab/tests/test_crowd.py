@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from demo.local_broker import Mosquitto, Nats, free_port, program, running
 from mqtick.lab.cli import main
 from mqtick.lab.load import crowd as crowd_module
-from mqtick.lab.load.member import Entrance, Member, State
+from mqtick.lab.load.member import ConnectTarget, Member, State
 from mqtick.lab.runner.control import Control, NodeError
 from mqtick.mqtt.broker import Broker, parse_broker_url
 from mqtick.mqtt.loop import Loop
@@ -295,8 +295,8 @@ def lone_member() -> Iterator[Member]:
     """A member that nobody has answered yet; what it would receive is fed to it."""
     loop = Loop()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        entrance = Entrance(socket.AF_INET, server.getsockname(), "here", "mqtick/t/+")
-        member = Member(loop, entrance, "m", lambda _member: None)
+        target = ConnectTarget(socket.AF_INET, server.getsockname(), "here", "mqtick/t/+")
+        member = Member(loop, target, "m", lambda _member: None)
         try:
             yield member
         finally:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtick.lab.load import udp_member
-from mqtick.lab.load.member import Entrance, State
+from mqtick.lab.load.member import ConnectTarget, State
 from mqtick.lab.load.udp_member import UdpMember
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.loop import Loop
@@ -74,10 +74,10 @@ class Alone:
         self.loop = Loop()
         self.peer = Peer(lambda datagram: answers.get(datagram[0], []))
         self.ended: list[State] = []
-        entrance = Entrance(socket.AF_INET, ("127.0.0.1", self.peer.port), "", "mqtick/t/+")
+        target = ConnectTarget(socket.AF_INET, ("127.0.0.1", self.peer.port), "", "mqtick/t/+")
         with self.peer.open():
             self.member = UdpMember(
-                self.loop, entrance, "w1", lambda one: self.ended.append(one.state)
+                self.loop, target, "w1", lambda one: self.ended.append(one.state)
             )
             self.loop.turn_until(lambda: self.ended, 10)
 
@@ -139,8 +139,8 @@ def test_no_octets_of_a_broker_raise(datagrams: list[bytes]) -> None:
     ended: list[Any] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as broker:
         broker.bind(("127.0.0.1", 0))
-        entrance = Entrance(socket.AF_INET, broker.getsockname(), "", "mqtick/t/+")
-        member = UdpMember(loop, entrance, "w1", ended.append)
+        target = ConnectTarget(socket.AF_INET, broker.getsockname(), "", "mqtick/t/+")
+        member = UdpMember(loop, target, "w1", ended.append)
         for one in [ACCEPTED, *datagrams, GRANTED, *datagrams]:
             member._take(one)
         member.close()

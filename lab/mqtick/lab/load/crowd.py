@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from mqtick.lab.load.member import Entrance, Member, State
+from mqtick.lab.load.member import ConnectTarget, Member, State
 from mqtick.lab.load.udp_member import UdpMember
 from mqtick.mqtt.broker import Broker, BrokerError, refuse_dialect
 from mqtick.mqtt.connection import Connection
@@ -91,7 +91,7 @@ class Crowd:
         self._kind = UdpMember if broker.scheme == "mqtt+udp" else Member
         self._members: list[Member | UdpMember] = []
         self._to_make = 0
-        self._entrance: Entrance | None = None
+        self._target: ConnectTarget | None = None
         self._then: Callable[[], None] | None = None
         self._limit: Timer | None = None
         self._reading: Timer | None = None
@@ -175,23 +175,23 @@ class Crowd:
         count = number_in(command, "count", 1, self._most, 0)
         try:
             make_room(count)
-            entrance = self._find_entrance()
+            target = self._find_target()
         except OSError as error:
             raise CommandError(str(error)) from None
 
         def begin() -> None:
-            self._entrance, self._to_make, self._members = entrance, count, []
+            self._target, self._to_make, self._members = target, count, []
             limit_ns = _JOIN_NS + count * _JOIN_EACH_NS
             self._wait_for(lambda: self._joined(command["id"]), limit_ns)
             self._make_more()
 
         self._let_go(begin)
 
-    def _find_entrance(self) -> Entrance:
+    def _find_target(self) -> ConnectTarget:
         """Find out at which of its addresses the broker listens."""
         broker = self.broker
         family, address = self._find_address()
-        return Entrance(
+        return ConnectTarget(
             family,
             address,
             broker.host,
@@ -245,12 +245,12 @@ class Crowd:
     # -- members -------------------------------------------------------------------------------
 
     def _make_more(self) -> None:
-        assert self._entrance is not None
+        assert self._target is not None
         while self._to_make and self._in(State.CONNECTING) < _BUNCH:
             self._to_make -= 1
             identity = f"{self._identity}-{self._to_make}"
             try:
-                member = self._kind(self.loop, self._entrance, identity, self._changed)
+                member = self._kind(self.loop, self._target, identity, self._changed)
             except OSError as error:  # other programs may use the files, or the memory
                 _log.error("%s has no room for more members: %s", self.node, error)
                 self._to_make = 0

@@ -30,13 +30,13 @@ from mqtick.mqtt.packets import (
     subscribe_packet,
 )
 
-__all__ = ["Entrance", "Member", "State"]
+__all__ = ["ConnectTarget", "Member", "State"]
 
 _LONGEST_PACKET = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class ConnectTarget:
     """How the members of a crowd connect."""
 
     family: int
@@ -77,21 +77,21 @@ class Member:
     """
 
     def __init__(
-        self, loop: Loop, entrance: Entrance, client_id: str, changed: Callable[[Member], None]
+        self, loop: Loop, target: ConnectTarget, client_id: str, changed: Callable[[Member], None]
     ) -> None:
         self.state = State.CONNECTING
         self.problem = ""
         self.messages = 0
         """Messages since the subscription was granted; retained ones are not counted."""
-        self._loop, self._entrance, self._client_id = loop, entrance, client_id
+        self._loop, self._target, self._client_id = loop, target, client_id
         self._changed = changed
         self._rest = b""
         self._step = self._connected
-        self._socket = socket.socket(entrance.family, socket.SOCK_STREAM)
+        self._socket = socket.socket(target.family, socket.SOCK_STREAM)
         self._fd = self._socket.fileno()
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        code = self._socket.connect_ex(entrance.address)
+        code = self._socket.connect_ex(target.address)
         if code not in (0, errno.EINPROGRESS):
             self._loop.call_soon_threadsafe(lambda: self._end(State.FAILED, os.strerror(code)))
             return
@@ -144,11 +144,11 @@ class Member:
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
-        context = self._entrance.context
+        context = self._target.context
         if context is not None:
             self._socket = context.wrap_socket(  # keeps the descriptor
                 self._socket,
-                server_hostname=self._entrance.host,
+                server_hostname=self._target.host,
                 do_handshake_on_connect=False,
             )
             self._step = self._shake_hands
@@ -162,10 +162,10 @@ class Member:
         self._introduce()
 
     def _introduce(self) -> None:
-        entrance = self._entrance
+        target = self._target
         self._step = self._read
         self._loop.modify(self._fd, Loop.READ)
-        self._send(connect_packet(self._client_id, entrance.username, entrance.password))
+        self._send(connect_packet(self._client_id, target.username, target.password))
 
     def _send(self, packet: bytes) -> None:
         # No other data is unsent, and a socket's buffer is longer than any of our packets.
@@ -218,10 +218,10 @@ class Member:
             if refusal:
                 self._end(State.REFUSED, f"the broker refused the connection: {refusal}")
             else:
-                self._send(subscribe_packet([self._entrance.topic]))
+                self._send(subscribe_packet([self._target.topic]))
         elif kind == SUBACK and (granted := read_suback(body)) is not None:
             if not granted:
-                topic = self._entrance.topic
+                topic = self._target.topic
                 self._end(State.REFUSED, f"the broker refused the subscription to {topic}")
             elif self.state is State.CONNECTING:
                 self.state = State.UP

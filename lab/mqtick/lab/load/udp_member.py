@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from mqtick.lab.load.member import Entrance, State
+from mqtick.lab.load.member import ConnectTarget, State
 from mqtick.mqtt.datagrams import PINGREQ, PINGRESP, PROOF, Answer, Message, decode
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.packets import (
@@ -42,7 +42,7 @@ class UdpMember:
     def __init__(
         self,
         loop: Loop,
-        entrance: Entrance,
+        target: ConnectTarget,
         client_id: str,
         changed: Callable[[UdpMember], None],
     ) -> None:
@@ -50,13 +50,13 @@ class UdpMember:
         self.problem = ""
         self.messages = 0
         """Messages since the subscription was granted; retained ones are not counted."""
-        self._loop, self._entrance, self._changed = loop, entrance, changed
+        self._loop, self._target, self._changed = loop, target, changed
         self._answered_s = 0.0
         self._may_prove = 0
         self._accepted = False
-        self._socket = socket.socket(entrance.family, socket.SOCK_DGRAM)
+        self._socket = socket.socket(target.family, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
-        self._socket.connect(entrance.address)
+        self._socket.connect(target.address)
         loop.add(self._socket.fileno(), Loop.READ, lambda _events: self._read())
         self._request = connect_packet(client_id, keepalive_s=_KEEPALIVE_S)
         self._repetition = Repetition(loop, self._ask)
@@ -145,10 +145,10 @@ class UdpMember:
         elif answer.kind == CONNACK:
             self._accepted = True
             self._repetition.stop()
-            self._request = subscribe_packet([self._entrance.topic])
+            self._request = subscribe_packet([self._target.topic])
             self._repetition = Repetition(self._loop, self._ask)
         elif answer.kind == SUBACK and answer.codes[0] > _GRANTED_AT_MOST:
-            topic = self._entrance.topic
+            topic = self._target.topic
             self._end(State.REFUSED, f"the broker refused the subscription to {topic}")
         elif answer.kind == SUBACK:
             self._repetition.stop()
