@@ -16,8 +16,8 @@ from mqtick.analysis.cli import main
 from mqtick.analysis.load import LoadError
 from mqtick.analysis.report.as_json import as_json
 from mqtick.analysis.report.as_text import as_text
-from mqtick.analysis.report.blocks import Listing, Paragraph
 from mqtick.analysis.report.method import method_blocks
+from mqtick.analysis.report.table import Listing, Paragraph
 from mqtick.recording.by_hand import ByHandError, kept
 from mqtick.recording.run_folder import create_run, shot_path
 from mqtick.recording.shot import Shot, write_shot

@@ -17,7 +17,7 @@ from mqtick.analysis.clocks.log_files import kind_of
 from mqtick.analysis.clocks.offset_text import reader_below
 from mqtick.analysis.load import LoadError
 from mqtick.analysis.report.figures import pictures_of
-from mqtick.analysis.report.paper_tables import paper_tables
+from mqtick.analysis.report.statistics_tables import short_tables
 from mqtick.analysis.results.analyse import analyse
 from mqtick.recording.capture import CaptureError
 
@@ -309,7 +309,7 @@ def test_clocks_of_two_folders_are_compared_by_the_folders_names(tmp_path: Path)
         written(tmp_path / folder / "tracking.log", *lines)
     results = [analyse(load(tmp_path / folder)) for folder in ("ntp", "mqtick")]
     assert [result.measurement.title for result in results] == ["ntp", "mqtick"]
-    (_, clocks) = paper_tables(results).values()
+    (_, clocks) = short_tables(results).values()
     assert [row[0].text for row in clocks.rows] == ["ntp: tracking", "mqtick: tracking"]
     stability = {picture.name: picture for picture in pictures_of(results)}["compare-stability"]
     figure = stability.draw(7.0)

@@ -284,9 +284,8 @@ def test_in_a_column_of_a_paper_lines_differ_without_their_colours(name: str, wi
         "clocks beside one another": [clock_result(), clock_result(clocks=("rpi2", "rpi3"))],
     }[name]
     for picture in pictures_of(results):
-        with style.for_paper("serif"):
+        with style.for_paper():
             figure = picture.draw(width / 25.4)
-            style.without_colours(figure)
             assert misplaced(figure) == []
         assert all(text.get_fontsize() >= 6 for text in figure.findobj(Text))
         looks: dict[tuple[object, ...], str] = {}

@@ -14,9 +14,8 @@ from mqtick.analysis.measurement import CAPTURED, MISSED, REFUSED, Measurement
 from mqtick.analysis.runs import from_run
 from mqtick.analysis.runs.from_run import measurement_from_run
 from mqtick.recording.edges import Edge
-from mqtick.recording.judge import judge
+from mqtick.recording.judge import judge_triggered
 from mqtick.recording.layout import Layout, Trigger
-from mqtick.recording.look import look_at_all
 from mqtick.recording.run_folder import Run, RunFolderError, create_run, load_run, shot_path
 from mqtick.recording.shot import Shot, write_shot
 from mqtick.recording.waveform import Waveform
@@ -37,7 +36,7 @@ class Folder:
         """Write a shot that was judged by the bench; `keep` False: without its waveforms."""
         self.number += 1
         known = Shot(self.number, 2, started_ns=BEGUN_NS + self.number * 10**9)
-        (shot,) = judge(self.layout, look_at_all(self.layout, waves), known=known)
+        shot = judge_triggered(self.layout, waves, known)
         path = shot_path(self.path, self.number)
         write_shot(path, replace(shot, **changes), waves if keep else {})
         return path

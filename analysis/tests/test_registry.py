@@ -111,6 +111,7 @@ def archive(*names: str) -> bytes:
         (b"     remote           refid      st t when poll\n=====\n", "loopstats"),
         (b"Name,Value\nModel,DSO\n", "no rows of numbers"),
         (b"\x89HDF\r\n\x1a\n" + bytes(50), "an HDF5 file"),
+        (b"PAR1" + bytes(50), "a Parquet file"),
         (bytes(range(128, 256)), "begins with the octets 80 81 82"),
         (bytes(1000), "of no known format"),
         (b"AG99" + bytes(300), "of no known format"),

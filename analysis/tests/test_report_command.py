@@ -54,7 +54,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[Result]:
         seen.extend(results)
         return SimpleNamespace(html=out / "report.html", without="no report.pdf: a reason")
 
-    monkeypatch.setattr("mqtick.analysis.report.write.write_report", keep)
+    monkeypatch.setattr("mqtick.analysis.commands.outputs.write_report", keep)
     return seen
 
 

@@ -32,7 +32,6 @@ def test_volts_count_from_the_reference_code_to_the_origin_in_volts() -> None:
     )
     np.testing.assert_allclose(waveform.volts(), [1.65, 1.65, 3.25, 0.05])
     assert (waveform.interval_fs, waveform.start_fs) == (1_000_000, -2_500_000)
-    assert waveform.trigger_phase_fs == 500_000
 
 
 @pytest.mark.parametrize("preamble", ["+0", "", "+1,+0,+4", PREAMBLE.replace("+4", "+5"), "9.9E37"])

@@ -74,7 +74,7 @@ def test_the_dho_is_asked_for_its_depth_since_its_preamble_tells_of_a_page() -> 
     expected = (data.astype(float) + 12375 - 32768) * 1.333333e-4
     np.testing.assert_allclose(waveform.volts(), expected)
     assert waveform.volts()[0] == pytest.approx(1.65, abs=1e-4)
-    assert waveform.trigger_phase_fs == 5_000_000
+    assert -waveform.start_fs % waveform.interval_fs == 5_000_000
 
 
 @pytest.mark.parametrize(("answer", "points"), [("4", 4), ("4.000E+0", 4), ("1k", 1000)])

@@ -13,9 +13,8 @@ from run_rig import wired
 from mqtick.lab.runner.experiment import ChannelKeys, Experiment, InstrumentKeys, OrderKeys
 from mqtick.lab.runner.plan import plan_of
 from mqtick.lab.runner.record import record_of
-from mqtick.recording.judge import judge
+from mqtick.recording.judge import judge_triggered
 from mqtick.recording.layout import layout_of
-from mqtick.recording.look import look_at_all
 from mqtick.recording.shot import Shot
 from mqtick.recording.waveform import Waveform
 
@@ -40,8 +39,7 @@ def run_json(experiment: Experiment) -> dict[str, Any]:
 
 def judged(experiment: Experiment, waves: dict[str, Waveform]) -> Shot:
     layout = layout_of(run_json(experiment))
-    (shot,) = judge(layout, look_at_all(layout, waves))
-    return shot
+    return judge_triggered(layout, waves)
 
 
 def clocks() -> Experiment:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mqtick.recording.by_hand import EVERY, ByHand, ByHandError, Rule, forget, keep, kept
 from mqtick.recording.edges import EdgeError, find_edges, state_levels
-from mqtick.recording.look import Seen, look, look_at_all
+from mqtick.recording.signal_edges import SignalEdges, edges_of_all, signal_edges
 from mqtick.recording.transitions import Transitions
 from mqtick.recording.waveform import Waveform
 from recording.tests.wave_parts import SKEW_LAYOUT, US, wave
@@ -31,11 +31,11 @@ def ramp(low: float = 0.0, high: float = 3.0, points: int = 300) -> Waveform:
     return record(low + (high - low) * np.clip((np.arange(points) - 100) / 100, 0, 1))
 
 
-def seen(waveform: Waveform, **rule: float) -> Seen:
-    return look(waveform, rule=Rule(**rule))  # type: ignore[arg-type]
+def seen(waveform: Waveform, **rule: float) -> SignalEdges:
+    return signal_edges(waveform, rule=Rule(**rule))  # type: ignore[arg-type]
 
 
-def at_us(found: Seen) -> list[float]:
+def at_us(found: SignalEdges) -> list[float]:
     return [edge.instant_fs / US for edge in found.edges]
 
 
@@ -54,7 +54,7 @@ def test_an_edge_is_where_the_signal_passes_the_threshold(volts: float, falls: b
 
 def test_a_threshold_in_the_middle_finds_what_is_found_without_one() -> None:
     waveform = wave(0, 300, 700)
-    without, with_it = look(waveform), seen(waveform, threshold_v=1.62)
+    without, with_it = signal_edges(waveform), seen(waveform, threshold_v=1.62)
     assert at_us(with_it) == pytest.approx(at_us(without), abs=0.01)
     assert with_it.edges == without.edges or len(with_it.edges) == 3
 
@@ -75,7 +75,7 @@ def test_the_uncertainty_covers_noise_at_any_threshold(
 def test_a_pulse_too_short_for_a_level_and_a_signal_too_small_are_found_by_hand() -> None:
     volts = np.zeros(5000)
     volts[2000:2003] = 0.2
-    assert not look(record(volts)).edges
+    assert not signal_edges(record(volts)).edges
     assert at_us(seen(record(volts), threshold_v=0.1)) == pytest.approx([1999.5, 2002.5])
 
 
@@ -103,7 +103,7 @@ def test_a_flat_record_has_no_edge_whatever_is_said() -> None:
 def test_an_empty_record_and_one_sample_are_refused_in_words() -> None:
     for size in (0, 1):
         codes = np.zeros(size, np.uint8)
-        found = look(Waveform(codes, 1.0, 0.0, US, 0), rule=Rule(threshold_v=0.5))
+        found = signal_edges(Waveform(codes, 1.0, 0.0, US, 0), rule=Rule(threshold_v=0.5))
         assert "too few for an edge" in found.why_not
 
 
@@ -136,11 +136,14 @@ def test_a_hysteresis_that_nothing_leaves_is_refused() -> None:
 
 
 def test_inverted_edges_are_the_same_edges_the_other_way_round() -> None:
-    plain, inverted = look(wave(0, 300, 700)), seen(wave(0, 300, 700), invert=True)
+    plain, inverted = signal_edges(wave(0, 300, 700)), seen(wave(0, 300, 700), invert=True)
     assert at_us(inverted) == at_us(plain)
     assert [edge.rising for edge in inverted.edges] == [not e.rising for e in plain.edges]
     bits = Transitions("D0", 0, np.array([5, 9], np.int64), np.array([1, 0], np.int8))
-    assert [edge.rising for edge in look(bits, rule=Rule(invert=True)).edges] == [False, True]
+    assert [edge.rising for edge in signal_edges(bits, rule=Rule(invert=True)).edges] == [
+        False,
+        True,
+    ]
 
 
 def test_skipped_edges_do_not_count_and_all_of_them_is_said() -> None:
@@ -152,7 +155,7 @@ def test_skipped_edges_do_not_count_and_all_of_them_is_said() -> None:
 def test_a_window_leaves_out_what_is_outside_also_for_the_levels() -> None:
     volts = np.concatenate((np.full(500, 9.0), np.repeat([0.0, 3.0, 0.0], 500)))
     window = ByHand({}, 600 * US, 1900 * US)
-    found = look(record(volts), window=window)
+    found = signal_edges(record(volts), window=window)
     assert at_us(found) == pytest.approx([999.5, 1499.5], abs=0.5)
     assert found.levels is not None
     assert found.levels.volts(record(volts)) == pytest.approx((0, 3), abs=0.01)
@@ -164,7 +167,7 @@ def test_a_window_outside_the_record_is_named_with_the_record(
 ) -> None:
     window = ByHand({}, None if begin is None else begin * US, None if end is None else end * US)
     for signal in (wave(0), Transitions("D0", 0, np.array([US], np.int64), np.ones(1, np.int8))):
-        found = look(signal, window=window)
+        found = signal_edges(signal, window=window)
         assert found.edges == []
         assert "is outside its record" in found.why_not
 
@@ -174,7 +177,7 @@ def test_each_channel_of_a_layout_has_its_rule_and_the_others_the_common_one() -
         SKEW_LAYOUT,
         by_hand=ByHand({"near": Rule(invert=True), EVERY: Rule(skip=1)}),
     )
-    found = look_at_all(of, dict.fromkeys(of.channels, wave(0, 300)))
+    found = edges_of_all(of, dict.fromkeys(of.channels, wave(0, 300)))
     assert {name: [e.rising for e in its.edges] for name, its in found.items()} == {
         "pub": [False],
         "near": [False, True],

@@ -13,9 +13,9 @@ from mqtick.recording.by_hand import ByHand
 from mqtick.recording.edges import Edge
 from mqtick.recording.every_event import windows_of
 from mqtick.recording.layout import Channel, Layout, Trigger
-from mqtick.recording.look import Seen, look_at_all
 from mqtick.recording.pairing import LEFT_OUT, Tally, pair, said
 from mqtick.recording.shot import CAPTURED, MISSED, Shot
+from mqtick.recording.signal_edges import SignalEdges, edges_of_all
 from mqtick.recording.waveform import Waveform
 
 US = 10**9
@@ -40,16 +40,16 @@ def edges(instants: Sequence[int]) -> list[Edge]:
     return [Edge(at, rising, 7) for at, rising in sorted(both)]
 
 
-def seen(publisher: Sequence[int], first: Sequence[int], end: int = 0) -> dict[str, Seen]:
+def seen(publisher: Sequence[int], first: Sequence[int], end: int = 0) -> dict[str, SignalEdges]:
     last = end or max([*publisher, *first], default=0) + PERIOD
     ends = {"begin_fs": min([*publisher, *first], default=0) - PERIOD, "end_fs": last}
     return {
-        name: Seen(edges(at), "" if at else "Flat.", interval_fs=1000, **ends)
+        name: SignalEdges(edges(at), "" if at else "Flat.", interval_fs=1000, **ends)
         for name, at in (("publisher", publisher), ("first", first))
     }
 
 
-def paired(of: Layout, found: dict[str, Seen]) -> tuple[list[Shot], Tally]:
+def paired(of: Layout, found: dict[str, SignalEdges]) -> tuple[list[Shot], Tally]:
     tally = Tally()
     return pair(of, found, tally), tally
 
@@ -194,7 +194,7 @@ def test_pins_that_toggle_make_an_event_of_each_direction() -> None:
     events = [number * PERIOD for number in range(8)]
     toggling = [Edge(at, number % 2 == 0, 7) for number, at in enumerate(events)]
     answers = [replace(edge, instant_fs=edge.instant_fs + 100 * US) for edge in toggling]
-    found = {"publisher": Seen(toggling), "first": Seen(answers)}
+    found = {"publisher": SignalEdges(toggling), "first": SignalEdges(answers)}
     assert latencies_us(paired(layout(slope="either"), found)[0]) == [100] * 8
 
 
@@ -250,8 +250,8 @@ def test_whatever_the_instants_are_each_edge_is_in_one_place(
 ) -> None:
     of = layout(kind, within_us)
     found = {
-        "publisher": Seen([Edge(at, True) for at in sorted(publisher)]),
-        "first": Seen([Edge(at, True) for at in sorted(first)]),
+        "publisher": SignalEdges([Edge(at, True) for at in sorted(publisher)]),
+        "first": SignalEdges([Edge(at, True) for at in sorted(first)]),
     }
     shots, tally = paired(of, found)
     assert shots
@@ -274,7 +274,7 @@ def test_noisy_waveforms_give_the_latencies_that_were_put_in(seed: int, noise_v:
         for name, shift in (("publisher", np.zeros(20)), ("first", late))
     }
     of = layout()
-    shots, tally = paired(of, look_at_all(of, signals))
+    shots, tally = paired(of, edges_of_all(of, signals))
     assert len(shots) == 20
     assert not tally
     for shot, true_us in zip(shots, late, strict=True):
@@ -301,5 +301,5 @@ def test_the_window_by_hand_limits_the_events() -> None:
         for name, late in (("publisher", 0.0), ("first", 90.0))
     }
     of = replace(layout(), by_hand=ByHand({}, 2500 * US, 7500 * US))
-    shots, _ = paired(of, look_at_all(of, signals))
+    shots, _ = paired(of, edges_of_all(of, signals))
     assert [round(shot.origins_fs[0] / US) for shot in shots] == [3000, 4000, 5000, 6000, 7000]

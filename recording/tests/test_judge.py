@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.recording.judge import judge
+from mqtick.recording.judge import judge_triggered
 from mqtick.recording.layout import Layout, LayoutError, Trigger, layout_of
-from mqtick.recording.look import look_at_all
 from mqtick.recording.shot import Shot
 from mqtick.recording.waveform import Waveform
 from recording.tests.wave_parts import (
@@ -30,8 +29,7 @@ from recording.tests.wave_parts import (
 
 
 def judged(layout: Layout, waves: dict[str, Waveform]) -> Shot:
-    (shot,) = judge(layout, look_at_all(layout, waves))
-    return shot
+    return judge_triggered(layout, waves)
 
 
 PUBLISHED = {"pub": wave(0), "near": wave(50), "far": wave(80)}

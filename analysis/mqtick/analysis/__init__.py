@@ -7,7 +7,6 @@ data for notebooks.
 from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.load import load
 from mqtick.analysis.measurement import Measurement
-from mqtick.analysis.readers.vcd import VcdError, read_vcd
 from mqtick.analysis.results.analyse import analyse
 from mqtick.analysis.results.frames import (
     clock_frame,
@@ -17,33 +16,17 @@ from mqtick.analysis.results.frames import (
     skew_frame,
 )
 from mqtick.recording.by_hand import ByHand, Rule
-from mqtick.recording.edges import Edge, EdgeError, StateLevels, find_edges, state_levels
-from mqtick.recording.sigrok import SigrokFileError, read_sigrok
-from mqtick.recording.transitions import Transitions
-from mqtick.recording.waveform import Waveform, femtoseconds
 
 __all__ = [
     "ByHand",
     "CaptureOptions",
-    "Edge",
-    "EdgeError",
     "Measurement",
     "Rule",
-    "SigrokFileError",
-    "StateLevels",
-    "Transitions",
-    "VcdError",
-    "Waveform",
     "analyse",
     "clock_frame",
     "edges_frame",
-    "femtoseconds",
-    "find_edges",
     "latency_frame",
     "load",
     "pairs_frame",
-    "read_sigrok",
-    "read_vcd",
     "skew_frame",
-    "state_levels",
 ]

@@ -15,9 +15,9 @@ from mqtick.recording.by_hand import kept
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.judge import judge
 from mqtick.recording.layout import LayoutError, layout_of
-from mqtick.recording.look import look_at_all
 from mqtick.recording.run_folder import load_run, shot_path
 from mqtick.recording.shot import DamagedShotError, read_whole_shot
+from mqtick.recording.signal_edges import edges_of_all
 
 __all__ = ["look_at_run"]
 
@@ -43,7 +43,7 @@ def look_at_run(folder: Path, options: CaptureOptions, number: int = 1) -> Look:
     if not waveforms:
         raise CaptureError(f"{path} holds no waveform: it was {known.outcome}. {known.reason}")
     by_hand.check(layout.channels)
-    seen = look_at_all(layout, waveforms)
+    seen = edges_of_all(layout, waveforms)
     (shot,) = judge(layout, seen, known=known)
     origins_fs = dict(zip(layout.triggers, shot.origins_fs, strict=True))
     lanes = []

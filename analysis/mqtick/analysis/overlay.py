@@ -1,4 +1,7 @@
-"""Thinning a signal for a drawing: its envelope far from the edges, all of it near them."""
+"""What of a measurement is drawn: the most typical shot, and signals thinned out.
+
+Of a signal its envelope is kept far from the edges, and all of it near them.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,44 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from mqtick.analysis.measurement import CAPTURED, Shot
 from mqtick.recording.transitions import Transitions
 from mqtick.recording.units import FS_PER_US, Floats
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["DRAWN_HEIGHT", "thinned"]
+__all__ = ["DRAWN_HEIGHT", "thinned", "typical"]
 
 DRAWN_HEIGHT: Final = 1.0
 """Height of a digital signal's 1 in a drawing; what it was in volts was not recorded."""
 
 _DETAIL_SHARE: Final = 0.5
+
+
+def typical(shots: Sequence[Shot]) -> Shot | None:
+    """Return the shot nearest to the medians of all that it measured, at the largest N.
+
+    None where nothing was captured.
+    """
+    shots = [shot for shot in shots if shot.outcome == CAPTURED]
+    if not shots:
+        return None
+    most = max(shot.subscribers for shot in shots)
+    shots = [shot for shot in shots if shot.subscribers == most]
+    values: list[dict[str, int | None]] = [
+        {"latency": shot.latency_fs, "skew": shot.skew_fs}
+        | {f"clock {name}": value for name, value in shot.clock_fs.items()}
+        for shot in shots
+    ]
+    away = np.zeros(len(shots))
+    for name in sorted({name for each in values for name in each}):
+        found = [each.get(name) for each in values]
+        of = np.array([np.nan if value is None else value for value in found], np.float64)
+        if np.isnan(of).all():
+            continue
+        distance = np.abs(of - np.nanmedian(of))
+        spread = float(np.nanmedian(distance)) or 1.0
+        away += np.nan_to_num(distance / spread, nan=1e6)
+    return shots[int(away.argmin())]
 
 
 def thinned(

@@ -19,7 +19,6 @@ from mqtick.recording.levels import (
     SIGMAS,
     EdgeError,
     StateLevels,
-    is_clipped,
     state_levels,
 )
 from mqtick.recording.own_levels import own_levels
@@ -36,7 +35,6 @@ __all__ = [
     "StateLevels",
     "find_edges",
     "instants_of",
-    "is_clipped",
     "state_levels",
     "too_many",
 ]
@@ -68,7 +66,7 @@ class Edge:
             where it is not known.
         samples_in_rise: the transition duration (10 to 90 %) in samples; at most what a straight
             line between two samples takes where it is shorter than their distance. 0: not known.
-        clipped: whether a level of its waveform is cut off (see `is_clipped`).
+        clipped: whether a level of its waveform is cut off (`StateLevels.cut_off`).
         found: of a node's edge in a shot, how many like it were there; above 1: doubled.
     """
 

@@ -1,7 +1,7 @@
 """From the signals of one record to its shots: which edges belong together, or why they are no use.
 
-The bench judges each shot by this while it runs, and a report judges it again from the files; files
-that were saved by hand are judged by it too.
+The bench judges each shot by `judge_triggered` while it runs, and a report judges it again from the
+files; files that were saved by hand are judged by `judge` too.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 from mqtick.recording.edges import Edge
 from mqtick.recording.every_event import EARLY, windows_of
 from mqtick.recording.layout import CLOCK, Layout, Trigger
-from mqtick.recording.look import Seen
 from mqtick.recording.shot import CAPTURED, MISSED, Shot
+from mqtick.recording.signal_edges import SignalEdges, edges_of_all
 from mqtick.recording.units import FS_PER_US
-from mqtick.recording.waveform import femtoseconds
+from mqtick.recording.waveform import Waveform, femtoseconds
 
-__all__ = ["Origin", "directions", "judge"]
+__all__ = ["Origin", "directions", "judge", "judge_triggered"]
 
 _TOLERANCE_FS: Final = femtoseconds(1e-6)
 """How far the edge that triggered may seem to be from the trigger, by what deskew leaves."""
@@ -52,7 +52,7 @@ class _Record:
     """What is the same for all events of a record."""
 
     def __init__(
-        self, layout: Layout, seen: Mapping[str, Seen], origin: Origin, known: Shot
+        self, layout: Layout, seen: Mapping[str, SignalEdges], origin: Origin, known: Shot
     ) -> None:
         self.layout, self.seen, self.origin = layout, seen, origin
         self.times = {name: [edge.instant_fs for edge in its.edges] for name, its in seen.items()}
@@ -82,7 +82,7 @@ class _Record:
 
 def judge(
     layout: Layout,
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, SignalEdges],
     origin: Origin = Origin.SET_TRIGGER,
     known: Shot | None = None,
 ) -> list[Shot]:
@@ -103,6 +103,14 @@ def judge(
         return [_shot(record, _trigger_event(record, faults), faults)]
     shots = [_shot(record, event, faults) for event in _events_of_reference(record)]
     return shots or [replace(record.empty, outcome=MISSED, reason=_no_event(record))]
+
+
+def judge_triggered(
+    layout: Layout, waveforms: Mapping[str, Waveform], known: Shot | None = None
+) -> Shot:
+    """Find the edges of a record that the bench triggered, and judge the one shot in it."""
+    (shot,) = judge(layout, edges_of_all(layout, waveforms), known=known)
+    return shot
 
 
 def directions(slope: str) -> tuple[bool, ...]:
@@ -312,7 +320,7 @@ def _faults_of_records(record: _Record) -> list[str]:
     return faults
 
 
-def _outside(record: _Record, its: Seen) -> str:
+def _outside(record: _Record, its: SignalEdges) -> str:
     """Say why a channel has no edge, and that its edge may lie outside the record."""
     around = (
         f", {its.begin_fs / FS_PER_US:.1f} to {its.end_fs / FS_PER_US:.1f} us around the trigger"
@@ -354,7 +362,7 @@ def _unanswered(layout: Layout, name: str) -> str:
     return f"{layout.shown(name)} has no edge that belongs to the event: none is {within}."
 
 
-def _elsewhere(layout: Layout, name: str, seen: Seen, origins_fs: Mapping[str, int]) -> str:
+def _elsewhere(layout: Layout, name: str, seen: SignalEdges, origins_fs: Mapping[str, int]) -> str:
     """Say that none of a channel's edges belongs to the event."""
     channel = layout.channels[name]
     moved_fs = origins_fs[channel.instrument] + channel.cable_delay_fs

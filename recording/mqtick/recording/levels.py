@@ -20,7 +20,6 @@ __all__ = [
     "SIGMAS",
     "EdgeError",
     "StateLevels",
-    "is_clipped",
     "state_levels",
 ]
 
@@ -65,7 +64,10 @@ class StateLevels:
         samples: how many samples stand at the level that has fewer.
         jitter: standard deviation of the noise from one sample to the next, in codes; where it is
             far below `noise`, the levels wander: a slow drift, or the droop of an AC input.
-        cut_off: whether a level stands where the converter ends (see `is_clipped`).
+        cut_off: whether a level stands where the converter ends, so that the real one lies beyond:
+            at the limit of the codes' type, or at an outermost code that has no noise while the
+            other level has (an input driven out of its range shows none). Not where fewer than 4
+            samples stand there: noise does that too.
         outliers: samples that lie further beyond a level than the other level is away.
         farthest: the one of them that is farthest away, in codes.
         reference: the level whose crossing is an edge, in codes; None: halfway between the two.
@@ -216,19 +218,6 @@ def _step(counts: Counts) -> int:
     # The common divisor takes long to find where there are many codes; then it is 1.
     step = 1 if apart.min() == 1 else int(np.gcd.reduce(apart))
     return step if step <= _COARSEST_STEP else 1
-
-
-def is_clipped(waveform: Waveform) -> bool:
-    """Whether a level stands where the converter ends, so that the real one lies beyond.
-
-    Either at the limit of the codes' type, or at an outermost code that has no noise while the
-    other level has (an input driven out of its range shows none). False where there are no levels,
-    and where fewer than 4 samples stand there: noise does that too.
-    """
-    try:
-        return state_levels(waveform).cut_off
-    except EdgeError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

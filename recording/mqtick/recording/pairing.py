@@ -13,8 +13,8 @@ from mqtick.recording.edges import instants_of
 from mqtick.recording.every_event import Windows, windows_of
 from mqtick.recording.judge import Origin, directions, judge
 from mqtick.recording.layout import Layout
-from mqtick.recording.look import Seen
 from mqtick.recording.shot import CAPTURED, MISSED, Shot
+from mqtick.recording.signal_edges import SignalEdges
 from mqtick.recording.units import FS_PER_US
 
 __all__ = ["LEFT_OUT", "Tally", "pair", "said"]
@@ -24,7 +24,7 @@ Tally = Counter[tuple[str, str]]
 """How many there are of something, by channel and by what it is."""
 
 
-def pair(layout: Layout, seen: Mapping[str, Seen], tally: Tally) -> list[Shot]:
+def pair(layout: Layout, seen: Mapping[str, SignalEdges], tally: Tally) -> list[Shot]:
     """Judge every event of a record; `tally` counts what is not in a shot.
 
     An event without an answer whose window goes on beyond the record's end is left out: nobody
@@ -59,7 +59,9 @@ def said(tally: Tally) -> list[str]:
     return lines
 
 
-def _count_strays(layout: Layout, seen: Mapping[str, Seen], windows: Windows, tally: Tally) -> None:
+def _count_strays(
+    layout: Layout, seen: Mapping[str, SignalEdges], windows: Windows, tally: Tally
+) -> None:
     ((_, trigger),) = layout.triggers.items()
     assert windows.begin_fs is not None
     assert windows.end_fs is not None
@@ -106,7 +108,11 @@ def _without_ambiguous(shots: list[Shot], needed: list[str], tally: Tally) -> li
 
 
 def _whole(
-    layout: Layout, seen: Mapping[str, Seen], windows: Windows, shots: list[Shot], tally: Tally
+    layout: Layout,
+    seen: Mapping[str, SignalEdges],
+    windows: Windows,
+    shots: list[Shot],
+    tally: Tally,
 ) -> list[Shot]:
     """Leave out events without an answer whose windows are not wholly in the record."""
     assert windows.begin_fs is not None

@@ -73,11 +73,6 @@ class Waveform:
                     "(11 days) is the most; the instrument's preamble was not what it should be."
                 )
 
-    @property
-    def trigger_phase_fs(self) -> int:
-        """Time from the sample before the trigger to the trigger in fs, 0 up to `interval_fs`."""
-        return -self.start_fs % self.interval_fs
-
     def volts(self) -> Floats:
         """Return the samples in volts."""
         scaled = (self.codes.astype(np.float64) - self.code_at_zero) * self.volts_per_code

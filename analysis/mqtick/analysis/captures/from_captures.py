@@ -36,15 +36,15 @@ from mqtick.analysis.measurement import (
     Measurement,
     TimeErrors,
 )
-from mqtick.analysis.results.typical import typical
+from mqtick.analysis.overlay import typical
 from mqtick.recording.by_hand import UNTOUCHED
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile
 from mqtick.recording.judge import Origin, directions, judge
 from mqtick.recording.layout import Layout
-from mqtick.recording.look import look_at_all
 from mqtick.recording.octets import told_of
 from mqtick.recording.pairing import Tally, pair, said
 from mqtick.recording.said import first_of_each
+from mqtick.recording.signal_edges import edges_of_all
 from mqtick.recording.transitions import Transitions
 
 __all__ = ["ListingError", "measurement_from_captures"]
@@ -164,7 +164,7 @@ def _take(reading: _Reading, group: Group, count: int, source: str, capture: Cap
     assert layout is not None
     found = resolve(reading.channels, capture)
     reading.unused |= dict.fromkeys(set(capture.signals) - set(found.values()))
-    seen = look_at_all(layout, {name: capture.signals[found[name]] for name in layout.channels})
+    seen = edges_of_all(layout, {name: capture.signals[found[name]] for name in layout.channels})
     for name, each in seen.items():
         if each.outliers:
             reading.outliers.setdefault(name, []).append(f"{source}: {name}: {each.outliers}")

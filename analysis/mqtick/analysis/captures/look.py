@@ -31,8 +31,8 @@ from mqtick.recording.by_hand import Rule
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.recording.judge import Origin, judge
 from mqtick.recording.layout import Layout
-from mqtick.recording.look import Seen, look
 from mqtick.recording.pairing import Tally, pair, said
+from mqtick.recording.signal_edges import SignalEdges, signal_edges
 
 __all__ = ["Lane", "Look", "look_at", "look_of"]
 
@@ -155,10 +155,10 @@ def look_of(
     names = {signal: name for name, signal in named.items()}
     rules = {signal: by_hand.of(names.get(signal, signal)) for signal in signals}
 
-    def seen_of(name: str) -> Seen:
-        return look(signals[name], options.minimum_v, None, rules[name], by_hand)
+    def seen_of(name: str) -> SignalEdges:
+        return signal_edges(signals[name], options.minimum_v, None, rules[name], by_hand)
 
-    whole: dict[str, Seen] = {}
+    whole: dict[str, SignalEdges] = {}
     glances: dict[str, Glance] = {}
     for name in signals:
         found = seen_of(name)
@@ -211,7 +211,7 @@ def look_of(
 def _used(
     layout: Layout,
     named: Mapping[str, str],
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, SignalEdges],
     capture: Capture,
     options: CaptureOptions,
 ) -> tuple[dict[str, npt.NDArray[np.bool_]], list[str]]:

@@ -17,7 +17,7 @@ from mqtick.analysis.captures.options import MINIMUM_V, CaptureOptions
 from mqtick.recording.by_hand import AUTOMATIC, EVERY, ByHand
 from mqtick.recording.capture import Capture, CaptureFile, find_signal
 from mqtick.recording.edges import instants_of
-from mqtick.recording.look import Seen
+from mqtick.recording.signal_edges import SignalEdges
 
 __all__ = ["Glance", "advice", "by_hand_flags", "glance_of", "notes", "proposed", "table", "what"]
 
@@ -37,7 +37,7 @@ class Glance:
 
     instants_fs: npt.NDArray[Any]
     rising: npt.NDArray[np.bool_]
-    seen: Seen
+    seen: SignalEdges
 
     def first_fs(self) -> int:
         """Return the instant of the first rising edge, or of the first one where none rises."""
@@ -45,7 +45,7 @@ class Glance:
         return int(self.instants_fs[up[0] if up.size else 0])
 
 
-def glance_of(seen: Seen) -> Glance:
+def glance_of(seen: SignalEdges) -> Glance:
     """Return the same in little memory."""
     return Glance(
         instants_of(seen.edges),

@@ -1,33 +1,27 @@
-"""What both commands share: flags, limits, progress, exit codes."""
+"""What the commands share: numbers and limits on the command line, progress, results."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
-from mqtick.analysis.commands.outputs import PaperError, add_paper_flags, write_for_others
 from mqtick.analysis.measurement import Measurement
 from mqtick.analysis.results.analyse import analyse
 from mqtick.analysis.results.compare import RatioLimit
 from mqtick.analysis.results.result import Result
-from mqtick.analysis.statistics.limit import HOLDS, Limit
+from mqtick.analysis.statistics.limit import Limit
 from mqtick.analysis.statistics.limits import LimitError, parse_limit
-from mqtick.service.commandline import Exit, fail
 
 __all__ = [
     "PROCESSES",
     "WrongUseError",
-    "add_output_flags",
     "add_units_flag",
-    "finish",
     "limits_of",
     "number_in",
     "ratio_of",
@@ -40,34 +34,10 @@ PROCESSES = min(os.cpu_count() or 1, 4)
 """Processes that read a run: more of them only wait for the disk."""
 _PATIENCE_S = 1.0
 _PERIOD_S = 0.1
-_WRONG = Exit.WRONG_USE
 
 
 class WrongUseError(ValueError):
     """The request cannot be met; the text says why, and what to ask for instead."""
-
-
-def add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what says which limits count, and where the report goes."""
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the report is written")
-    parser.add_argument(
-        "--limit",
-        action="append",
-        metavar="LIMIT",
-        help="limit that decides the exit code, instead of the usual ones; may be repeated: a name "
-        "(c37.118-60) or QUANTITY.STATISTIC<VALUE (skew.p99<100us)",
-    )
-    parser.add_argument("--no-limits", action="store_true", help="judge nothing; exit code 0")
-    parser.add_argument(
-        "--confidence",
-        type=_confidence,
-        default=0.95,
-        metavar="SHARE",
-        help="of intervals and verdicts (default 0.95)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    add_paper_flags(parser)
 
 
 def add_units_flag(parser: argparse.ArgumentParser) -> None:
@@ -93,11 +63,6 @@ def units_in(args: argparse.Namespace) -> str:
     """Return --units, of one column with --tau in front, as `units_of` takes it."""
     units = str(args.units)
     return f"{args.tau}:{units or 's'}" if args.tau else units
-
-
-def _confidence(text: str) -> float:
-    wrong = "is not between 0.5 and 0.9999; 0.95 is usual"
-    return number_in(text, lambda share: 0.5 <= share <= 0.9999, wrong)
 
 
 def number_in(text: str, allowed: Callable[[float], bool], wrong: str) -> float:
@@ -173,52 +138,3 @@ def results_of(
             damaged = f" {measurement.damaged[0]}" if measurement.damaged else ""
             raise WrongUseError(f"{measurement.title}: it contains no shot.{damaged}")
     return [analyse(measurement, limits, confidence) for measurement in measurements]
-
-
-def finish(args: argparse.Namespace, results: Sequence[Result], out: Path, command: str) -> int:
-    """Write the report, print the result, and return the exit code."""
-    from mqtick.analysis.report.as_json import as_json  # noqa: PLC0415
-    from mqtick.analysis.report.as_text import as_text  # noqa: PLC0415
-
-    if args.tables_only and args.figure:
-        return fail("--tables-only and --figure contradict each other; leave one out.", _WRONG)
-    try:
-        # first, because it refuses what was asked for wrongly
-        files = write_for_others(args, results, out)
-        where, without = _written(args, results, out, command)
-    except PaperError as error:
-        return fail(str(error), _WRONG)
-    except OSError as error:
-        return fail(
-            f"the report cannot be written to {error.filename or out} ({error.strerror or error}); "
-            "name another folder with --out FOLDER"
-        )
-    if args.json:
-        # a program wants to know where the page is, too
-        print(json.dumps({**as_json(results), "report": str(where)}, indent=1))
-    elif not args.quiet:
-        print(as_text(results))
-        print(f"\nreport: {where}")
-        for path in files:
-            print(f"wrote {path}")
-        if without:
-            print(without)
-    states = [verdict.state for result in results for verdict in result.verdicts]
-    states += [each.state for result in results for each in result.compared if each.limit]
-    proven = all(state == HOLDS for state in states)
-    return Exit.GOOD if proven else Exit.LIMIT_NOT_MET
-
-
-def _written(
-    args: argparse.Namespace, results: Sequence[Result], out: Path, command: str
-) -> tuple[Path, str]:
-    """Write the report, or its tables alone; returns where it is, and why there is no PDF."""
-    if args.tables_only:
-        from mqtick.analysis.report.write_tables import write_tables  # noqa: PLC0415
-
-        return write_tables(results, out)[-1], ""
-    # matplotlib takes a second to import: do not make people wait for it to see a usage error
-    from mqtick.analysis.report.write import write_report  # noqa: PLC0415
-
-    written = write_report(results, out, command, pdf=not args.no_pdf)
-    return written.html, written.without

@@ -10,15 +10,14 @@ from typing import Any
 from mqtick.analysis.commands.common import (
     PROCESSES,
     WrongUseError,
-    add_output_flags,
     add_units_flag,
-    finish,
     limits_of,
     ratio_of,
     results_of,
     units_in,
     watch,
 )
+from mqtick.analysis.commands.outputs import add_output_flags, finish
 from mqtick.analysis.commands.report import command_line
 from mqtick.analysis.load import load, needs_units
 from mqtick.analysis.results.compare import compare
@@ -70,7 +69,7 @@ def _call(args: argparse.Namespace) -> int:
         units = units_in(args)
         need = [bool(units) and needs_units(path, units) for path in args.paths]
         if units and not any(need):
-            raise WrongUseError("nothing of what is named needs --units or --tau; leave them out.")
+            raise WrongUseError("none of these files needs --units or --tau; leave them out.")
         measurements = [
             load(
                 path,
@@ -93,7 +92,7 @@ def _call(args: argparse.Namespace) -> int:
         held = {row.limit for each in results for row in each.compared}
         if missing := [each.name for each in ratios if each.name not in held]:
             raise WrongUseError(
-                f"{missing[0]} cannot be judged: there is no N of which two runs have that."
+                f"{missing[0]} cannot be judged: no two runs have it at the same N."
             )
     except WrongUseError as error:
         return fail(str(error), Exit.WRONG_USE)

@@ -1,37 +1,60 @@
-"""What a user asks for besides the report: figures and tables for a paper, files for a pipeline."""
+"""What a user asks for: limits, the report, figures for a paper, files for a pipeline."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from mqtick.analysis.commands.common import WrongUseError, number_in
+from mqtick.analysis.report.as_json import as_json
+from mqtick.analysis.report.as_text import as_text
+from mqtick.analysis.report.pipeline import junit_of, markdown_of
+from mqtick.analysis.report.write import write_report, write_tables
 from mqtick.analysis.results.result import Result
+from mqtick.analysis.statistics.limit import HOLDS
 from mqtick.recording.shot import replace_file
+from mqtick.service.commandline import Exit, fail
 
-__all__ = ["PaperError", "add_paper_flags", "asks_for_files", "write_for_others"]
+__all__ = ["add_output_flags", "asks_for_files", "finish"]
 
 _INCHES: Final = {"mm": 1 / 25.4, "cm": 1 / 2.54, "in": 1.0, "pt": 1 / 72.27}
 """Of LaTeX's units; its pt is a little smaller than others'."""
-_FORMATS: Final = ("pdf", "pgf", "svg", "png")
-_TABLES: Final = ("latex", "csv", "md", "parquet")
 
 
-class PaperError(ValueError):
-    """What was asked for cannot be made of this measurement; the text says why."""
-
-
-def add_paper_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what asks for figures, tables, and files for pipelines."""
-    paper = parser.add_argument_group("for a paper, in the report's folder paper/")
+def add_output_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what says which limits count, what is written, and where."""
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the report is written")
+    parser.add_argument(
+        "--limit",
+        action="append",
+        metavar="LIMIT",
+        help="limit that decides the exit code, instead of the usual ones: a name (c37.118-60) or "
+        "QUANTITY.STATISTIC<VALUE (skew.p99<100us); may be repeated",
+    )
+    parser.add_argument("--no-limits", action="store_true", help="judge nothing; exit code 0")
+    parser.add_argument(
+        "--confidence",
+        type=_confidence,
+        default=0.95,
+        metavar="SHARE",
+        help="of intervals and verdicts (default 0.95)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    paper = parser.add_argument_group(
+        "for a paper, in the report's folder paper/",
+        "figures as PDF and SVG with their captions, and tables for LaTeX",
+    )
     paper.add_argument(
         "--figure",
         type=_words,
         default=[],
         metavar="NAME,...",
-        help="figures to draw: by their names in figures/, a part of these (skew), or all",
+        help="figures to draw, by their names in figures/ or parts of them (skew), or all",
     )
     paper.add_argument(
         "--width",
@@ -39,33 +62,6 @@ def add_paper_flags(parser: argparse.ArgumentParser) -> None:
         default=_width("88mm"),
         metavar="LENGTH",
         help="width of the column, in mm, cm, in or LaTeX's pt (default 88mm)",
-    )
-    paper.add_argument(
-        "--format",
-        type=_one_of(_FORMATS),
-        default=["pdf"],
-        metavar="FORMAT,...",
-        help=f"{', '.join(_FORMATS)} (default pdf)",
-    )
-    paper.add_argument(
-        "--font",
-        choices=("serif", "sans"),
-        default="serif",
-        help="like Times, or without serifs; in a PGF it is the document's own (default serif)",
-    )
-    paper.add_argument(
-        "--palette",
-        choices=("colour", "grey"),
-        default="colour",
-        help="colours that colour-blind people can tell apart, or greys (default colour)",
-    )
-    paper.add_argument(
-        "--tables",
-        type=_one_of(_TABLES),
-        default=[],
-        metavar="FORMAT,...",
-        help="tables with captions as latex or md; csv, with all shots, is always in tables/, and "
-        "there also as parquet",
     )
     pipeline = parser.add_argument_group("for a pipeline")
     pipeline.add_argument(
@@ -82,21 +78,15 @@ def add_paper_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _confidence(text: str) -> float:
+    wrong = "is not between 0.5 and 0.9999; 0.95 is usual"
+    return number_in(text, lambda share: 0.5 <= share <= 0.9999, wrong)
+
+
 def _words(text: str) -> list[str]:
     words = [word.strip() for word in text.split(",")]
     if not all(words):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME,NAME")
-    return words
-
-
-def _one_of(known: Sequence[str]) -> Callable[[str], list[str]]:
-    def words(text: str) -> list[str]:
-        found = _words(text)
-        for word in found:
-            if word not in known:
-                raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(known)}")
-        return list(dict.fromkeys(found))
-
     return words
 
 
@@ -112,32 +102,61 @@ def _width(text: str) -> float:
 
 def asks_for_files(args: argparse.Namespace) -> bool:
     """Return whether files for a paper or a pipeline are asked for, maybe by a script."""
-    asked = (args.figure, args.tables, args.junit, args.markdown, args.tables_only)
+    asked = (args.figure, args.junit, args.markdown, args.tables_only)
     return any(bool(each) for each in asked)
 
 
-def write_for_others(args: argparse.Namespace, results: Sequence[Result], out: Path) -> list[Path]:
+def finish(args: argparse.Namespace, results: Sequence[Result], out: Path, command: str) -> int:
+    """Write the report, print the result, and return the exit code."""
+    try:
+        files = _write_for_others(args, results, out)  # first: it may refuse what was asked for
+        if args.tables_only:
+            where, without = write_tables(results, out)[-1], ""
+        else:
+            written = write_report(results, out, command, pdf=not args.no_pdf)
+            where, without = written.html, written.without
+    except WrongUseError as error:
+        return fail(str(error), Exit.WRONG_USE)
+    except OSError as error:
+        return fail(
+            f"the report cannot be written to {error.filename or out} ({error.strerror or error}); "
+            "name another folder with --out FOLDER"
+        )
+    if args.json:
+        # a program wants to know where the page is, too
+        print(json.dumps({**as_json(results), "report": str(where)}, indent=1))
+    elif not args.quiet:
+        print(as_text(results))
+        print(f"\nreport: {where}")
+        for path in files:
+            print(f"wrote {path}")
+        if without:
+            print(without)
+    states = [verdict.state for result in results for verdict in result.verdicts]
+    states += [each.state for result in results for each in result.compared if each.limit]
+    proven = all(state == HOLDS for state in states)
+    return Exit.GOOD if proven else Exit.LIMIT_NOT_MET
+
+
+def _write_for_others(args: argparse.Namespace, results: Sequence[Result], out: Path) -> list[Path]:
     """Write what was asked for besides the report; returns the files.
 
-    PaperError where a figure does not exist, OSError where something cannot be written.
+    WrongUseError where a figure does not exist, OSError where something cannot be written.
     """
     files: list[Path] = []
     if args.figure:
-        files += _figures(args, results, out / "paper")
-    if "parquet" in args.tables:
-        files += _parquet(results, out / "tables")
-    texts = _tables(args.tables, results)
-    for name, text in texts.items():
-        (out / "paper").mkdir(parents=True, exist_ok=True)
-        files.append(out / "paper" / name)
-        replace_file(files[-1], text.encode())
-    if args.junit is not None:
-        from mqtick.analysis.report.junit import junit_of  # noqa: PLC0415
+        if args.tables_only:
+            raise WrongUseError("--tables-only and --figure contradict each other; leave one out.")
+        # Matplotlib takes a second to import.
+        from mqtick.analysis.report.paper import UnknownFigureError, write_paper  # noqa: PLC0415
 
+        try:
+            files += write_paper(results, out / "paper", args.figure, args.width)
+        except UnknownFigureError as error:
+            raise WrongUseError(str(error)) from error
+    if args.junit is not None:
         files.append(_put(args.junit, junit_of(results)))
     if args.markdown is not None:
-        from mqtick.analysis.report.markdown import markdown_of  # noqa: PLC0415
-
         files.append(_put(args.markdown, markdown_of(results).encode()))
     return files
 
@@ -147,50 +166,5 @@ def _put(path: Path, octets: bytes) -> Path:
         replace_file(path, octets)
     except (OSError, ValueError) as error:  # a folder, or no name at all
         why = getattr(error, "strerror", None) or error
-        raise PaperError(f"{path} cannot be written ({why}); name another.") from error
+        raise WrongUseError(f"{path} cannot be written ({why}); name another.") from error
     return path
-
-
-def _figures(args: argparse.Namespace, results: Sequence[Result], out: Path) -> list[Path]:
-    # matplotlib takes a second to import
-    from mqtick.analysis.report.paper import Paper, UnknownFigureError, write_paper  # noqa: PLC0415
-
-    paper = Paper(args.figure, args.width, args.format, args.font, args.palette == "grey")
-    try:
-        return write_paper(results, out, paper)
-    except UnknownFigureError as error:
-        raise PaperError(str(error)) from error
-
-
-def _parquet(results: Sequence[Result], out: Path) -> list[Path]:
-    """Write the tables that CSV has, too; PaperError without pyarrow."""
-    from mqtick.analysis.report.tables import tables_of  # noqa: PLC0415
-
-    try:
-        from mqtick.analysis.report.parquet import parquet_of  # noqa: PLC0415
-    except ImportError:
-        raise PaperError(
-            "--tables parquet needs pyarrow: pip install 'mqtick[parquet]'. CSV needs nothing."
-        ) from None
-    out.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, text in tables_of(results).items():
-        files.append(out / name.replace(".csv", ".parquet"))
-        replace_file(files[-1], parquet_of(text))
-    return files
-
-
-def _tables(formats: Sequence[str], results: Sequence[Result]) -> dict[str, str]:
-    if not {"latex", "md"} & set(formats):
-        return {}
-    from mqtick.analysis.report.latex import table_of  # noqa: PLC0415
-    from mqtick.analysis.report.markdown import markdown_table  # noqa: PLC0415
-    from mqtick.analysis.report.paper_tables import paper_tables  # noqa: PLC0415
-
-    texts = {}
-    for name, table in paper_tables(results).items():
-        if "latex" in formats:
-            texts[f"{name}.tex"] = table_of(table, name)
-        if "md" in formats:
-            texts[f"{name}.md"] = markdown_table(table)
-    return texts

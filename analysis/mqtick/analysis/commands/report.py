@@ -18,16 +18,14 @@ from mqtick.analysis.commands.capture_flags import (
 from mqtick.analysis.commands.common import (
     PROCESSES,
     WrongUseError,
-    add_output_flags,
     add_units_flag,
-    finish,
     limits_of,
     number_in,
     results_of,
     units_in,
     watch,
 )
-from mqtick.analysis.commands.outputs import asks_for_files
+from mqtick.analysis.commands.outputs import add_output_flags, asks_for_files, finish
 from mqtick.analysis.load import load, run_folder_of
 from mqtick.analysis.readers.registry import FORMATS
 from mqtick.recording.by_hand import forget, keep
@@ -46,11 +44,12 @@ examples:
   mqtick-report /var/log/chrony/tracking.log
   mqtick-report phase.txt --units s,ns
   mqtick-report phase.dat --tau 1s
-  mqtick-report runs/today --figure skew --width 88mm --format pdf,pgf --tables latex
+  mqtick-report runs/today --figure skew --width 88mm
   mqtick-report runs/today --tables-only --junit skew.xml --markdown skew.md
 
-Without --channels it says what is in the files and which command to run, and writes nothing (exit
-code 0; 2 if --limit, --json, --out or files for a paper or a pipeline ask for a report).
+Without --channels nothing is written: the channels of the files and the command to run are shown.
+The exit code is then 0, or 2 if --limit, --json, --out or files for a paper or a pipeline ask for a
+report.
 
 Logs of clocks: a client's sample log, chrony's tracking.log, measurements.log, statistics.log and
 refclocks.log, ntpd's loopstats and peerstats, ppstest, lines of ptp4l, phc2sys and ts2phc, TICC,
@@ -101,14 +100,14 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--automatic",
         action="store_true",
-        help="of a run folder: forget what it keeps of an earlier --threshold, --from, ...",
+        help="forget the --threshold, --from and so on that the run folder keeps",
     )
     parser.add_argument("--title", default="", help="title of the report")
     add_output_flags(parser)
     parser.set_defaults(call=_call)
 
 
-_EXTRAS = {"RigolWFM": "mqtick[captures]", "pyarrow": "mqtick[parquet]"}
+_EXTRAS = {"RigolWFM": "mqtick[captures]"}
 
 
 def _formats() -> list[str]:
@@ -172,7 +171,7 @@ def _call(args: argparse.Namespace) -> int:
         return fail(str(error), Exit.WRONG_USE)
     except OSError as error:
         return fail(
-            f"what is said by hand cannot be kept in the run folder ({error}); let it be written, "
-            "or copy the folder"
+            f"the run folder cannot keep --threshold, --from and so on ({error}); make it "
+            "writable, or copy it"
         )
     return finish(args, results, _out(args), command_line())

@@ -12,7 +12,6 @@ from mqtick.analysis.readers import (
     heads,
     logic_files,
     mqtick_shot,
-    parquet,
     rigol_wfm,
     saleae_binary,
     tektronix_wfm,
@@ -31,7 +30,6 @@ HEAD_OCTETS: Final = 1 << 14
 # everything.
 FORMATS: Final[tuple[Format, ...]] = (
     *mqtick_shot.FORMATS,
-    *parquet.FORMATS,
     *logic_files.FORMATS,
     *agilent_bin.FORMATS,
     *tektronix_wfm.FORMATS,
@@ -101,6 +99,7 @@ _KINDS: Final = (
         "In Logic 2: File > Export Raw Data, as CSV or binary.",
     ),
     (rb"PK\x03\x04", "a zip archive with no sigrok session in it", "Unpack it first."),
+    (rb"PAR1", "a Parquet file", "Save it as CSV; pandas reads Parquet and writes CSV."),
     (rb"MATLAB", "a MATLAB file", _EXPORT),
     (rb"RIFF", "a RIFF file (WAV)", _EXPORT),
     (rb"\x89HDF", "an HDF5 file, whose layouts differ", _EXPORT),

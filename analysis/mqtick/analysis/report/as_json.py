@@ -39,7 +39,7 @@ from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report.edges import QUALITIES, ChannelEdges, channels_of
 from mqtick.analysis.report.headline import headlines_of
 from mqtick.analysis.report.numbers import plain
-from mqtick.analysis.results.result import Comparison, QuantityResult, Result, Row
+from mqtick.analysis.results.result import Comparison, QuantityResult, Result, RowOfN
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.limit import HOLDS, Verdict
 
@@ -143,7 +143,7 @@ def _quantity(quantity: QuantityResult) -> dict[str, Any]:
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: RowOfN) -> dict[str, Any]:
     known = row.published
     return {
         "subscribers": row.subscribers,

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from mqtick.analysis.report.blocks import Table
 from mqtick.analysis.report.clock_tables import clocks_table
 from mqtick.analysis.report.headline import Headline, headlines_of
 from mqtick.analysis.report.numbers import (
     NOTHING,
-    SPACE,
     interval_of,
-    plain,
     unit_for,
     unit_for_clocks,
     unit_of,
     value_of,
 )
-from mqtick.analysis.report.remarks import many_missed, negative
 from mqtick.analysis.report.statistics_tables import statistics_table
-from mqtick.analysis.report.titles import level, title_of, title_of_all
+from mqtick.analysis.report.words import level, many_missed, negative, title_of, title_of_all
+from mqtick.analysis.report.writers import text, text_table
 from mqtick.analysis.results.result import NOT_SHOWN, QuantityResult, Result
 from mqtick.recording.published import SHORT
 
@@ -32,12 +28,6 @@ __all__ = ["WIDTH", "as_text"]
 WIDTH: Final = 96
 _SHOWN: Final = 8
 """Sentences of one kind; the others are in the report."""
-_ROWS_SHOWN: Final = 24
-_CELL: Final = 24
-"""Letters of a cell: names of clocks may be long."""
-_PLAIN: Final = str.maketrans({"µ": "u", "–": "-", "−": "-", SPACE: " "})
-_LOWERED: Final = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
-"""A terminal may have nothing but ASCII for what we say."""
 
 
 def as_text(results: Sequence[Result]) -> str:
@@ -60,30 +50,19 @@ def as_text(results: Sequence[Result]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _said(text: str) -> str:
-    text = re.sub(
-        "(·?)10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)",
-        lambda found: f"{'' if found[1] else '1'}e{found[2].translate(_LOWERED)}",
-        text,
-    )
-    return plain(text).translate(_PLAIN)
-
-
-def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
-    return textwrap.wrap(_said(text), WIDTH, initial_indent=first, subsequent_indent=rest) or [
-        first
-    ]
+def _wrapped(said: str, first: str = "", rest: str = "") -> list[str]:
+    return textwrap.wrap(text(said), WIDTH, initial_indent=first, subsequent_indent=rest) or [first]
 
 
 def _numbers(headline: Headline, confidence: str) -> list[str]:
     lines = []
-    width = min(max(len(_said(each.label)) for each in headline.numbers), 40)
+    width = min(max(len(text(each.label)) for each in headline.numbers), 40)
     for each in headline.numbers:
         value = f"{each.value} {each.unit}".strip()
         interval = f"({confidence}: {each.interval})" if each.interval else ""
         state = each.state.upper()
         tail = "  ".join(part for part in (interval, state, each.note) if part)
-        lines += _wrapped(f"{_said(each.label):<{width}}  {value}  {tail}", "  ", "      ")
+        lines += _wrapped(f"{text(each.label):<{width}}  {value}  {tail}", "  ", "      ")
     return lines
 
 
@@ -98,7 +77,7 @@ def _table(result: Result, quantity: QuantityResult) -> list[str]:
     bars = "|" if bool((quantity.values_us < 0).any()) else ""
     table = statistics_table(result, quantity)
     title = f"{bars}{quantity.title.lower()}{bars}, {unit_for([quantity]).name}"
-    lines = ["", _said(title)[:WIDTH], *_drawn(table, _COLUMNS)]
+    lines = ["", text(title)[:WIDTH], *text_table(table, _COLUMNS)]
     if negative(quantity):
         lines += _wrapped(negative(quantity), "  ", "  ")
     if any(map(many_missed, quantity.rows)):
@@ -114,32 +93,11 @@ _COLUMNS: Final = (
 )
 
 
-def _drawn(table: Table, headings: Sequence[str]) -> list[str]:
-    """Return these columns of a table, without what stands small in it."""
-    places = [table.headings.index(head) for head in headings if head in table.headings]
-    rows = table.rows
-    shown = rows if len(rows) <= _ROWS_SHOWN else (*rows[: _ROWS_SHOWN - 1], rows[-1])
-    lines = [[table.headings[place] for place in places]]
-    for row in shown:
-        lines.append([_said(row[at].text)[:_CELL] + "!" * row[at].warns for at in places])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    drawn = [
-        "  ".join(
-            cell.ljust(width) if place in table.words else cell.rjust(width)
-            for place, cell, width in zip(places, line, widths, strict=True)
-        )
-        for line in lines
-    ]
-    if len(rows) > len(shown):
-        drawn.append(f"  {len(rows) - len(shown)} other rows are in the report")
-    return drawn
-
-
 def _compared(results: Sequence[Result], result: Result) -> list[str]:
     """Return one line for each number that is compared with the first measurement's."""
     if not result.compared:
         return []
-    lines = ["", _said(f"against {title_of(results[0])}")[:WIDTH]]
+    lines = ["", text(f"against {title_of(results[0])}")[:WIDTH]]
     for each in result.compared:
         of = (
             f"{each.quantity}, growth with N"
@@ -167,10 +125,10 @@ def _compared(results: Sequence[Result], result: Result) -> list[str]:
 def _clocks(result: Result) -> list[str]:
     if not result.clocks:
         return []
-    title = _said(f"time error, {unit_for_clocks(result.clocks).name}")
+    title = text(f"time error, {unit_for_clocks(result.clocks).name}")
     table = clocks_table(result.clocks, level(result))
     heads = ("clock", "samples", "constant part", "spread", "p99 |TE|", "max|TE|")
-    return ["", title, *_drawn(table, heads)]
+    return ["", title, *text_table(table, heads)]
 
 
 def _notes(result: Result) -> list[str]:

@@ -10,13 +10,18 @@ import numpy as np
 
 from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.summary import ClockSummary
-from mqtick.analysis.report.blocks import Block, Cell, Listing, Paragraph, Table, estimate_cell
-from mqtick.analysis.report.numbers import (
-    NOTHING,
-    number,
-    plain,
-    short,
-    unit_for_clocks,
+from mqtick.analysis.report.numbers import NOTHING, number, plain, short, unit_for_clocks
+from mqtick.analysis.report.table import (
+    Block,
+    Cell,
+    Column,
+    Listing,
+    Paragraph,
+    Table,
+    estimate_cell,
+    number_columns,
+    table,
+    word_columns,
 )
 from mqtick.analysis.statistics.limit import FAILS, HOLDS
 
@@ -48,36 +53,33 @@ def clocks_table(clocks: Sequence[ClockSummary], level: str) -> Table:
     unit = unit_for_clocks(clocks)
     rows = []
     for clock in clocks:
-        outside = NOTHING if clock.outside is None else f"{clock.outside:,}"
         converged = clock.converged_after_s
         rows.append(
             (
                 Cell(plain(clock.errors.name), plain(clock.errors.source)),
-                Cell(f"{len(clock.errors.seconds):,}"),
-                Cell(short(clock.interval_s, 4)),
-                Cell("never" if converged is None else short(converged, 4)),
+                len(clock.errors.seconds),
+                short(clock.interval_s, 4),
+                "never" if converged is None else short(converged, 4),
                 estimate_cell(clock.constant_us, unit.per_us),
                 estimate_cell(clock.spread_us, unit.per_us),
                 estimate_cell(clock.absolute.p99, unit.per_us),
-                Cell(number(clock.most_us * unit.per_us)),
-                Cell(outside),
+                number(clock.most_us * unit.per_us),
+                NOTHING if clock.outside is None else clock.outside,
             )
         )
-    return Table(
+    return table(
         f"Time error of each clock, in {unit.name}, with {level} intervals; constant part, spread "
         "and |TE| cover the time after convergence",
         (
-            "clock",
-            "samples",
-            "every, s",
-            "converged after, s",
-            "constant part",
-            "spread",
-            "p99 |TE|",
-            "max|TE|",
-            "outside their interval",
+            *word_columns("clock"),
+            *number_columns("samples"),
+            Column("every", "s"),
+            Column("converged after", "s"),
+            *number_columns(
+                "constant part", "spread", "p99 |TE|", "max|TE|", "outside their interval"
+            ),
         ),
-        tuple(rows),
+        rows,
     )
 
 
@@ -86,17 +88,14 @@ def _stability(clock: ClockSummary, level: str) -> Table:
     if len(taus) > _TAUS_SHOWN:
         chosen = np.unique(np.round(np.linspace(0, len(taus) - 1, _TAUS_SHOWN)).astype(int))
         taus = taus[chosen]
-    rows = [
-        (Cell(short(float(tau), 4)), *(_at(each, float(tau)) for each in clock.deviations))
-        for tau in taus
-    ]
-    heads = [each.name if each.name == "ADEV" else f"{each.name}, ns" for each in clock.deviations]
-    return Table(
+    return table(
         f"Stability of {plain(clock.errors.name)} over observation intervals, {level} intervals "
         "(MTIE is a maximum and has none); all of them are in stability.csv",
-        ("τ, s", *heads),
-        tuple(rows),
-        frozenset(),
+        [
+            Column("τ", "s"),
+            *(Column(each.name, "" if each.name == "ADEV" else "ns") for each in clock.deviations),
+        ],
+        ([short(tau, 4), *(_at(each, tau) for each in clock.deviations)] for tau in taus.tolist()),
     )
 
 
@@ -121,23 +120,18 @@ def _masks(clocks: Sequence[ClockSummary]) -> Table:
             untold = "no observation interval in common"
             if each.worst_ratio is not None:
                 untold = "not shown: too few samples, or too uncertain ones"
-            said = state or untold
-            rows.append(
-                (
-                    Cell(plain(clock.errors.name)),
-                    Cell(plain(each.mask)),
-                    Cell(each.measure),
-                    Cell(said, state=state),
-                    Cell(short(each.worst_ratio)),
-                    Cell(short(each.worst_tau_s, 4)),
-                )
-            )
-    return Table(
+            worst = short(each.worst_ratio), short(each.worst_tau_s, 4)
+            verdict = Cell(state or untold, state=state)
+            rows.append((clock.errors.name, each.mask, each.measure, verdict, *worst))
+    return table(
         "Masks of standards, over the time observed; the worst ratio is measure / mask: below "
         "1 the mask is met",
-        ("clock", "mask", "measure", "verdict", "worst ratio", "at τ, s"),
-        tuple(rows),
-        frozenset({0, 1, 2, 3}),
+        (
+            *word_columns("clock", "mask", "measure", "verdict"),
+            *number_columns("worst ratio"),
+            Column("at τ", "s"),
+        ),
+        rows,
     )
 
 
@@ -159,18 +153,17 @@ def _holdovers(clocks: Sequence[ClockSummary]) -> Table:
         for gap in clock.holdovers[:_HOLDOVERS_SHOWN]:
             length = gap.end_s - gap.begin_s
             rate = gap.change_ns / length if length > 0 else math.nan
-            rows.append(
-                (
-                    Cell(plain(clock.errors.name)),
-                    Cell(short(gap.begin_s, 4)),
-                    Cell(short(length, 4)),
-                    Cell(number(gap.change_ns / 1000)),
-                    Cell(number(rate)),
-                )
-            )
+            when = short(gap.begin_s, 4), short(length, 4)
+            rows.append((clock.errors.name, *when, number(gap.change_ns / 1000), number(rate)))
     more = f"; {left:,} shorter ones are left out" if left else ""
-    return Table(
+    return table(
         f"Holdover: gaps without measurements, and how the error changed over them{more}",
-        ("clock", "begin, s", "length, s", "change, µs", "change, ns/s"),
-        tuple(rows),
+        (
+            *word_columns("clock"),
+            Column("begin", "s"),
+            Column("length", "s"),
+            Column("change", "µs"),
+            Column("change", "ns/s"),
+        ),
+        rows,
     )

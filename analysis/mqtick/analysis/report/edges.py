@@ -8,14 +8,14 @@ from typing import Final
 import numpy as np
 
 from mqtick.analysis.measurement import REFUSED, Measurement
-from mqtick.analysis.report.blocks import Block, Cell, Table
-from mqtick.analysis.report.numbers import NOTHING, in_words, plain, short
+from mqtick.analysis.report.numbers import NOTHING, in_words, short
+from mqtick.analysis.report.table import Cell, Table, number_columns, table, word_columns
 from mqtick.recording.edges import BETWEEN, FITTED, INTERPOLATED, Edge
+from mqtick.recording.units import FS_PER_US
 
-__all__ = ["QUALITIES", "ChannelEdges", "channels_of", "edge_blocks"]
+__all__ = ["QUALITIES", "ChannelEdges", "channels_of", "edges_tables"]
 
 QUALITIES: Final = (FITTED, INTERPOLATED, BETWEEN)
-_FS_PER_US: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def channels_of(measurement: Measurement) -> list[ChannelEdges]:
 
 
 def _channel(node: str, marks: list[Edge], missing: int) -> ChannelEdges:
-    uncertain = np.array([mark.uncertainty_fs for mark in marks], np.float64) / _FS_PER_US
+    uncertain = np.array([mark.uncertainty_fs for mark in marks], np.float64) / FS_PER_US
     rises = [mark.samples_in_rise for mark in marks if mark.samples_in_rise > 0]
     return ChannelEdges(
         node,
@@ -74,34 +74,32 @@ def _channel(node: str, marks: list[Edge], missing: int) -> ChannelEdges:
     )
 
 
-def edge_blocks(measurement: Measurement) -> list[Block]:
+def edges_tables(measurement: Measurement) -> list[Table]:
     """Return a table with a row for each channel, nothing without an edge."""
     channels = [each for each in channels_of(measurement) if each.edges or each.missing]
     if not any(each.edges for each in channels):
         return []
-    rows = tuple(
-        (
-            Cell(plain(each.node)),
-            Cell(f"{each.edges:,}"),
-            *(Cell(f"{count:,}") for count in each.by_quality),
+    rows: list[list[Cell | str | int]] = [
+        [
+            each.node,
+            each.edges,
+            *each.by_quality,
             _uncertainty(each),
-            Cell(short(each.samples_in_rise)),
-            Cell(f"{each.doubled:,}"),
-            Cell(f"{each.clipped:,}"),
-            Cell(f"{each.missing:,}"),
-        )
+            short(each.samples_in_rise),
+            each.doubled,
+            each.clipped,
+            each.missing,
+        ]
         for each in channels
-    )
-    caption = (
+    ]
+    title = (
         "The edges of each channel: how their instants were found (fitted to several samples, "
         "interpolated between two, or known only to lie between two), how far these may be off "
         "either way, and how many samples a rise takes; each edge is in edges.csv"
     )
-    heads = (
-        *("channel", "edges", *QUALITIES, "uncertainty, median"),
-        *("samples in the rise", "doubled", "clipped", "missing"),
-    )
-    return [Table(caption, heads, rows)]
+    counts = ("samples in the rise", "doubled", "clipped", "missing")
+    columns = number_columns("edges", *QUALITIES, "uncertainty, median", *counts)
+    return [table(title, (*word_columns("channel"), *columns), rows)]
 
 
 def _uncertainty(channel: ChannelEdges) -> Cell:

@@ -18,9 +18,8 @@ from mqtick.analysis.report.numbers import (
     unit_of,
     value_of,
 )
-from mqtick.analysis.report.remarks import drifted, many_missed
-from mqtick.analysis.report.titles import level, names_of
-from mqtick.analysis.results.result import QuantityResult, Result, Row
+from mqtick.analysis.report.words import drift_words, level, many_missed, names_of
+from mqtick.analysis.results.result import QuantityResult, Result, RowOfN
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.limit import Verdict
 
@@ -94,14 +93,16 @@ def _headline_of(result: Result, name: str, at: int | None) -> Headline:
     return Headline(name, sentence, numbers, tuple(worst.values()))
 
 
-def _row_at(quantity: QuantityResult | None, at: int | None) -> Row | None:
+def _row_at(quantity: QuantityResult | None, at: int | None) -> RowOfN | None:
     rows = [row for row in quantity.rows if row.absolute] if quantity is not None else []
     if at is not None:
         rows = [row for row in rows if row.subscribers == at]
     return max(rows, key=lambda row: row.subscribers or 0, default=None)
 
 
-def _of_rows(result: Result, quantity: QuantityResult, row: Row) -> tuple[str, tuple[Number, ...]]:
+def _of_rows(
+    result: Result, quantity: QuantityResult, row: RowOfN
+) -> tuple[str, tuple[Number, ...]]:
     values = row.absolute
     assert values is not None
     at = f" at N{SPACE}={SPACE}{row.subscribers}" if row.subscribers else ""
@@ -161,13 +162,13 @@ def _plain_number(label: str, estimate: Estimate, note: str, per: str = "") -> N
     return Number(label, value_of(estimate, factor), f"{name}{per}", interval, note=note)
 
 
-def _third(quantity: QuantityResult, row: Row) -> Number:
+def _third(quantity: QuantityResult, row: RowOfN) -> Number:
     """Return the growth with N; without it the drift where there is one, or else the spread."""
     if quantity.growth is not None:
         note = "growth b: the broker's figure of merit" if quantity.quantity == SKEW else "growth b"
         label = f"{quantity.quantity} for each further subscriber"
         return _plain_number(label, quantity.growth.b, note, "/subscriber")
-    drift = drifted(quantity)
+    drift = drift_words(quantity)
     if drift is not None and quantity.drift is not None and quantity.drift.significant:
         return Number(f"drift over {drift.over}", drift.value, drift.unit.name, drift.interval)
     spread = row.signed.deviation if row.signed is not None else None
@@ -176,7 +177,9 @@ def _third(quantity: QuantityResult, row: Row) -> Number:
     return _plain_number("standard deviation", spread, "")
 
 
-def _sentence_of(result: Result, quantity: QuantityResult, row: Row, values: Distribution) -> str:
+def _sentence_of(
+    result: Result, quantity: QuantityResult, row: RowOfN, values: Distribution
+) -> str:
     unit = unit_of([values.mean.value])
     mean = f"{value_of(values.mean, unit.per_us)} {unit.name}"
     within = interval_of(values.mean, unit.per_us)

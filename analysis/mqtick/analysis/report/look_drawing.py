@@ -15,14 +15,14 @@ from mqtick.recording.transitions import Transitions
 from mqtick.recording.units import FS_PER_US, Floats
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Drawn", "drawn_of", "span_us"]
+__all__ = ["DrawnLane", "drawn_lanes", "span_us"]
 
 _MOST_DETAILED: Final = 64
 """Edges of a channel around which every sample is drawn."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
+class DrawnLane:
     """One channel, ready to be drawn; instants in us.
 
     Attributes:
@@ -43,14 +43,14 @@ class Drawn:
     label: str
 
 
-def drawn_of(look: Look, points: int) -> list[Drawn]:
+def drawn_lanes(look: Look, points: int) -> list[DrawnLane]:
     """Return what is drawn of each channel: lines of at most so many points."""
     drawn = [_drawn(lane, points) for lane in look.lanes]
     begin, end = span_us(drawn)
     return [each if each.interval_us else _over(each, begin, end) for each in drawn]
 
 
-def _over(each: Drawn, begin: float, end: float) -> Drawn:
+def _over(each: DrawnLane, begin: float, end: float) -> DrawnLane:
     """Draw the first and the last level of a digital channel to the ends of all records."""
     us, volts = each.us, each.volts
     if not each.at_us.size:
@@ -59,7 +59,7 @@ def _over(each: Drawn, begin: float, end: float) -> Drawn:
     return replace(each, us=us, volts=np.concatenate((volts[:1], volts, volts[-1:])))
 
 
-def span_us(drawn: Sequence[Drawn]) -> tuple[float, float]:
+def span_us(drawn: Sequence[DrawnLane]) -> tuple[float, float]:
     """Return begin and end of what there is to be drawn."""
     moving = [each for each in drawn if each.interval_us or each.at_us.size] or drawn
     ends = [(float(each.us[0]), float(each.us[-1])) for each in moving if each.us.size]
@@ -68,7 +68,7 @@ def span_us(drawn: Sequence[Drawn]) -> tuple[float, float]:
     return begin, end if end > begin else begin + 1.0
 
 
-def _drawn(lane: Lane, points: int) -> Drawn:
+def _drawn(lane: Lane, points: int) -> DrawnLane:
     signal, glance = lane.signal, lane.glance
     around = _some(glance.instants_fs[lane.used] if lane.used.any() else glance.instants_fs)
     us, volts = thinned(signal, around.tolist(), 0, points)
@@ -81,7 +81,7 @@ def _drawn(lane: Lane, points: int) -> Drawn:
         levels = (0.0, DRAWN_HEIGHT / 2, DRAWN_HEIGHT)
     interval_us = signal.interval_fs / FS_PER_US if isinstance(signal, Waveform) else 0.0
     at_us = glance.instants_fs.astype(np.float64) / FS_PER_US
-    return Drawn(lane, us, volts, at_us, levels, interval_us, _label(lane))
+    return DrawnLane(lane, us, volts, at_us, levels, interval_us, _label(lane))
 
 
 def _some(instants_fs: npt.NDArray[Any]) -> npt.NDArray[Any]:

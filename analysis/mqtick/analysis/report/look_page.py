@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 from html import escape
-from importlib import resources
 from typing import Any, Final
 
 import numpy as np
@@ -14,8 +13,9 @@ import numpy.typing as npt
 
 from mqtick.analysis.captures.look import Look
 from mqtick.analysis.report import style
-from mqtick.analysis.report.look_drawing import Drawn, drawn_of, span_us
+from mqtick.analysis.report.look_drawing import DrawnLane, drawn_lanes, span_us
 from mqtick.analysis.report.numbers import plain
+from mqtick.analysis.report.page import html_page, part
 from mqtick.recording.units import FS_PER_US
 
 __all__ = ["look_page"]
@@ -28,7 +28,7 @@ _NEAR: Final = 60
 
 def look_page(look: Look, picture: bytes) -> str:
     """Return the page; `picture` (PNG) is shown where no script may run."""
-    drawn = drawn_of(look, _POINTS)
+    drawn = drawn_lanes(look, _POINTS)
     begin, end = span_us(drawn)
     intervals = [each.interval_us for each in drawn if each.interval_us]
     data = {
@@ -40,23 +40,16 @@ def look_page(look: Look, picture: bytes) -> str:
         "shaded": _shaded(look, begin, end),
         "lanes": [_lane(each, place) for place, each in enumerate(drawn)],
     }
-    script = _resource("look.js")
+    script = part("look.js")
     # A script of ours and no other one may run, whatever a channel is called.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    allowed = f"style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
-    policy = f"default-src 'none'; {allowed}"
     title = escape(plain(look.title))
     simulated = '<span class="simulated">SIMULATED:</span> ' if look.simulated else ""
     whose = " (which channel is whose was guessed)" if look.assumed else ""
     words = "\n".join(escape(plain(line)) for line in look.text.split("\n"))
     shown = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{title}</title>\n<style>\n{style.CSS}\n{_resource('page.css')}"
-        f"{_resource('look.css')}</style>\n</head>\n<body>\n<main>\n"
+    body = (
+        "<main>\n"
         f"<header><h1>{simulated}{title}</h1></header>\n"
         f"<p>A filled mark is an edge that a report uses{whose}; a hollow one is not used. Dashes: "
         "the threshold; dots: the two levels.</p>\n"
@@ -74,15 +67,12 @@ def look_page(look: Look, picture: bytes) -> str:
         f"<pre>{words}</pre>\n</main>\n"
         "<footer>Made by mqtick-report look.</footer>\n"
         f'<script type="application/json" id="data">{shown}</script>\n'
-        f"<script>{script}</script>\n</body>\n</html>\n"
+        f"<script>{script}</script>\n"
     )
+    return html_page(title, body, css=part("look.css"), policy=f"; script-src 'sha256-{digest}'")
 
 
-def _resource(name: str) -> str:
-    return resources.files("mqtick.analysis.report").joinpath(name).read_text("utf-8")
-
-
-def _lane(each: Drawn, place: int) -> dict[str, Any]:
+def _lane(each: DrawnLane, place: int) -> dict[str, Any]:
     lane = each.lane
     known = each.volts[np.isfinite(each.volts)]
     ends = [float(known.min()), float(known.max())] if known.size else [0.0, 1.0]

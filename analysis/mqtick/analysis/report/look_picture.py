@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 
 from mqtick.analysis.captures.look import Look
 from mqtick.analysis.report import style
-from mqtick.analysis.report.look_drawing import Drawn, drawn_of, span_us
+from mqtick.analysis.report.look_drawing import DrawnLane, drawn_lanes, span_us
 from mqtick.analysis.report.numbers import plain, unit_of
+from mqtick.recording.units import FS_PER_US
 
 __all__ = ["RESOLUTION", "WIDTH", "draw_look"]
 
@@ -38,7 +39,7 @@ _MOST_WIDER: Final = 40
 
 def draw_look(look: Look) -> Figure:
     """Return the picture; a filled mark is an edge that a report would use."""
-    lanes = drawn_of(look, _POINTS)[:_MOST_LANES]
+    lanes = drawn_lanes(look, _POINTS)[:_MOST_LANES]
     used = [each for each in lanes if each.lane.used.any()]
     sampled = [each for each in used or lanes if each.interval_us and each.at_us.size]
     near = sampled[:_NEAR]
@@ -72,7 +73,7 @@ def draw_look(look: Look) -> Figure:
         return figure
 
 
-def _colours(place: int) -> style.Look:
+def _colours(place: int) -> style.Series:
     return style.SERIES[place % len(style.SERIES)]
 
 
@@ -83,8 +84,8 @@ def _axes(figure: Figure, left: float, top: float, wide: float, high: float) -> 
     return figure.add_axes(place)
 
 
-def _lane(axes: Axes, each: Drawn, factor: float, look: style.Look) -> None:
-    ink = look.ink.light
+def _lane(axes: Axes, each: DrawnLane, factor: float, series: style.Series) -> None:
+    ink = series.ink.light
     axes.plot(each.us * factor, each.volts, color=ink, linewidth=0.9)
     for volts, dashes in zip(each.levels_v, ("dotted", style.DASHES, "dotted"), strict=False):
         colour = style.LIMIT.light if dashes == style.DASHES else style.MUTED.light
@@ -98,7 +99,7 @@ def _lane(axes: Axes, each: Drawn, factor: float, look: style.Look) -> None:
     axes.locator_params(axis="y", nbins=3)
 
 
-def _marks(axes: Axes, each: Drawn, factor: float, ink: str) -> None:
+def _marks(axes: Axes, each: DrawnLane, factor: float, ink: str) -> None:
     for used in (False, True):
         for rising, marker in ((True, "^"), (False, "v")):
             chosen = np.flatnonzero((each.lane.used == used) & (each.lane.glance.rising == rising))
@@ -121,15 +122,15 @@ def _window(axes: Axes, look: Look, begin: float, end: float, factor: float) -> 
     """Shade what does not count."""
     from_fs, to_fs = look.window_fs
     shade: Any = {"color": style.GRID.light, "alpha": 0.7, "linewidth": 0, "zorder": 5}
-    if from_fs is not None and from_fs / 1e9 > begin:
-        axes.axvspan(begin * factor, min(from_fs / 1e9, end) * factor, **shade)
-    if to_fs is not None and to_fs / 1e9 < end:
-        axes.axvspan(max(to_fs / 1e9, begin) * factor, end * factor, **shade)
+    if from_fs is not None and from_fs / FS_PER_US > begin:
+        axes.axvspan(begin * factor, min(from_fs / FS_PER_US, end) * factor, **shade)
+    if to_fs is not None and to_fs / FS_PER_US < end:
+        axes.axvspan(max(to_fs / FS_PER_US, begin) * factor, end * factor, **shade)
 
 
-def _near(axes: Axes, each: Drawn, look: style.Look) -> None:
+def _near(axes: Axes, each: DrawnLane, series: style.Series) -> None:
     """Draw the first edge that counts from near, sample by sample."""
-    ink, used = look.ink.light, each.lane.used
+    ink, used = series.ink.light, each.lane.used
     first = int(np.flatnonzero(used)[0]) if used.any() else 0
     at = float(each.at_us[first])
     half = _half_us(each, at, rising=bool(each.lane.glance.rising[first]))
@@ -151,7 +152,7 @@ def _near(axes: Axes, each: Drawn, look: style.Look) -> None:
     axes.set_xlabel(f"{unit.name} from this edge")
 
 
-def _half_us(each: Drawn, at: float, *, rising: bool) -> float:
+def _half_us(each: DrawnLane, at: float, *, rising: bool) -> float:
     """Return half the width of a view in which the edge can be seen to rise, however slow it is."""
     low, _, high = each.levels_v
     start, end = (low, high) if rising else (high, low)

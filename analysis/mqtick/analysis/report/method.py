@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW, Measurement
-from mqtick.analysis.report.blocks import Block, Formula, Listing, Paragraph
 from mqtick.analysis.report.numbers import plain, short, unit_of
-from mqtick.analysis.report.titles import level
+from mqtick.analysis.report.table import Block, Formula, Listing, Paragraph
+from mqtick.analysis.report.words import level
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.recording.published import SOURCE
 

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: no script, no further request."""
+"""A page that needs nothing else, and the report as one: no script, no further request."""
 
 from __future__ import annotations
 
@@ -10,32 +10,45 @@ from html import escape
 from importlib import resources
 from typing import Final
 
-from mqtick.analysis.report.blocks import (
-    MARKS,
-    Block,
-    Cell,
-    Formula,
-    Listing,
-    Paragraph,
-    Section,
-    Table,
-)
+from matplotlib.figure import Figure
+
+from mqtick.analysis.report.figures.picture import Picture
 from mqtick.analysis.report.headline import Headline, Number, headlines_of
-from mqtick.analysis.report.numbers import plain, printed
+from mqtick.analysis.report.numbers import plain
 from mqtick.analysis.report.sections import sections_of
 from mqtick.analysis.report.style import CSS
-from mqtick.analysis.report.titles import level, title_of_all
+from mqtick.analysis.report.svg import svg_of
+from mqtick.analysis.report.table import Block, Formula, Listing, Paragraph, Section, Table
+from mqtick.analysis.report.words import level, title_of_all
+from mqtick.analysis.report.writers import html, html_state, html_table
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.limit import Verdict
 
-__all__ = ["Drawn", "page_of"]
+__all__ = ["Drawn", "drawn_of", "html_page", "page_of", "part"]
 
-_LONG: Final = 60
-"""From this many characters on, a cell of words asks for a wider column."""
-_BROKEN: Final = 16
-"""From this many characters on, a word may be broken on paper, which nobody can scroll."""
+_WIDE: Final = 7.0
+"""Inches: A4 without its margins."""
+_PHONE: Final = 3.7
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Whatever a page contains, it requests nothing."""
+
+
+def html_page(title: str, body: str, *, css: str = "", policy: str = "") -> str:
+    """Return a page; `css` and `policy` are added to those of all pages."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{title}</title>\n<style>\n{CSS}\n{part('page.css')}{css}</style>\n</head>\n"
+        f"<body>\n{body}</body>\n</html>\n"
+    )
+
+
+@lru_cache
+def part(name: str) -> str:
+    """Return a part of a page that is a file beside this module."""
+    return resources.files("mqtick.analysis.report").joinpath(name).read_text("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,14 @@ class Drawn:
     caption: str
     wide: str
     phone: str
+
+
+def drawn_of(picture: Picture, place: int) -> tuple[Drawn, Figure]:
+    """Draw the picture at a place of a page; returns it, and the wide one as a figure."""
+    wide = picture.draw(_WIDE)
+    shown = svg_of(wide, picture.alt, f"w{place}")
+    phone = svg_of(picture.draw(_PHONE), picture.alt, f"p{place}")
+    return Drawn(picture.title, picture.caption, shown, phone), wide
 
 
 def page_of(results: Sequence[Result], pictures: Sequence[Drawn], command: str = "") -> str:
@@ -59,30 +80,16 @@ def page_of(results: Sequence[Result], pictures: Sequence[Drawn], command: str =
         main += [_figure(each, place, "h3") for place, each in enumerate(pictures[1:], 2)]
         main.append("</section>")
     main += [_section(section, place) for place, section in enumerate(sections)]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{_text(title)}</title>\n<style>\n{CSS}\n{_css()}</style>\n</head>\n<body>\n"
+    return html_page(
+        html(title),
         "<main>\n" + "\n".join(main) + "\n</main>\n"
-        f"<footer>Made by mqtick-report. Intervals have {level(results[0])} confidence.</footer>\n"
-        "</body>\n</html>\n"
+        f"<footer>Made by mqtick-report. Intervals have {level(results[0])} confidence.</footer>\n",
     )
-
-
-@lru_cache(1)
-def _css() -> str:
-    return resources.files("mqtick.analysis.report").joinpath("page.css").read_text("utf-8")
-
-
-def _text(text: str) -> str:
-    return escape(printed(text))
 
 
 def _first_screen(results: Sequence[Result], title: str) -> str:
     simulated = title.startswith("SIMULATED")
-    shown = _text(title)
+    shown = html(title)
     if simulated:
         head, _, tail = shown.partition(":")
         shown = f'<span class="simulated">{head}:</span>{tail}'
@@ -91,7 +98,7 @@ def _first_screen(results: Sequence[Result], title: str) -> str:
     if len(results) == 1:
         return f"<header>{heading}{_answer(headlines[0], sure)}{_left_out(results)}</header>"
     runs = "".join(
-        f"<article><h2>{_text(headline.title)}</h2>{_answer(headline, sure)}</article>"
+        f"<article><h2>{html(headline.title)}</h2>{_answer(headline, sure)}</article>"
         for headline in headlines
     )
     return f'<header>{heading}<div class="runs">{runs}</div>{_left_out(results)}</header>'
@@ -101,28 +108,23 @@ def _answer(headline: Headline, confidence: str) -> str:
     numbers = "".join(_number(number, confidence) for number in headline.numbers)
     verdicts = "".join(map(_verdict, headline.verdicts))
     listed = f'<ul class="verdicts">{verdicts}</ul>' if verdicts else ""
-    sentence = f'<p class="answer">{_text(headline.sentence)}</p>'
+    sentence = f'<p class="answer">{html(headline.sentence)}</p>'
     return f'{sentence}<dl class="numbers">{numbers}</dl>{listed}'
 
 
 def _number(number: Number, confidence: str) -> str:
-    unit = f" <small>{_text(number.unit)}</small>" if number.unit else ""
-    interval = f"<dd>{confidence}: {_text(number.interval)}</dd>" if number.interval else ""
-    state = _state(number.state) + (" " if number.note else "") if number.state else ""
-    note = f"<dd>{state}{_text(number.note)}</dd>" if state or number.note else ""
+    unit = f" <small>{html(number.unit)}</small>" if number.unit else ""
+    interval = f"<dd>{confidence}: {html(number.interval)}</dd>" if number.interval else ""
+    state = html_state(number.state) + (" " if number.note else "") if number.state else ""
+    note = f"<dd>{state}{html(number.note)}</dd>" if state or number.note else ""
     return (
-        f"<div><dt>{_text(number.label)}</dt>"
-        f'<dd class="value">{_text(number.value)}{unit}</dd>{interval}{note}</div>'
+        f"<div><dt>{html(number.label)}</dt>"
+        f'<dd class="value">{html(number.value)}{unit}</dd>{interval}{note}</div>'
     )
 
 
 def _verdict(verdict: Verdict) -> str:
-    return f"<li>{_state(verdict.state)}<span>{_text(verdict.sentence)}</span></li>"
-
-
-def _state(state: str) -> str:
-    name = state.replace(" ", "-")
-    return f'<span class="state {name}">{MARKS.get(state, "")} {_text(state)}</span>'
+    return f"<li>{html_state(verdict.state)}<span>{html(verdict.sentence)}</span></li>"
 
 
 def _left_out(results: Sequence[Result]) -> str:
@@ -139,14 +141,14 @@ def _left_out(results: Sequence[Result]) -> str:
 def _contents(sections: Iterable[Section], figures: bool) -> str:
     entries = [("figures", "Figures")] if figures else []
     entries += [(f"section-{place}", section.title) for place, section in enumerate(sections)]
-    items = "".join(f'<li><a href="#{name}">{_text(title)}</a></li>' for name, title in entries)
+    items = "".join(f'<li><a href="#{name}">{html(title)}</a></li>' for name, title in entries)
     return f'<nav aria-label="Contents"><ul>{items}</ul></nav>'
 
 
 def _figure(picture: Drawn, place: int, heading: str) -> str:
-    title = f"<{heading}>{_text(picture.title)}</{heading}>" if heading else ""
-    caption = _text(picture.caption)
-    lead = f"Figure {place}. " + ("" if heading else f"{_text(picture.title)}. ")
+    title = f"<{heading}>{html(picture.title)}</{heading}>" if heading else ""
+    caption = html(picture.caption)
+    lead = f"Figure {place}. " + ("" if heading else f"{html(picture.title)}. ")
     return (
         f'<figure>{title}<div class="wide">{picture.wide}</div>'
         f'<div class="phone">{picture.phone}</div><figcaption>{lead}{caption}</figcaption></figure>'
@@ -157,61 +159,21 @@ def _section(section: Section, place: int) -> str:
     blocks = "\n".join(
         _block(block, f"table-{place}-{index}") for index, block in enumerate(section.blocks)
     )
-    return f'<section><h2 id="section-{place}">{_text(section.title)}</h2>\n{blocks}</section>'
+    return f'<section><h2 id="section-{place}">{html(section.title)}</h2>\n{blocks}</section>'
 
 
 def _block(block: Block, name: str) -> str:
     match block:
         case Table():
-            return _table(block, name)
+            return html_table(block, name)
         case Paragraph(text, code):
-            return f"<pre>{escape(plain(text))}</pre>" if code else f"<p>{_lead(_text(text))}</p>"
+            return f"<pre>{escape(plain(text))}</pre>" if code else f"<p>{_lead(html(text))}</p>"
         case Formula(text):
-            return f'<p class="formula">{_text(text)}</p>'
+            return f'<p class="formula">{html(text)}</p>'
         case Listing(items):
-            return "<ul>" + "".join(f"<li>{_text(item)}</li>" for item in items) + "</ul>"
+            return "<ul>" + "".join(f"<li>{html(item)}</li>" for item in items) + "</ul>"
 
 
 def _lead(text: str) -> str:
     """Set one or two first words that name the paragraph in bold: "Edges. The low ..."."""
     return re.sub(r"^(\w+( \w+)?\.) ", r"<strong>\1</strong> ", text)
-
-
-def _table(table: Table, name: str) -> str:
-    heads = "".join(
-        f'<th scope="col"{_class(head, place in table.words)}>{_text(head)}</th>'
-        for place, head in enumerate(table.headings)
-    )
-    rows = "".join(_row(table, row) for row in table.rows)
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{name}"><table>'
-        f'<caption id="{name}"><span>{_text(table.caption)}</span></caption>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-
-
-def _row(table: Table, row: Sequence[Cell]) -> str:
-    cells = "".join(
-        _cell(cell, place in table.words, head=table.head and place == 0)
-        for place, cell in enumerate(row)
-    )
-    return f"<tr>{cells}</tr>"
-
-
-def _cell(cell: Cell, words: bool, *, head: bool) -> str:
-    text = _state(cell.state) if cell.state else _text(cell.text)
-    below = f"<small>{_text(cell.below)}</small>" if cell.below else ""
-    kind = _class(cell.text, words, warns=cell.warns)
-    return f'<th scope="row"{kind}>{text}{below}</th>' if head else f"<td{kind}>{text}{below}</td>"
-
-
-def _class(text: str, words: bool, *, warns: bool = False) -> str:
-    longest = max(map(len, text.split()), default=0)
-    wanted = {
-        "words": words,
-        "long": len(text) > _LONG,
-        "broken": longest > _BROKEN,
-        "warns": warns,
-    }
-    names = [name for name, is_so in wanted.items() if is_so]
-    return f' class="{" ".join(names)}"' if names else ""

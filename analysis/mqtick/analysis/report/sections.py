@@ -6,13 +6,22 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from mqtick.analysis.report.blocks import Block, Cell, Listing, Paragraph, Section, Table
 from mqtick.analysis.report.clock_tables import clock_blocks
-from mqtick.analysis.report.edges import edge_blocks
+from mqtick.analysis.report.edges import edges_tables
 from mqtick.analysis.report.method import method_blocks
 from mqtick.analysis.report.numbers import NOTHING, in_words, interval_of, plain, unit_of, value_of
 from mqtick.analysis.report.statistics_tables import pairs_blocks, quantity_blocks, side_by_side
-from mqtick.analysis.report.titles import level, names_of
+from mqtick.analysis.report.table import (
+    Block,
+    Cell,
+    Listing,
+    Paragraph,
+    Section,
+    number_columns,
+    table,
+    word_columns,
+)
+from mqtick.analysis.report.words import level, names_of
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.estimate import Estimate
 
@@ -60,21 +69,27 @@ def _verdicts(result: Result) -> list[Block]:
         rows.append(
             (
                 Cell(verdict.state, state=verdict.state),
-                Cell(plain(limit.name)),
-                Cell(plain(verdict.of)),
-                Cell(f"{limit.statistic} |{limit.quantity}|"),
-                Cell(in_words(limit.bound_us)),
+                limit.name,
+                verdict.of,
+                f"{limit.statistic} |{limit.quantity}|",
+                in_words(limit.bound_us),
                 _measured(verdict.value),
-                Cell(f"{verdict.n:,}"),
-                Cell(plain(verdict.sentence)),
+                verdict.n,
+                verdict.sentence,
             )
         )
-    caption = f"Limits and what the measurement says about them, at {level(result)} confidence"
-    headings = ("verdict", "limit", "of", "statistic", "below", "measured", "n", "in words")
-    table = Table(caption, headings, tuple(rows), frozenset({0, 1, 2, 3, 7}))
+    found = table(
+        f"Limits and what the measurement says about them, at {level(result)} confidence",
+        (
+            *word_columns("verdict", "limit", "of", "statistic"),
+            *number_columns("below", "measured", "n"),
+            *word_columns("in words"),
+        ),
+        rows,
+    )
     limits = dict.fromkeys(verdict.limit for verdict in result.verdicts)
     sources = [f"{limit.name}: {limit.source}." for limit in limits if limit.source]
-    return [table, Listing(tuple(sources))] if sources else [table]
+    return [found, Listing(tuple(sources))] if sources else [found]
 
 
 def _measured(value: Estimate) -> Cell:
@@ -87,34 +102,30 @@ def _measured(value: Estimate) -> Cell:
 
 def _counts(result: Result) -> list[Block]:
     counts = result.counts
-    pairs = (
-        ("shots", counts.shots),
-        ("captured", counts.captured),
-        ("missed", counts.missed),
-        ("refused", counts.refused),
-        ("edges missing", counts.missing_edges),
-        ("edges doubled", counts.doubled_edges),
-        ("edges clipped", counts.clipped_edges),
-    )
-    rows = tuple((Cell(f"{value:,}"),) for _, value in pairs)
-    numbers = Table(
-        "What became of the shots and their edges",
-        tuple(name for name, _ in pairs),
-        (tuple(row[0] for row in rows),),
-        frozenset(),
-        head=False,
-    )
-    blocks: list[Block] = [numbers, *edge_blocks(result.measurement)]
+    numbers_of = {
+        "shots": counts.shots,
+        "captured": counts.captured,
+        "missed": counts.missed,
+        "refused": counts.refused,
+        "edges missing": counts.missing_edges,
+        "edges doubled": counts.doubled_edges,
+        "edges clipped": counts.clipped_edges,
+    }
+    title = "What became of the shots and their edges"
+    blocks: list[Block] = [
+        table(title, number_columns(*numbers_of), [numbers_of.values()], head=False),
+        *edges_tables(result.measurement),
+    ]
     if not counts.reasons:
         return blocks
     most = sorted(counts.reasons.items(), key=lambda item: (-item[1], item[0]))
-    shown = [(Cell(f"{count:,}"), Cell(plain(why))) for why, count in most[:_REASONS_SHOWN]]
+    rows = [(count, why) for why, count in most[:_REASONS_SHOWN]]
     left = most[_REASONS_SHOWN:]
     if left:
         total = sum(count for _, count in left)
-        shown.append((Cell(f"{total:,}"), Cell(f"{len(left):,} other reasons: see shots.csv")))
-    caption = "Why shots were missed or refused"
-    return [*blocks, Table(caption, ("shots", "reason"), tuple(shown), frozenset({1}), head=False)]
+        rows.append((total, f"{len(left):,} other reasons: see shots.csv"))
+    columns = (*number_columns("shots"), *word_columns("reason"))
+    return [*blocks, table("Why shots were missed or refused", columns, rows, head=False)]
 
 
 def _notes(result: Result) -> list[Block]:
@@ -141,12 +152,9 @@ def _notes(result: Result) -> list[Block]:
 def _provenance(results: Sequence[Result], command: str) -> list[Block]:
     blocks: list[Block] = []
     for result, name in zip(results, names_of(results), strict=True):
-        rows = tuple(
-            (Cell(plain(label)), Cell(plain(text))) for label, text in result.measurement.provenance
-        )
-        if rows:
-            caption = f"What was measured, and with what: {name}"
-            blocks.append(Table(caption, ("label", "text"), rows, frozenset({0, 1})))
+        if rows := result.measurement.provenance:
+            title = f"What was measured, and with what: {name}"
+            blocks.append(table(title, word_columns("label", "text"), rows))
     if command:
         blocks.append(Paragraph("This report was made by:"))
         blocks.append(Paragraph(plain(command), code=True))

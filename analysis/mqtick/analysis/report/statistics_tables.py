@@ -8,23 +8,24 @@ from dataclasses import replace
 from typing import Final
 
 from mqtick.analysis.measurement import CLOCK, SKEW
-from mqtick.analysis.report.blocks import Block, Cell, Paragraph, Table, estimate_cell
 from mqtick.analysis.report.clock_tables import clocks_table
-from mqtick.analysis.report.numbers import (
-    NOTHING,
-    Unit,
-    number,
-    plain,
-    unit_for,
-    unit_of,
+from mqtick.analysis.report.numbers import NOTHING, Unit, number, plain, unit_for, unit_of
+from mqtick.analysis.report.table import (
+    Block,
+    Cell,
+    Paragraph,
+    Table,
+    estimate_cell,
+    number_columns,
+    table,
+    word_columns,
 )
-from mqtick.analysis.report.remarks import drifted, many_missed
-from mqtick.analysis.report.titles import level, names_of
-from mqtick.analysis.results.result import Pairs, QuantityResult, Result, Row
+from mqtick.analysis.report.words import drift_words, level, many_missed, names_of
+from mqtick.analysis.results.result import Pairs, QuantityResult, Result, RowOfN
 from mqtick.analysis.statistics.estimate import Distribution
 from mqtick.recording.published import Published
 
-__all__ = ["pairs_blocks", "quantity_blocks", "side_by_side", "statistics_table"]
+__all__ = ["pairs_blocks", "quantity_blocks", "short_tables", "side_by_side", "statistics_table"]
 
 _HEADINGS = ("N", "n", "missed", "mean", "sd", "median", "p5", "p95", "p99", "max")
 _PUBLISHED = ("published sw", "published hw")
@@ -53,11 +54,14 @@ def statistics_table(result: Result, quantity: QuantityResult, *, signed: bool =
     unit = unit_for([quantity])
     known = not signed and any(row.published for row in quantity.rows)
     own = quantity.quantity == CLOCK
-    rows = []
-    for row in quantity.rows:
-        cells = [] if own else [Cell(str(row.subscribers or NOTHING))]
-        cells += _statistics(row, row.signed if signed else row.absolute, unit)
-        rows.append((*cells, *(_published(row.published, unit) if known else ())))
+    rows = [
+        (
+            *(() if own else (str(row.subscribers or NOTHING),)),
+            *_statistics(row, row.signed if signed else row.absolute, unit),
+            *(_published(row.published, unit) if known else ()),
+        )
+        for row in quantity.rows
+    ]
     what = plain(quantity.title)
     if signed:
         sign = _SIGN.get(quantity.quantity, "positive: late, the clock is behind")
@@ -65,16 +69,15 @@ def statistics_table(result: Result, quantity: QuantityResult, *, signed: bool =
     elif bool((quantity.values_us < 0).any()):
         what = f"{what}, absolute values"
     beside = "; published: mean ± sd with a software and a hardware broker" if known else ""
-    return Table(
+    return table(
         f"{what}, in {unit.name}, with {level(result)} intervals{beside}",
-        (*_HEADINGS[own:], *(_PUBLISHED if known else ())),
-        tuple(rows),
-        frozenset(),
+        number_columns(*_HEADINGS[own:], *(_PUBLISHED if known else ())),
+        rows,
         head=not own,
     )
 
 
-def _statistics(row: Row, values: Distribution | None, unit: Unit) -> list[Cell]:
+def _statistics(row: RowOfN, values: Distribution | None, unit: Unit) -> list[Cell]:
     if values is None:
         return [Cell("0"), _missed(row), *[Cell(NOTHING)] * 7]
     estimates = (values.mean, values.deviation, values.median, values.p5, values.p95, values.p99)
@@ -87,7 +90,7 @@ def _statistics(row: Row, values: Distribution | None, unit: Unit) -> list[Cell]
     ]
 
 
-def _missed(row: Row) -> Cell:
+def _missed(row: RowOfN) -> Cell:
     shots = many_missed(row)
     share = f"{100 * row.missed / shots:.0f} %" if shots else ""
     return Cell(f"{row.missed:,}", share, warns=bool(shots))
@@ -120,19 +123,21 @@ def _growth(result: Result, quantity: QuantityResult) -> Table:
         ("b", line.b, "/subscriber", meaning[1]),
     ):
         unit = unit_of([estimate.value])
-        cells = (Cell(name), estimate_cell(estimate, unit.per_us), Cell(f"{unit.name}{per}"))
-        rows.append((*cells, Cell(said)))
-    return Table(
+        rows.append((name, estimate_cell(estimate, unit.per_us), f"{unit.name}{per}", said))
+    return table(
         f"Growth of {quantity.quantity} with N, {line.n:,} shots at {len(line.subscribers)} N "
         f"from {first} to {last}, with {level(result)} intervals",
-        ("parameter", "value", "unit", "what it stands for"),
-        tuple(rows),
-        frozenset({0, 2, 3}),
+        (
+            *word_columns("parameter"),
+            *number_columns("value"),
+            *word_columns("unit", "what it stands for"),
+        ),
+        rows,
     )
 
 
 def _drift(result: Result, quantity: QuantityResult) -> Paragraph:
-    drift = drifted(quantity)
+    drift = drift_words(quantity)
     name = plain(quantity.title)
     start = f"Drift of {name[0].lower()}{name[1:]}"
     if drift is None or quantity.drift is None:
@@ -161,7 +166,7 @@ def pairs_blocks(pairs: Pairs) -> list[Block]:
     rows = []
     for i, name in enumerate(names):
         cells = [
-            Cell(NOTHING)
+            NOTHING
             if i == j or not pairs.n[i, j]
             else Cell(
                 number(float(pairs.median_us[i, j]) * unit.per_us),
@@ -169,10 +174,45 @@ def pairs_blocks(pairs: Pairs) -> list[Block]:
             )
             for j in range(len(names))
         ]
-        rows.append((Cell(name), *cells))
+        rows.append((name, *cells))
     of = f", of {min(counts):,} shots each" if same else ""
-    caption = f"Median skew of pairs, in {unit.name}: the column's node minus the row's{of}"
-    return [Table(caption, ("node", *names), tuple(rows))]
+    title = f"Median skew of pairs, in {unit.name}: the column's node minus the row's{of}"
+    return [table(title, (*word_columns("node"), *number_columns(*names)), rows)]
+
+
+def short_tables(results: Sequence[Result]) -> dict[str, Table]:
+    """Return what a paper or a pull request shows, by its name, without columns that are empty.
+
+    Statistics of each quantity, and clocks; of several results those that stand side by side.
+    """
+    if len(results) > 1:
+        tables = [block for block in side_by_side(results) if isinstance(block, Table)]
+        return {f"compare-{place}": _narrow(each) for place, each in enumerate(tables, start=1)}
+    (result,) = results
+    watched = {clock.errors.name for clock in result.clocks}
+    found = {
+        f"statistics-{quantity.quantity}": _narrow(statistics_table(result, quantity))
+        for quantity in result.quantities
+        if quantity.node not in watched and not quantity.node
+    }
+    if result.clocks:
+        found["clocks"] = _narrow(clocks_table(result.clocks, level(result)))
+    return found
+
+
+def _narrow(full: Table) -> Table:
+    """Leave out p5, which has no limit, and columns in which every row says nothing, or 0."""
+    kept = [
+        place
+        for place, column in enumerate(full.columns)
+        if column.title != "p5"
+        and (column.words or any(row[place].text not in ("", NOTHING, "0") for row in full.rows))
+    ]
+    return replace(
+        full,
+        columns=tuple(full.columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in full.rows),
+    )
 
 
 def side_by_side(results: Sequence[Result]) -> list[Block]:
@@ -213,33 +253,33 @@ _COMPARED: Final = (
 
 def comparison_table(result: Result, name: str, reference: str) -> Table:
     """Return what a measurement differs by from the one that it is held against."""
-    rows = []
+    rows: list[tuple[Cell | str, ...]] = []
     for each in result.compared:
         unit = unit_of([each.reference.value, each.value.value])
         per = "/subscriber" if each.subscribers is None else ""
         rows.append(
             (
-                Cell(each.quantity),
-                Cell(str(each.subscribers or NOTHING)),
-                Cell(each.statistic),
-                Cell(f"{unit.name}{per}"),
+                each.quantity,
+                str(each.subscribers or NOTHING),
+                each.statistic,
+                f"{unit.name}{per}",
                 estimate_cell(each.reference, unit.per_us),
                 estimate_cell(each.value, unit.per_us),
                 estimate_cell(each.difference, unit.per_us),
-                estimate_cell(each.ratio) if math.isfinite(each.ratio.value) else Cell(NOTHING),
-                Cell(NOTHING if each.p is None else f"{each.p:.2g}"),
-                Cell(each.shown),
+                estimate_cell(each.ratio) if math.isfinite(each.ratio.value) else NOTHING,
+                NOTHING if each.p is None else f"{each.p:.2g}",
+                each.shown,
                 Cell(plain(f"{each.limit} {each.state}".strip()) or NOTHING, state=each.state),
             )
         )
-    return Table(
+    return table(
         plain(f"{name} against {reference}, absolute values, with {level(result)} intervals"),
         (
-            *("quantity", "N", "statistic", "unit", "reference", "value", "difference", "ratio"),
-            *("p", "shown", "limit"),
+            *(*word_columns("quantity"), *number_columns("N"), *word_columns("statistic", "unit")),
+            *number_columns("reference", "value", "difference", "ratio", "p"),
+            *word_columns("shown", "limit"),
         ),
-        tuple(rows),
-        frozenset({0, 2, 3, 9, 10}),
+        rows,
     )
 
 
@@ -249,11 +289,11 @@ def _beside(
     found: Sequence[QuantityResult | None],
     confidence: str,
 ) -> Table:
-    numbers = sorted({row.subscribers or 0 for q in known for row in q.rows})
+    every_n = sorted({row.subscribers or 0 for q in known for row in q.rows})
     unit = unit_for(known)
     rows = []
-    for subscribers in numbers:
-        cells = [Cell(str(subscribers or NOTHING))]
+    for subscribers in every_n:
+        cells: list[Cell | str] = [str(subscribers or NOTHING)]
         for quantity in found:
             values = next(
                 (
@@ -265,14 +305,13 @@ def _beside(
             )
             cells.append(estimate_cell(values.mean if values else None, unit.per_us))
             cells.append(estimate_cell(values.p95 if values else None, unit.per_us))
-        rows.append(tuple(cells))
+        rows.append(cells)
     headings = [head for name in names_of(results) for head in (f"{name}: mean", "p95")]
     title = plain(known[0].title)
-    return Table(
+    return table(
         f"{title} side by side, absolute values in {unit.name}, with {confidence} intervals",
-        ("N", *headings),
-        tuple(rows),
-        frozenset(),
+        number_columns("N", *headings),
+        rows,
     )
 
 
@@ -280,15 +319,14 @@ def _growth_beside(
     results: Sequence[Result], found: Sequence[QuantityResult | None], quantity: str
 ) -> Table:
     lines = [q.growth if q is not None else None for q in found]
-    rows = []
+    rows: list[tuple[Cell | str, ...]] = []
     for name, per in (("a", ""), ("b", "/subscriber")):
         own = [getattr(line, name) if line is not None else None for line in lines]
         unit = unit_of(each.value for each in own if each is not None)
         cells = [estimate_cell(each, unit.per_us) for each in own]
-        rows.append((Cell(name), Cell(f"{unit.name}{per}"), *cells))
-    return Table(
+        rows.append((name, f"{unit.name}{per}", *cells))
+    return table(
         f"Growth of {quantity} with N side by side, with {level(results[0])} intervals",
-        ("parameter", "unit", *names_of(results)),
-        tuple(rows),
-        frozenset({0, 1}),
+        (*word_columns("parameter", "unit"), *number_columns(*names_of(results))),
+        rows,
     )

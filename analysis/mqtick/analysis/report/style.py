@@ -16,12 +16,8 @@ from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, to_rgb, to_rgba
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from mqtick.analysis.report.numbers import plain
 
@@ -38,7 +34,7 @@ __all__ = [
     "PAPER",
     "SERIES",
     "Ink",
-    "Look",
+    "Series",
     "drawing",
     "figure_of",
     "for_paper",
@@ -46,7 +42,6 @@ __all__ = [
     "legend",
     "limit",
     "shortened",
-    "without_colours",
     "wrapped",
 ]
 
@@ -82,7 +77,7 @@ OCHRE: Final = Ink("ochre", "#8a5f00", "#e8b23c")
 INKS: Final = (INK, MUTED, GRID, PAPER, LIMIT, BLUE, GREEN, PURPLE, OCHRE)
 
 
-class Look(NamedTuple):
+class Series(NamedTuple):
     """How one series of several is told from the others, also in grey."""
 
     ink: Ink
@@ -91,11 +86,11 @@ class Look(NamedTuple):
 
 
 SERIES: Final = (
-    Look(BLUE, "o", "solid"),
-    Look(OCHRE, "s", (0, (5, 1.5))),
-    Look(GREEN, "^", (0, (1.2, 1.2))),
-    Look(PURPLE, "D", (0, (6, 1.5, 1.2, 1.5))),
-    Look(MUTED, "v", (0, (3, 1, 1, 1, 1, 1))),
+    Series(BLUE, "o", "solid"),
+    Series(OCHRE, "s", (0, (5, 1.5))),
+    Series(GREEN, "^", (0, (1.2, 1.2))),
+    Series(PURPLE, "D", (0, (6, 1.5, 1.2, 1.5))),
+    Series(MUTED, "v", (0, (3, 1, 1, 1, 1, 1))),
 )
 """At most five: more cannot be told apart."""
 
@@ -172,16 +167,15 @@ class _Paper(NamedTuple):
 
 
 _ON_A_PAGE: Final = _Paper(_SIZE, "DejaVu Sans", 1.0)
-_FONTS: Final = {"serif": "STIXGeneral", "sans": "DejaVu Sans"}
+_IN_A_COLUMN: Final = _Paper(8.0, "STIXGeneral", 0.75)
 """STIX has the shapes and widths of Times."""
-_PAPER_SIZES: Final = {"serif": 8.0, "sans": 7.0}
 _ON: ContextVar[_Paper] = ContextVar("_ON", default=_ON_A_PAGE)
 
 
 @contextmanager
-def for_paper(font: str) -> Iterator[None]:
+def for_paper() -> Iterator[None]:
     """Draw what is drawn within for a column of a paper: its font, smaller text, less high."""
-    token = _ON.set(_Paper(_PAPER_SIZES[font], _FONTS[font], 0.75))
+    token = _ON.set(_IN_A_COLUMN)
     try:
         with drawing():
             yield
@@ -299,42 +293,3 @@ def legend(figure: Figure) -> None:
         ncols=columns,
         labelcolor=[handle.get_color() for handle in entries.values()],
     )
-
-
-_GREYS: Final = {
-    BLUE: "#000000",
-    OCHRE: "#6e6e6e",
-    GREEN: "#3c3c3c",
-    PURPLE: "#8c8c8c",
-    LIMIT: "#000000",
-    MUTED: "#585858",
-    GRID: "#dcdcdc",
-}
-"""Inks that still differ in grey, as far as text in them can be read."""
-
-
-def without_colours(figure: Figure) -> None:
-    """Make everything in a figure grey: our inks as different as can be, the rest as light."""
-    known = {to_rgb(ink.light): to_rgb(grey) for ink, grey in _GREYS.items()}
-
-    def grey(colour: Any, *, words: bool) -> Any:
-        if isinstance(colour, np.ndarray) and colour.ndim == 2:
-            return [grey(each, words=words) for each in colour]
-        if isinstance(colour, str) and colour.lower() == "none":
-            return colour
-        red, green, blue, alpha = to_rgba(colour)
-        dark = 0.299 * red + 0.587 * green + 0.114 * blue
-        if words and dark > 0.9:
-            dark = 0.0  # written on what was dark
-        return (*known.get((red, green, blue), (dark, dark, dark)), alpha)
-
-    for artist in figure.findobj():
-        if isinstance(artist, ScalarMappable) and artist.get_array() is not None:
-            # The strongest grey is left out: words in it could not be read.
-            artist.set_cmap(LinearSegmentedColormap.from_list("greys", ("#ffffff", "#999999")))
-            continue
-        for part in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
-            get, put = getattr(artist, f"get_{part}", None), getattr(artist, f"set_{part}", None)
-            # A patch has no colour of its own, only one that overwrites both.
-            if get is not None and put is not None and get() is not None:
-                put(grey(get(), words=isinstance(artist, Text)))

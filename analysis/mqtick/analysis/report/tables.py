@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from mqtick.analysis.measurement import Shot
 from mqtick.analysis.report.as_json import as_json
-from mqtick.analysis.report.numbers import plain
-from mqtick.analysis.report.titles import names_of
+from mqtick.analysis.report.words import names_of
+from mqtick.analysis.report.writers import Value, csv_table
 from mqtick.analysis.results.result import Result
 from mqtick.recording.edges import Edge
+from mqtick.recording.units import FS_PER_US
 
 __all__ = ["tables_of"]
 
-_FS_PER_US: Final = 1_000_000_000
-_FORMULA: Final = ("=", "+", "-", "@")
-"""With these, a spreadsheet treats a text as a formula and runs it."""
-
-Value = str | int | float | None
 Rows = Iterable[dict[str, Value]]
 
 
 def tables_of(results: Sequence[Result]) -> dict[str, str]:
     """Return each table by its file name; one that would be empty is left out.
 
-    The first column says which measurement a row belongs to. Text that a spreadsheet would
-    treat as a formula begins with an apostrophe; a cell without value is empty.
+    The first column says which measurement a row belongs to.
     """
     names = names_of(results)
     told = list(zip(names, as_json(results)["results"], strict=True))
@@ -41,12 +33,12 @@ def tables_of(results: Sequence[Result]) -> dict[str, str]:
     ]
 
     def joined(rows_of: Callable[[dict[str, Any]], Rows]) -> str:
-        return _written({"measurement": name, **row} for name, one in told for row in rows_of(one))
+        return csv_table({"measurement": name, **row} for name, one in told for row in rows_of(one))
 
     tables = {
         "statistics.csv": joined(_statistics),
-        "shots.csv": _written(_shots(shots)),
-        "edges.csv": _written(_edges(shots)),
+        "shots.csv": csv_table(_shots(shots)),
+        "edges.csv": csv_table(_edges(shots)),
         "pairs.csv": joined(_pairs),
         "verdicts.csv": joined(lambda one: map(_flat, one["verdicts"])),
         "comparison.csv": joined(_compared),
@@ -183,7 +175,7 @@ def _direction(mark: Edge) -> str:
 
 
 def _us(femtoseconds: int | None) -> Value:
-    return None if femtoseconds is None else femtoseconds / _FS_PER_US
+    return None if femtoseconds is None else femtoseconds / FS_PER_US
 
 
 def _utc(started_ns: int | None) -> str:
@@ -194,25 +186,3 @@ def _utc(started_ns: int | None) -> str:
     except (ValueError, OverflowError, OSError):
         return ""
     return f"{whole:%Y-%m-%dT%H:%M:%S}.{started_ns % 1_000_000_000:09d}Z"
-
-
-def _written(rows: Rows) -> str:
-    """Return a table with a line for each row, all of which have the same columns; "" of none."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for place, row in enumerate(rows):
-        if not place:
-            writer.writerow(map(_cell, row))
-        writer.writerow(map(_cell, row.values()))
-    return text.getvalue()
-
-
-def _cell(value: Value) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        said = plain(value)
-        return f"'{said}" if said.lstrip().startswith(_FORMULA) else said
-    if isinstance(value, float):
-        return f"{value:.9g}" if math.isfinite(value) else ""
-    return str(value)

@@ -11,9 +11,8 @@ import numpy as np
 
 from mqtick.analysis.clocks.summary import ClockSummary, summarise_clock
 from mqtick.analysis.measurement import CAPTURED, CLOCK, MISSED, REFUSED, Measurement
-from mqtick.analysis.results.pairs import pairs_of
-from mqtick.analysis.results.result import Counts, QuantityResult, Result, Row
-from mqtick.analysis.results.values import Values, values_of
+from mqtick.analysis.results.result import Counts, QuantityResult, Result, RowOfN
+from mqtick.analysis.results.values import Values, pairs_of, values_of
 from mqtick.analysis.statistics.describe import describe, describe_absolute
 from mqtick.analysis.statistics.drift import fit_drift
 from mqtick.analysis.statistics.estimate import Estimate
@@ -120,14 +119,14 @@ def _quantity(taken: Values, confidence: float) -> QuantityResult:
     )
 
 
-def _rows(taken: Values, confidence: float) -> tuple[Row, ...]:
+def _rows(taken: Values, confidence: float) -> tuple[RowOfN, ...]:
     """A row for each N; where none is known, one over all."""
     rows = []
     numbers = taken.numbers_of_subscribers
     for number in numbers:
         chosen = taken.values_us[taken.subscribers == number]
         rows.append(
-            Row(
+            RowOfN(
                 None if numbers == [0] else number,
                 taken.without[number],
                 describe(chosen, confidence),

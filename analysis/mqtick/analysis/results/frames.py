@@ -1,4 +1,4 @@
-"""A measurement as DataFrames of pandas or polars, for notebooks. A column's name has its unit.
+"""A measurement as DataFrames of pandas, for notebooks. A column's name has its unit.
 
 Positive is late, everywhere. Shots that were missed have their row, with NaN for the values.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,30 +18,27 @@ from mqtick.recording.units import FS_PER_US, NS_PER_S, NS_PER_US, Floats
 
 __all__ = ["clock_frame", "edges_frame", "latency_frame", "pairs_frame", "skew_frame"]
 
-PANDAS: Final = "pandas"
-POLARS: Final = "polars"
-"""What a frame may be of: the argument `library` of each function."""
 _EDGE_COLUMNS = (
     *("shot", "subscribers", "node", "instant_us", "uncertainty_us", "direction"),
     *("found", "clipped", "quality", "samples_in_rise"),
 )
 
 
-def skew_frame(measurement: Measurement, library: str = PANDAS) -> Any:
+def skew_frame(measurement: Measurement) -> Any:
     """Return one row a shot: `skew_us` is the last subscriber's edge minus the first one's."""
     values = [shot.skew_fs for shot in measurement.shots]
     ends = (measurement.first, measurement.last)
-    return _quantity("skew_us", values, measurement, ends, library)
+    return _quantity("skew_us", values, measurement, ends)
 
 
-def latency_frame(measurement: Measurement, library: str = PANDAS) -> Any:
+def latency_frame(measurement: Measurement) -> Any:
     """Return one row a shot: `latency_us` is the first subscriber's edge minus the publisher's."""
     values = [shot.latency_fs for shot in measurement.shots]
     ends = (measurement.reference, measurement.first)
-    return _quantity("latency_us", values, measurement, ends, library)
+    return _quantity("latency_us", values, measurement, ends)
 
 
-def clock_frame(measurement: Measurement, library: str = PANDAS) -> Any:
+def clock_frame(measurement: Measurement) -> Any:
     """Return one row a time error of a clock, in the order of the clocks.
 
     `time_error_us` is reference minus local (positive: the clock is behind); `lower_us` and
@@ -57,12 +54,11 @@ def clock_frame(measurement: Measurement, library: str = PANDAS) -> Any:
             "time_error_us": _joined([each.error_ns for each in clocks]) / NS_PER_US,
             "lower_us": _joined([_bound_ns(each, each.lower_ns) for each in clocks]) / NS_PER_US,
             "upper_us": _joined([_bound_ns(each, each.upper_ns) for each in clocks]) / NS_PER_US,
-        },
-        library,
+        }
     )
 
 
-def edges_frame(measurement: Measurement, library: str = PANDAS) -> Any:
+def edges_frame(measurement: Measurement) -> Any:
     """Return one row an edge: whose, when after the shot's origin, how certain, how many alike.
 
     Edges of missed shots are included, if there are any.
@@ -84,10 +80,10 @@ def edges_frame(measurement: Measurement, library: str = PANDAS) -> Any:
         for node, mark in shot.edges.items()
     ]
     columns = {name: [row[place] for row in rows] for place, name in enumerate(_EDGE_COLUMNS)}
-    return _table(columns, library)
+    return _table(columns)
 
 
-def pairs_frame(measurement: Measurement, library: str = PANDAS) -> Any:
+def pairs_frame(measurement: Measurement) -> Any:
     """Return one row a shot and one column a pair: `B-A_us` is B's edge minus A's."""
     table = _head(measurement.shots)
     for before, after in itertools.combinations(measurement.nodes, 2):
@@ -97,21 +93,10 @@ def pairs_frame(measurement: Measurement, library: str = PANDAS) -> Any:
             else np.nan
             for shot in measurement.shots
         ]
-    return _table(table, library)
+    return _table(table)
 
 
-def _table(columns: dict[str, Any], library: str) -> Any:
-    """Return a frame; ImportError says what to install, ValueError which libraries there are."""
-    if library == POLARS:
-        try:
-            import polars as pl  # noqa: PLC0415
-        except ImportError as error:
-            raise ImportError("polars is not installed: pip install 'mqtick[polars]'") from error
-        return pl.DataFrame(columns).with_columns(
-            pl.col(pl.Datetime("ns")).dt.replace_time_zone("UTC")
-        )
-    if library != PANDAS:
-        raise ValueError(f"There are frames of {PANDAS} and {POLARS}, but not of {library!r}.")
+def _table(columns: dict[str, Any]) -> Any:
     import pandas as pd  # noqa: PLC0415 - a second that only notebooks need
 
     return pd.DataFrame(
@@ -131,7 +116,6 @@ def _quantity(
     values_fs: list[int | None],
     measurement: Measurement,
     ends: tuple[str, str],
-    library: str,
 ) -> Any:
     shots = measurement.shots
     before, after = ends
@@ -148,8 +132,7 @@ def _quantity(
             "uncertainty_us": uncertain,
             "reason": [shot.reason for shot in shots],
             "source": [shot.source for shot in shots],
-        },
-        library,
+        }
     )
 
 

@@ -17,7 +17,7 @@ from mqtick.analysis.statistics.limit import Verdict
 from mqtick.recording.published import Published
 from mqtick.recording.units import Floats
 
-__all__ = ["NOT_SHOWN", "Comparison", "Counts", "Pairs", "QuantityResult", "Result", "Row"]
+__all__ = ["NOT_SHOWN", "Comparison", "Counts", "Pairs", "QuantityResult", "Result", "RowOfN"]
 
 NOT_SHOWN: Final = "not shown"
 
@@ -48,7 +48,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RowOfN:
     """One quantity at one N; None where nothing was captured.
 
     `subscribers` is None where no shot's N is known.
@@ -86,7 +86,7 @@ class QuantityResult:
 
     quantity: str
     node: str
-    rows: tuple[Row, ...]
+    rows: tuple[RowOfN, ...]
     growth: Line | None
     drift: Drift | None
     uncertainty_us: float

@@ -20,16 +20,13 @@ from mqtick.analysis.measurement import (
     Measurement,
     TimeErrors,
 )
-from mqtick.analysis.overlay import thinned
-from mqtick.analysis.results.typical import typical
-from mqtick.analysis.runs.missing import missing_note
+from mqtick.analysis.overlay import thinned, typical
 from mqtick.analysis.runs.processes import worked_on
-from mqtick.analysis.runs.provenance import provenance_of
+from mqtick.analysis.runs.record import missing_note, provenance_of
 from mqtick.analysis.runs.reduced import Reduced
 from mqtick.recording.by_hand import UNTOUCHED, ByHand
-from mqtick.recording.judge import judge
+from mqtick.recording.judge import judge_triggered
 from mqtick.recording.layout import Layout, LayoutError, layout_of
-from mqtick.recording.look import look_at_all
 from mqtick.recording.run_folder import Run, shot_path
 from mqtick.recording.said import first_of_each
 from mqtick.recording.shot import (
@@ -39,10 +36,10 @@ from mqtick.recording.shot import (
     read_waveforms,
     read_whole_shot,
 )
+from mqtick.recording.units import NS_PER_S
 
 __all__ = ["measurement_from_run"]
 
-_NS_PER_S: Final = 10**9
 _LARGE_OCTETS: Final = 16 << 20
 """If an expanded shot is larger, a single process reads them, to save memory."""
 _WORTH_A_PROCESS: Final = 16
@@ -182,7 +179,7 @@ def _judged(layout: Layout | None, path: Path) -> _Judged:
         return _Judged(None, damage=f"{path} says that it is shot {kept.number}; it is left out.")
     if layout is None or kept.outcome == REFUSED or not waveforms:
         return _Judged(kept)
-    return _Judged(kept, judge(layout, look_at_all(layout, waveforms), known=kept)[0])
+    return _Judged(kept, judge_triggered(layout, waveforms, kept))
 
 
 def _shot(kept: Shot, again: Shot | None, nodes: tuple[str, ...], tally: Counter[str]) -> Shot:
@@ -243,11 +240,11 @@ def _time_errors(measurement: Measurement) -> list[TimeErrors]:
     shots = [shot for shot in measurement.shots if shot.outcome == CAPTURED and shot.started_ns]
     armed_ns = [shot.started_ns or 0 for shot in shots]
     # A shot is armed some time within the second that ends with its edge.
-    edges_s = [-(-each // _NS_PER_S) for each in armed_ns]
+    edges_s = [-(-each // NS_PER_S) for each in armed_ns]
     if len(set(edges_s)) == len(edges_s):
-        armed_ns = [each * _NS_PER_S for each in edges_s]
+        armed_ns = [each * NS_PER_S for each in edges_s]
     begin_ns = min(armed_ns, default=0)
-    seconds = [(each - begin_ns) / _NS_PER_S for each in armed_ns]
+    seconds = [(each - begin_ns) / NS_PER_S for each in armed_ns]
     return time_errors_of(measurement.nodes, shots, seconds, begin_ns)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from mqtick.lab.runner.experiment import Experiment
-from mqtick.lab.runner.summary import Row, Statistics
+from mqtick.lab.runner.summary import Statistics, SummaryRow
 from mqtick.mqtt.broker import broker_from
 
 __all__ = [
@@ -68,7 +68,7 @@ class Limit:
 class Loaded:
     """What mqtick-load measured of a broker; `limit` is None where it was not sought."""
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[SummaryRow, ...] = ()
     limit: Limit | None = None
     notes: tuple[str, ...] = ()
 
@@ -157,7 +157,7 @@ def loaded(folder: Path) -> Loaded:
             lost = int(_median(printed, "lost"))
             for quantity, key in ((LATENCY, "broker_first_us"), (SKEW, "broker_skew_us")):
                 values = Statistics.of([round(value * 1e9) for value in printed["lists"][key]])
-                rows.append(Row(quantity, int(count), lost, 0, values, None))
+                rows.append(SummaryRow(quantity, int(count), lost, 0, values, None))
         limit, notes = None, kept["sentences"]
         if printed := kept["limit"]:
             keys = ("limit_ingress", "limit_ingress_low", "limit_ingress_high")

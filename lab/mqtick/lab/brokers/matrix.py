@@ -16,7 +16,7 @@ from mqtick.lab.runner.experiment_check import load_experiment
 from mqtick.lab.runner.progress import Progress
 from mqtick.lab.runner.record import first_difference
 from mqtick.lab.runner.run import INTERRUPTED, RunOutcome
-from mqtick.lab.runner.summary import HEAD, Row, Summary, row_text, summarise
+from mqtick.lab.runner.summary import HEAD, Summary, SummaryRow, row_text, summarise
 from mqtick.mqtt.broker import Broker, BrokerError, broker_from
 from mqtick.recording.run_folder import RunFolderError, load_run, refuse_used
 from mqtick.recording.shot import REFUSED
@@ -232,7 +232,7 @@ def result_text(outcome: MatrixOutcome) -> str:
     width = max([6, *(len(name) for name in outcome.runs)])
     label = "SIMULATED: " if any(summary.simulated for _, summary in found) else ""
     lines: list[str] = []
-    every: list[tuple[str, Row, str]] = []
+    every: list[tuple[str, SummaryRow, str]] = []
     for name, one in found:
         every += [(f"{label}{row.quantity}, in us", row, name) for row in one.rows]
     for name, measured in loaded.items():

@@ -15,7 +15,7 @@ from mqtick.protocol import precise
 from mqtick.protocol.precise import TAG_OCTETS, TRAILER_OCTETS, Leap
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["PUBLISHER", "Copies", "measure", "subscriber", "subscriptions"]
+__all__ = ["PUBLISHER", "Fanout", "measure", "subscriber", "subscriptions"]
 
 PUBLISHER: Final = "10.0.0.1:50000"
 _BETWEEN_FILTERS: Final = 400
@@ -29,7 +29,7 @@ _OCTETS_A_CYCLE: Final = {0: 8.0, 1: 0.8, 10: 8.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class Fanout:
     """One message, and the copies of it.
 
     Attributes:
@@ -94,7 +94,7 @@ def measure(
     prefix: str,
     seed: int,
     version: int = 1,
-) -> list[Copies]:
+) -> list[Fanout]:
     """Let that many subscribe, publish time messages, and return the copies of each.
 
     In messages of version 2 the broker fills the trailer. ModelError if a subscriber did not get
@@ -116,7 +116,7 @@ def measure(
 
 def _sorted(
     messages: Sequence[Datagram], peers: Sequence[str], sent: Sequence[Datagram], trailer: int
-) -> list[Copies]:
+) -> list[Fanout]:
     """Find each subscriber's copy of each message by its octets; they differ in their sequence."""
 
     def known_by(one: Datagram) -> bytes:
@@ -135,9 +135,9 @@ def _sorted(
                 " of them: the broker is wrong, or its tables are too small."
             )
         place = {copy.peer: copy for copy in copies}
-        found.append(Copies(message, tuple(place[peer] for peer in peers)))
+        found.append(Fanout(message, tuple(place[peer] for peer in peers)))
         if any(
             later.cycle <= earlier.cycle for earlier, later in itertools.pairwise(found[-1].copies)
         ):
-            raise ModelError("Copies did not leave in the order of the subscriptions.")
+            raise ModelError("Fanout did not leave in the order of the subscriptions.")
     return found

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from mqtick.lab.hardware.copies import Copies, measure
+from mqtick.lab.hardware.copies import Fanout, measure
 from mqtick.lab.hardware.datagrams import CYCLE_FS
 from mqtick.lab.hardware.program import find_model
 from mqtick.lab.hardware.way import Way
@@ -20,9 +20,8 @@ from mqtick.lab.runner.plan import plan_of
 from mqtick.lab.runner.record import record_of
 from mqtick.protocol.experiments import about_host
 from mqtick.protocol.topics import TopicTree
-from mqtick.recording.judge import judge
+from mqtick.recording.judge import judge_triggered
 from mqtick.recording.layout import layout_of
-from mqtick.recording.look import look_at_all
 from mqtick.recording.run_folder import create_run, refuse_used, shot_path, write_record
 from mqtick.recording.shot import CAPTURED, Shot, write_shot
 from mqtick.recording.waveform import Waveform
@@ -68,7 +67,7 @@ class HardwareRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HardwareResult:
     """The result by N: cycles from the first subscriber's copy to the last one's."""
 
     folder: Path
@@ -77,14 +76,14 @@ class Outcome:
 
 def run_hardware(
     settings: HardwareRun, folder: Path, say: Callable[[str], None] = lambda _text: None
-) -> Outcome:
+) -> HardwareResult:
     """Run the experiment and save it in `folder`.
 
     ModelError if the model is missing or behaves wrongly; RunFolderError.
     """
     model = find_model(settings.model)
     refuse_used(folder)
-    measured: dict[int, list[Copies]] = {}
+    measured: dict[int, list[Fanout]] = {}
     for number in settings.subscribers:
         say(f"{number} subscribers")
         measured[number] = measure(
@@ -120,13 +119,13 @@ def run_hardware(
                 round=batch.round,
                 simulated=True,
             )
-            (shot,) = judge(layout, look_at_all(layout, waveforms), known=blank)
+            shot = judge_triggered(layout, waveforms, blank)
             write_shot(shot_path(folder, shot_number), shot, waveforms)
     write_record(folder, {**record, "ended": {"at_ns": time.time_ns(), "early_because": ""}})
-    return Outcome(folder, {n: [one.spread for one in all_] for n, all_ in measured.items()})
+    return HardwareResult(folder, {n: [one.spread for one in all_] for n, all_ in measured.items()})
 
 
-def _edges_fs(settings: HardwareRun, number: int, shot: int, one: Copies) -> dict[str, int]:
+def _edges_fs(settings: HardwareRun, number: int, shot: int, one: Fanout) -> dict[str, int]:
     """Return each channel's edge, fs after the publisher's."""
     payload = len(one.message.octets)
     edges = {"publisher": 0}

@@ -21,9 +21,8 @@ from mqtick.lab.runner.record import first_difference, is_simulated, record_of, 
 from mqtick.lab.runner.signals import Signals
 from mqtick.lab.runner.subscribers import StopRunError, Subscribers
 from mqtick.lab.scope.conversation import InstrumentError
-from mqtick.recording.judge import judge
+from mqtick.recording.judge import judge_triggered
 from mqtick.recording.layout import layout_of
-from mqtick.recording.look import look_at_all
 from mqtick.recording.run_folder import (
     Run,
     RunFolderError,
@@ -230,7 +229,7 @@ class RunLoop:
             nodes, idle = self._subscribers.edges()
             return replace(blank, outcome=MISSED, reason=f"{error}{idle}", nodes=nodes), {}
         layout = layout_of(self._record)  # judge the shot as a report will do later
-        (shot,) = judge(layout, look_at_all(layout, waveforms), known=blank)
+        shot = judge_triggered(layout, waveforms, blank)
         nodes, idle = self._subscribers.edges()
         return replace(shot, reason=shot.reason and shot.reason + idle, nodes=nodes), waveforms
 

@@ -14,10 +14,10 @@ from mqtick.recording.published import PUBLISHED, Published
 from mqtick.recording.reasons import counted
 from mqtick.recording.run_folder import Run
 from mqtick.recording.shot import CAPTURED, MISSED, REFUSED, Shot
+from mqtick.recording.units import FS_PER_US
 
-__all__ = ["HEAD", "Row", "Statistics", "Summary", "row_text", "summarise"]
+__all__ = ["HEAD", "Statistics", "Summary", "SummaryRow", "row_text", "summarise"]
 
-_FS_PER_US: Final = 1e9
 _REASONS_SHOWN: Final = 5
 ENOUGH_FOR_P99: Final = math.ceil(math.log(0.05) / math.log(0.99))
 """With fewer values, not even the largest one bounds p99 (with 95 % confidence)."""
@@ -40,7 +40,7 @@ class Statistics:
         """Compute the statistics; None without values."""
         if not values_fs:
             return None
-        values = np.array(values_fs, np.float64) / _FS_PER_US
+        values = np.array(values_fs, np.float64) / FS_PER_US
         return cls(
             n=len(values),
             mean_us=float(values.mean()),
@@ -53,7 +53,7 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SummaryRow:
     """One quantity at one N (0 without subscribers), and how many of its shots failed."""
 
     quantity: str
@@ -71,7 +71,7 @@ class Summary:
     title: str
     kind: str
     simulated: bool
-    rows: tuple[Row, ...]
+    rows: tuple[SummaryRow, ...]
     reasons: dict[str, int]
     damaged: tuple[str, ...]
 
@@ -121,7 +121,7 @@ def summarise_shots(
     wanted = sorted(seen, key=lambda name: (name.partition(" ")[0] != kind, name)) or [kind]
     numbers = {number for _, number in values} | set(missed) | set(refused)
     rows = tuple(
-        Row(
+        SummaryRow(
             quantity,
             number,
             missed[number],
@@ -179,7 +179,7 @@ def _text(summary: Summary) -> list[str]:
     return lines + [f"damaged: {sentence}" for sentence in summary.damaged]
 
 
-def row_text(row: Row) -> str:
+def row_text(row: SummaryRow) -> str:
     """Return a line of the table below `HEAD`."""
     failed = row.missed + row.refused
     start = f"{row.subscribers or '-':>7}"

@@ -15,7 +15,7 @@ from mqtick.analysis.report.figures.picture import Picture, judged_limits, limit
 from mqtick.analysis.report.figures.scales import apply, axis_scale
 from mqtick.analysis.report.figures.stability import compared_stability
 from mqtick.analysis.report.numbers import short, told, unit_for, unit_of
-from mqtick.analysis.report.titles import names_of
+from mqtick.analysis.report.words import names_of
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.recording.published import SHORT, published_growth
 
@@ -33,8 +33,8 @@ def compare_pictures(results: Sequence[Result]) -> list[Picture]:
     pictures = []
     for quantity in ("skew", "latency"):
         own = [
-            Grown(name, each, look)
-            for name, result, look in zip(names, shown, style.SERIES, strict=False)
+            Grown(name, each, series)
+            for name, result, series in zip(names, shown, style.SERIES, strict=False)
             for each in result.quantities
             if each.quantity == quantity and len(each.values_us)
         ]
@@ -48,8 +48,8 @@ def compare_pictures(results: Sequence[Result]) -> list[Picture]:
     ]
     if len(clocks) >= 2:
         drawn = [
-            (each, Curve(name, look, each.values_us))
-            for (name, each), look in zip(clocks, style.SERIES, strict=False)
+            (each, Curve(name, series, each.values_us))
+            for (name, each), series in zip(clocks, style.SERIES, strict=False)
         ]
         more = f" {_MOST} of {len(clocks)} clocks." if len(clocks) > _MOST else ""
         pictures.append(_distributions("clock", "time error", drawn, shown, more, of="samples"))
@@ -59,7 +59,7 @@ def compare_pictures(results: Sequence[Result]) -> list[Picture]:
         for clock in result.clocks
     ]
     stability = compared_stability(
-        [(*each, look) for each, look in zip(watched, style.SERIES, strict=False)],
+        [(*each, series) for each, series in zip(watched, style.SERIES, strict=False)],
         f" {_MOST} of {len(watched)} clocks." if len(watched) > _MOST else "",
         simulated=_simulated(results),
     )
@@ -102,8 +102,8 @@ def _of_quantity(
         n = max(shared)
         what = f"{quantity} at N = {n}" if n else quantity
         at_n = [
-            (each, Curve(name, look, each.values_us[each.subscribers == n]))
-            for name, each, look in own
+            (each, Curve(name, series, each.values_us[each.subscribers == n]))
+            for name, each, series in own
         ]
         pictures.append(_distributions(quantity, what, at_n, results, spare))
     sloped = [one for one in own if one.quantity.growth is not None]
@@ -161,13 +161,13 @@ def _draw_slopes(
 ) -> Figure:
     with style.drawing():
         lines = [
-            (one.name, one.look, one.quantity.growth.b) for one in sloped if one.quantity.growth
+            (one.name, one.series, one.quantity.growth.b) for one in sloped if one.quantity.growth
         ]
-        bars: list[tuple[str, style.Look, float, float | None, float | None, bool]] = [
-            (name, look, b.value, b.low, b.high, False) for name, look, b in lines
+        bars: list[tuple[str, style.Series, float, float | None, float | None, bool]] = [
+            (name, series, b.value, b.low, b.high, False) for name, series, b in lines
         ]
         published = published_growth(quantity) or ()
-        grey = style.Look(style.MUTED, "D", "solid")
+        grey = style.Series(style.MUTED, "D", "solid")
         bars += [
             (f"published, {broker} broker", grey, b, None, None, True)
             for broker, b in zip(("software", "hardware"), published, strict=False)
@@ -186,8 +186,8 @@ def _draw_slopes(
         if x.kind == "linear":
             x = axis_scale([*(value * factor for value in every), 0.0], log_ratio=np.inf)
         apply(axes, "x", x)
-        for y, (_, look, value, low, high, hollow) in enumerate(bars):
-            color = look.ink.light
+        for y, (_, series, value, low, high, hollow) in enumerate(bars):
+            color = series.ink.light
             if x.kind == "linear" and not hollow:
                 axes.barh(y, value * factor, height=0.5, color=color, alpha=0.3, linewidth=0)
             if low is not None and high is not None:
@@ -195,7 +195,7 @@ def _draw_slopes(
             axes.plot(
                 value * factor,
                 y,
-                look.marker,
+                series.marker,
                 color=color,
                 markersize=6,
                 markerfacecolor=style.PAPER.light if hollow else color,

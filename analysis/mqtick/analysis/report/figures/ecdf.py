@@ -13,23 +13,23 @@ from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.picture import Picture, limits_of_values
 from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale
 from mqtick.analysis.report.numbers import Unit, in_words, unit_for, unit_for_clocks
-from mqtick.analysis.report.remarks import negative
+from mqtick.analysis.report.words import negative
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limit import Limit
 
-__all__ = ["Curve", "draw_ecdf", "ecdf_picture", "looks_by_number"]
+__all__ = ["Curve", "draw_ecdf", "ecdf_picture", "series_by_number"]
 
 
 class Curve(NamedTuple):
     """Values of one kind, in us, called `name`."""
 
     name: str
-    look: style.Look
+    series: style.Series
     values_us: npt.NDArray[np.float64]
 
 
-def looks_by_number(quantity: QuantityResult) -> dict[int, style.Look]:
-    """Return a look for each N, of five at most: the least, the largest, and some between."""
+def series_by_number(quantity: QuantityResult) -> dict[int, style.Series]:
+    """Return how each N is drawn, of five at most: the least, the largest, and some between."""
     numbers = sorted(set(quantity.subscribers.tolist()))
     if len(numbers) > len(style.SERIES):
         places = np.linspace(0, len(numbers) - 1, len(style.SERIES)).round().astype(int)
@@ -42,17 +42,19 @@ def ecdf_picture(result: Result, quantity: QuantityResult) -> Picture | None:
     if not len(quantity.values_us):
         return None
     of = "samples" if quantity.node else "shots"
-    looks = looks_by_number(quantity)
+    styles = series_by_number(quantity)
     several = len(set(quantity.subscribers.tolist()))
     curves = [
-        Curve(f"N = {n}", look, quantity.values_us[quantity.subscribers == n])
-        for n, look in looks.items()
+        Curve(f"N = {n}", series, quantity.values_us[quantity.subscribers == n])
+        for n, series in styles.items()
     ]
     if not quantity.subscribers.any():
         name = f"{len(quantity.values_us):,} {of}"
         curves = [Curve(name, style.SERIES[0], quantity.values_us)]
     limits = limits_of_values([result], quantity.quantity)
-    left_out = f" {len(looks)} of {several} values of N are drawn." if several > len(looks) else ""
+    left_out = (
+        f" {len(styles)} of {several} values of N are drawn." if several > len(styles) else ""
+    )
     own = [clock for clock in result.clocks if clock.errors.name == quantity.node]
     unit = unit_for_clocks(own) if own else unit_for([quantity])
     slug = f"-{quantity.node}" if quantity.node else ""
@@ -124,8 +126,8 @@ def draw_ecdf(
             if not len(values):
                 continue
             how: Any = {
-                "color": curve.look.ink.light,
-                "linestyle": curve.look.dashes,
+                "color": curve.series.ink.light,
+                "linestyle": curve.series.dashes,
                 "linewidth": 1.4,
             }
             upper.ecdf(values, label=curve.name, **how)

@@ -32,7 +32,7 @@ class Grown(NamedTuple):
 
     name: str
     quantity: QuantityResult
-    look: style.Look
+    series: style.Series
 
 
 def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
@@ -150,7 +150,7 @@ def _series(
     numbers = [float(row.subscribers or 0) for row in rows]
     found = [row.absolute for row in rows if row.absolute]
     means = [each.mean.value * factor for each in found]
-    color = one.look.ink.light
+    color = one.series.ink.light
     moved = axes.transData + ScaledTranslation(shift / 72, 0, figure.dpi_scale_trans)
     spread = [each.deviation.value * factor if each.deviation else 0.0 for each in found]
     crowded = len(rows) > _CROWDED
@@ -183,7 +183,7 @@ def _series(
         numbers,
         means,
         linestyle="none",
-        marker=one.look.marker,
+        marker=one.series.marker,
         markersize=3.5 if crowded else 5.5,
         color=color,
         label=one.name + slope,
@@ -203,7 +203,7 @@ def _line(axes: Axes, one: Grown, factor: float, x: Scale) -> None:
     n = np.geomspace(first, last, 60) if x.kind == "log" else np.linspace(first, last, 60)
     middle = line.a.value + line.b.value * n
     axes.plot(
-        n, middle * factor, color=one.look.ink.light, linewidth=1.2, linestyle=one.look.dashes
+        n, middle * factor, color=one.series.ink.light, linewidth=1.2, linestyle=one.series.dashes
     )
     if line.a.low is None or line.a.high is None or line.b.low is None or line.b.high is None:
         return
@@ -217,7 +217,7 @@ def _line(axes: Axes, one: Grown, factor: float, x: Scale) -> None:
         n,
         (middle - half) * factor,
         (middle + half) * factor,
-        color=one.look.ink.light,
+        color=one.series.ink.light,
         alpha=0.15,
         linewidth=0,
     )
@@ -273,13 +273,13 @@ def _draw_published(
         )
         numbers = [point.subscribers for point in points]
         means = [point.mean * factor for point in points]
-        look: Any = {
+        marks: Any = {
             "color": style.MUTED.light,
             "transform": axes.transData + shift,
             "zorder": 2.5,
         }
         spread = [point.deviation * factor for point in points]
-        axes.errorbar(numbers, means, yerr=spread, fmt="none", elinewidth=0.9, capsize=2.5, **look)
+        axes.errorbar(numbers, means, yerr=spread, fmt="none", elinewidth=0.9, capsize=2.5, **marks)
         axes.plot(
             numbers,
             means,
@@ -288,5 +288,5 @@ def _draw_published(
             markersize=6,
             markeredgewidth=1.2,
             label=name,
-            **look,
+            **marks,
         )

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 
 from mqtick.analysis.measurement import MISSED, REFUSED
 from mqtick.analysis.report import style
-from mqtick.analysis.report.figures.ecdf import looks_by_number
+from mqtick.analysis.report.figures.ecdf import series_by_number
 from mqtick.analysis.report.figures.picture import Picture, limits_of_values
 from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale, time_unit
 from mqtick.analysis.report.numbers import in_words, unit_for
-from mqtick.analysis.report.remarks import Drifted, drifted, negative
+from mqtick.analysis.report.words import DriftWords, drift_words, negative
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limit import Limit
 
@@ -24,7 +24,7 @@ __all__ = ["over_time_picture"]
 
 Array = npt.NDArray[np.float64]
 _RASTERISED_FROM: Final = 2000
-_OTHER: Final = style.Look(style.MUTED, ".", "solid")
+_OTHER: Final = style.Series(style.MUTED, ".", "solid")
 
 
 def over_time_picture(result: Result, quantity: QuantityResult) -> Picture | None:
@@ -41,7 +41,7 @@ def over_time_picture(result: Result, quantity: QuantityResult) -> Picture | Non
     if len(lost):
         shots = "1 shot that was" if len(lost) == 1 else f"{len(lost)} shots that were"
         caption += f" Crosses at the bottom: {shots} missed or refused."
-    drift = drifted(quantity)
+    drift = drift_words(quantity)
     alt = f"{len(quantity.values_us)} values of {quantity.quantity} over {over}"
     if drift is not None:
         sure = quantity.drift is not None and quantity.drift.significant
@@ -57,7 +57,7 @@ def over_time_picture(result: Result, quantity: QuantityResult) -> Picture | Non
     )
 
 
-def _amount(drift: Drifted) -> str:
+def _amount(drift: DriftWords) -> str:
     within = f" ({drift.interval})" if drift.interval else ""
     return f"{drift.value}\N{NO-BREAK SPACE}{drift.unit.name}{within} over {drift.over}"
 
@@ -124,7 +124,7 @@ def _draw(
                 zorder=5,
                 label="missed or refused",
             )
-        shown = drifted(quantity)
+        shown = drift_words(quantity)
         if timed and quantity.drift is not None and shown is not None:
             per_size = quantity.drift.us_per_hour.value / 3600.0 * size * factor
             _drift_lines(axes, quantity, at, values, per_size, f"drift {_amount(shown)}")
@@ -140,7 +140,7 @@ def _drift_lines(
     axes: Axes, quantity: QuantityResult, at: Array, values: Array, slope: float, label: str
 ) -> None:
     """Draw the drift through the middle of each N's shots."""
-    for n in looks_by_number(quantity):
+    for n in series_by_number(quantity):
         own = quantity.subscribers == n
         ends = np.array([at[own].min(), at[own].max()])
         axes.plot(
@@ -165,21 +165,21 @@ def _y_scale(values: Array, bounds: Sequence[float]) -> Scale:
 
 def _points(axes: Axes, quantity: QuantityResult, at: Array, values: Array) -> None:
     many = len(values) > _RASTERISED_FROM
-    looks = looks_by_number(quantity)
+    styles = series_by_number(quantity)
     different = sorted(set(quantity.subscribers.tolist()))
     for n in different:
         own = quantity.subscribers == n
-        look = looks.get(n, _OTHER)
+        series = styles.get(n, _OTHER)
         axes.plot(
             at[own],
             values[own],
             linestyle="none",
-            marker=look.marker,
+            marker=series.marker,
             markersize=2.2 if many else 4,
-            color=look.ink.light,
+            color=series.ink.light,
             alpha=0.6 if many else 0.75,
             markeredgewidth=0,
             rasterized=many,
             zorder=2,
-            label="" if len(different) == 1 else f"N = {n}" if n in looks else "other N",
+            label="" if len(different) == 1 else f"N = {n}" if n in styles else "other N",
         )

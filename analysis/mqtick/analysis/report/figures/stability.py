@@ -52,13 +52,13 @@ def stability_picture(result: Result, clock: ClockSummary) -> Picture | None:
 
 
 def compared_stability(
-    clocks: Sequence[tuple[str, ClockSummary, style.Look]], spare: str, *, simulated: bool
+    clocks: Sequence[tuple[str, ClockSummary, style.Series]], spare: str, *, simulated: bool
 ) -> Picture | None:
     """Return MTIE and TDEV of several clocks, called by name; None of fewer than two."""
     parts = {
         measure: [
-            (name, clock, each, look)
-            for name, clock, look in clocks
+            (name, clock, each, series)
+            for name, clock, series in clocks
             for each in clock.deviations
             if each.name == measure and _usable(each).any()
         ]
@@ -77,8 +77,8 @@ def compared_stability(
             x = _tau_scale([each for part in parts.values() for _, _, each, _ in part])
             for axes, (measure, part) in zip(panels, parts.items(), strict=True):
                 apply(axes, "y", _scale(part[0][1], [each for _, _, each, _ in part]))
-                for name, _, each, look in part:
-                    _curve(axes, each, look, name if axes is panels[0] else "")
+                for name, _, each, series in part:
+                    _curve(axes, each, series, name if axes is panels[0] else "")
                 _mask_lines(axes, part[0][1], part[0][2], x)
                 if axes is not panels[0]:
                     axes.set_title(f"{measure} in ns")
@@ -171,10 +171,10 @@ def _scale(clock: ClockSummary, panel: list[Deviation]) -> Scale:
     return Scale("log", low / 4, high * 4)
 
 
-def _curve(axes: Axes, deviation: Deviation, look: style.Look, label: str) -> None:
+def _curve(axes: Axes, deviation: Deviation, series: style.Series, label: str) -> None:
     usable = _usable(deviation)
     tau, value = deviation.tau_s[usable], deviation.value[usable]
-    color = look.ink.light
+    color = series.ink.light
     if deviation.low is not None and deviation.high is not None:
         low, high = deviation.low[usable], deviation.high[usable]
         known = np.isfinite(low) & np.isfinite(high)
@@ -186,10 +186,10 @@ def _curve(axes: Axes, deviation: Deviation, look: style.Look, label: str) -> No
         tau,
         value,
         color=color,
-        marker=look.marker,
+        marker=series.marker,
         markersize=3.5,
         linewidth=1.2,
-        linestyle=look.dashes,
+        linestyle=series.dashes,
         label=label,
     )
 

@@ -18,10 +18,10 @@ from mqtick.analysis.report.figures.scales import apply, axis_scale
 from mqtick.analysis.report.numbers import in_words, short, unit_of
 from mqtick.analysis.results.result import Result
 from mqtick.recording.edges import Edge
+from mqtick.recording.units import FS_PER_US
 
 __all__ = ["waveforms_picture"]
 
-_FS_PER_US: Final = 1e9
 _MOST: Final = 8
 """Nodes drawn: more do not fit above one another."""
 _NEAR: Final = 4
@@ -50,7 +50,7 @@ def waveforms_picture(result: Result) -> Picture | None:
     if len(shown) < len(nodes):
         caption += f" {len(shown)} of {len(nodes)} nodes are drawn."
     told = ", ".join(
-        f"{name} at {in_words(example.edges[name].instant_fs / _FS_PER_US)}"
+        f"{name} at {in_words(example.edges[name].instant_fs / FS_PER_US)}"
         for name in shown
         if name in example.edges
     )
@@ -97,7 +97,7 @@ def _far_apart(example: Example, nodes: Sequence[str]) -> bool:
 def _near_us(example: Example, name: str, mark: Edge) -> float:
     """Return half the width of a view in which the edge can be seen to rise."""
     us, volts = example.traces[name]
-    at = mark.instant_fs / _FS_PER_US
+    at = mark.instant_fs / FS_PER_US
     low, high = float(np.min(volts)), float(np.max(volts))
     before = np.flatnonzero(
         (us < at) & (np.abs(volts - (low if mark.rising else high)) < 0.1 * (high - low))
@@ -108,7 +108,7 @@ def _near_us(example: Example, name: str, mark: Edge) -> float:
     rise = 0.0
     if len(before) and len(after):
         rise = float(us[after[0]] - us[before[-1]])
-    return max(2.0 * rise, 4 * mark.uncertainty_fs / _FS_PER_US, 1e-3)
+    return max(2.0 * rise, 4 * mark.uncertainty_fs / FS_PER_US, 1e-3)
 
 
 def _draw(
@@ -140,11 +140,11 @@ def _draw(
         _lanes(axes, example, nodes, factor)
         for index, (name, mark) in enumerate(marks.items()):
             near = parts[1].add_subplot(rows, across, index + 1)
-            _near(near, example, name, mark, _look(nodes, name), width / across - 0.3)
+            _near(near, example, name, mark, _series(nodes, name), width / across - 0.3)
         return figure
 
 
-def _look(nodes: Sequence[str], name: str) -> style.Look:
+def _series(nodes: Sequence[str], name: str) -> style.Series:
     return style.SERIES[list(nodes).index(name) % len(style.SERIES)]
 
 
@@ -154,33 +154,33 @@ def _lanes(axes: Axes, example: Example, nodes: Sequence[str], factor: float) ->
     ticks = []
     for index, name in enumerate(nodes):
         us, own = example.traces[name]
-        look = _look(nodes, name)
+        series = _series(nodes, name)
         base = float(len(nodes) - 1 - index)
         level = float(np.min(own))
         heights = base + 0.1 + 0.68 * (own - level) / swing
-        axes.plot(us * factor, heights, color=look.ink.light, linewidth=1.1)
+        axes.plot(us * factor, heights, color=series.ink.light, linewidth=1.1)
         ticks.append(base + 0.4)
         mark = example.edges.get(name)
         if mark is not None:
-            at = mark.instant_fs / _FS_PER_US * factor
+            at = mark.instant_fs / FS_PER_US * factor
             axes.plot(
-                [at, at], [base + 0.02, base + 0.9], color=look.ink.light, linewidth=0.8,
+                [at, at], [base + 0.02, base + 0.9], color=series.ink.light, linewidth=0.8,
                 linestyle=(0, (2, 1.5)),
             )  # fmt: skip
-            axes.plot(at, base + 0.44, look.marker, color=look.ink.light, markersize=5)
+            axes.plot(at, base + 0.44, series.marker, color=series.ink.light, markersize=5)
     axes.set_ylim(0, len(nodes))
     axes.set_yticks(ticks, [style.shortened(name, 1.2) for name in nodes])
     axes.tick_params(axis="y", length=0)
     for label, name in zip(axes.get_yticklabels(), nodes, strict=True):
-        label.set_color(_look(nodes, name).ink.light)
+        label.set_color(_series(nodes, name).ink.light)
     axes.grid(axis="y", visible=False)
 
 
 def _near(
-    axes: Axes, example: Example, name: str, mark: Edge, look: style.Look, length: float
+    axes: Axes, example: Example, name: str, mark: Edge, series: style.Series, length: float
 ) -> None:
     us, volts = example.traces[name]
-    at = mark.instant_fs / _FS_PER_US
+    at = mark.instant_fs / FS_PER_US
     half = _near_us(example, name, mark)
     unit, factor = unit_of([half])
     away = (us - at) * factor
@@ -191,7 +191,7 @@ def _near(
     axes.plot(
         away[kept],
         volts[kept],
-        color=look.ink.light,
+        color=series.ink.light,
         linewidth=1.1,
         marker="." if len(kept) < 60 else None,
         markersize=4,
@@ -199,18 +199,18 @@ def _near(
     low, high = float(np.min(shown)), float(np.max(shown))
     spare = 0.1 * (high - low) or 0.5
     axes.set_ylim(low - spare, high + spare)
-    off = mark.uncertainty_fs / _FS_PER_US * factor
-    axes.axvspan(-off, off, color=look.ink.light, alpha=0.2, linewidth=0)
-    axes.axvline(0, color=look.ink.light, linewidth=0.8, linestyle=(0, (2, 1.5)))
+    off = mark.uncertainty_fs / FS_PER_US * factor
+    axes.axvspan(-off, off, color=series.ink.light, alpha=0.2, linewidth=0)
+    axes.axvline(0, color=series.ink.light, linewidth=0.8, linestyle=(0, (2, 1.5)))
     apply(axes, "x", axis_scale([-half * factor, half * factor], room=0.0), most=2)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     where_unit, where = unit_of([at])
-    off_unit, off_factor = unit_of([mark.uncertainty_fs / _FS_PER_US])
-    size = short(mark.uncertainty_fs / _FS_PER_US * off_factor, 2)
+    off_unit, off_factor = unit_of([mark.uncertainty_fs / FS_PER_US])
+    size = short(mark.uncertainty_fs / FS_PER_US * off_factor, 2)
     place_of = f"{short(at * where, 6)} {where_unit} ± {size} {off_unit}"
     axes.set_title(
         f"{style.shortened(name, length)}\n{style.shortened(place_of, length)}",
-        color=look.ink.light,
+        color=series.ink.light,
     )
     axes.set_xlabel(f"{unit} from the edge")

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["KINDS", "Faults", "Outcome"]
+__all__ = ["KINDS", "Faults", "FaultyAnswer"]
 
 KINDS = {
     "short-block": "a block ends before the octets that it announced",
@@ -25,7 +25,7 @@ _BLOCK: Final = re.compile(rb"[^#]{0,30}#(?P<digits>[1-9])(?=\d)")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FaultyAnswer:
     """The effect of faults on one answer."""
 
     data: bytes
@@ -63,18 +63,18 @@ class Faults:
             self.done[kind] += 1
         return happens
 
-    def apply(self, command: str, answer: bytes) -> Outcome:
+    def apply(self, command: str, answer: bytes) -> FaultyAnswer:
         """Decide what happens to an answer."""
         if not answer:
-            return Outcome(answer)
+            return FaultyAnswer(answer)
         block = _BLOCK.match(answer)
         if block is not None:
             answer = self._spoil_block(answer, block)
         elif "PRE" in command.upper() and self.happens("plus-zero"):
             answer = b"+0\n"
         if self.happens("drop"):
-            return Outcome(answer[: len(answer) // 2], drop=True)
-        return Outcome(answer, self.late_s if self.happens("late") else 0.0)
+            return FaultyAnswer(answer[: len(answer) // 2], drop=True)
+        return FaultyAnswer(answer, self.late_s if self.happens("late") else 0.0)
 
     def _spoil_block(self, answer: bytes, block: re.Match[bytes]) -> bytes:
         digits = int(block["digits"])

@@ -25,7 +25,7 @@ from mqtick.recording.transitions import UNKNOWN, Transitions
 from mqtick.recording.units import FS_PER_US
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Seen", "look", "look_at_all"]
+__all__ = ["SignalEdges", "edges_of_all", "signal_edges"]
 
 _CLIPPED_SHARE: Final = 0.01
 _FLAT_SHARE: Final = 0.25
@@ -35,7 +35,7 @@ _LEVELS: Final = {0: "0", 1: "1", UNKNOWN: "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SignalEdges:
     """What one channel's signal shows: its edges, not yet moved; or why it has none.
 
     `begin_fs` and `end_fs` are the instants of its record's ends, as far as they are known;
@@ -53,17 +53,17 @@ class Seen:
     levels: StateLevels | None = None
 
 
-def look(
+def signal_edges(
     signal: Signal,
     minimum_v: float = 0.5,
     channel: Channel | None = None,
     rule: Rule = AUTOMATIC,
     window: ByHand | None = None,
-) -> Seen:
+) -> SignalEdges:
     """Find a signal's edges. Whatever the signal is, this does not raise."""
     if window is not None and (window.begin_fs, window.end_fs) != (None, None):
         part = _part(signal, window)
-        if isinstance(part, Seen):
+        if isinstance(part, SignalEdges):
             return part
         signal = part
     found = (
@@ -82,17 +82,17 @@ def look(
     return found if edges is found.edges else replace(found, edges=edges)
 
 
-def look_at_all(layout: Layout, signals: Mapping[str, Signal]) -> dict[str, Seen]:
+def edges_of_all(layout: Layout, signals: Mapping[str, Signal]) -> dict[str, SignalEdges]:
     """Find the edges of every channel of a layout that has a record; others are left out."""
     by_hand = layout.by_hand
     return {
-        name: look(signals[name], layout.minimum_v, channel, by_hand.of(name), by_hand)
+        name: signal_edges(signals[name], layout.minimum_v, channel, by_hand.of(name), by_hand)
         for name, channel in layout.channels.items()
         if name in signals
     }
 
 
-def _part(signal: Signal, window: ByHand) -> Signal | Seen:
+def _part(signal: Signal, window: ByHand) -> Signal | SignalEdges:
     """Return what of a signal is in a window, or that nothing is."""
     if isinstance(signal, Transitions):
         if not signal.ticks.size:
@@ -103,7 +103,7 @@ def _part(signal: Signal, window: ByHand) -> Signal | Seen:
     from_fs = begin_fs if window.begin_fs is None else window.begin_fs
     to_fs = end_fs if window.end_fs is None else window.end_fs
     if to_fs < begin_fs or from_fs > end_fs:
-        return Seen(
+        return SignalEdges(
             why_not=f"The window of {from_fs / FS_PER_US:,.10g} to {to_fs / FS_PER_US:,.10g} us is "
             f"outside its record, which is from {begin_fs / FS_PER_US:,.10g} to "
             f"{end_fs / FS_PER_US:,.10g} us; correct --from and --to."
@@ -115,19 +115,19 @@ def _ends(waveform: Waveform) -> tuple[int, int]:
     return waveform.start_fs, waveform.start_fs + waveform.codes.size * waveform.interval_fs
 
 
-def _digital(signal: Transitions) -> Seen:
+def _digital(signal: Transitions) -> SignalEdges:
     if (count := signal.ticks.size + signal.missing) > MOST_EDGES:
-        return Seen(why_not=too_many(count))
+        return SignalEdges(why_not=too_many(count))
     edges = signal.edges()
     levels = dict.fromkeys([signal.initial, *signal.levels.tolist()]) if not edges else {}
     why_not = f"Its level is {' and '.join(_LEVELS[each] for each in levels)} throughout."
-    return Seen(edges, "" if edges else why_not, *signal.ends_fs())
+    return SignalEdges(edges, "" if edges else why_not, *signal.ends_fs())
 
 
-def _analog(signal: Waveform, minimum_v: float, channel: Channel | None, rule: Rule) -> Seen:
+def _analog(signal: Waveform, minimum_v: float, channel: Channel | None, rule: Rule) -> SignalEdges:
     begin_fs, end_fs = _ends(signal)
     clipped = channel is not None and _is_clipped(channel, signal)
-    record = Seen([], "", begin_fs, end_fs, signal.interval_fs, clipped=clipped)
+    record = SignalEdges([], "", begin_fs, end_fs, signal.interval_fs, clipped=clipped)
     try:
         levels = state_levels(signal, minimum_v, rule.threshold_v)
         edges = find_edges(signal, minimum_v, levels, rule.hysteresis_v)

@@ -1,15 +1,19 @@
-"""What a run was measured with, from run.json, in readable lines."""
+"""What run.json says of a run, in readable lines: what it was measured with, what is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 from mqtick.analysis.instants import LATEST_NS, instant_text
+from mqtick.recording.units import NS_PER_S
 
-__all__ = ["provenance_of"]
+__all__ = ["missing_note", "provenance_of"]
 
-_NS_PER_S: Final = 10**9
+_MISSING_SHOWN: Final = 5
+_MOST_SHOTS: Final = 1 << 31
 
 
 def provenance_of(record: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -41,7 +45,7 @@ def _when(record: Mapping[str, Any], sessions: list[Mapping[str, Any]]) -> list[
     end_ns = ended.get("at_ns")
     lines = [("Begun", instant_text(begin_ns))]
     if type(begin_ns) is int and type(end_ns) is int and 0 < begin_ns < end_ns < LATEST_NS:
-        seconds = round((end_ns - begin_ns) / _NS_PER_S)
+        seconds = round((end_ns - begin_ns) / NS_PER_S)
         minutes, seconds = divmod(seconds, 60)
         hours, minutes = divmod(minutes, 60)
         shown = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
@@ -138,3 +142,42 @@ def _table(value: object) -> Mapping[str, Any]:
 
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def missing_note(record: Mapping[str, Any], paths: Sequence[Path]) -> str:
+    """Say how many shots of the plan have no file, which, and why; "" where none is missing.
+
+    Shots are numbered from 1 over the whole plan. Where run.json has none, the numbers up to the
+    largest one are what was planned.
+    """
+    there = {int(path.stem) for path in paths if path.stem.isdecimal()}
+    total = _shots_of(record.get("plan")) or max(there, default=0)
+    missing = total - sum(0 < number <= total for number in there)
+    if not missing:
+        return ""
+    # Not a list of all of them: a plan may say any number.
+    lost = (each for each in range(1, total + 1) if each not in there)
+    first = list(islice(lost, _MISSING_SHOWN))
+    more = f" and {missing - len(first):,} more" if missing > len(first) else ""
+    return (
+        f"{missing:,} of the {total:,} shots of the plan have no file "
+        f"({', '.join(map(str, first))}{more}): {_why(record.get('ended'))}"
+    )
+
+
+def _shots_of(plan: object) -> int:
+    """Return how many shots a plan has, 0 if it is not a plan."""
+    blocks = plan if isinstance(plan, list) else []
+    shots = [block.get("shots") if isinstance(block, dict) else None for block in blocks]
+    if not all(type(each) is int and 0 <= each < _MOST_SHOTS for each in shots):
+        return 0
+    return sum(each for each in shots if each is not None)
+
+
+def _why(ended: object) -> str:
+    if not isinstance(ended, dict) or not ended:
+        return "no end of the run is recorded: it still runs, or its runner was killed."
+    because = ended.get("early_because")
+    if isinstance(because, str) and because:
+        return f"the run ended early. {because[:500]}"
+    return "the run was carried out to its end, so they have been deleted or lost since."
