@@ -23,8 +23,10 @@ FIRST ?= 0
 
 .PHONY: help
 help: ## list the targets
-	@sed -nE 's/^([a-z][a-z0-9%-]*):.*## (.*)/\1\t\2/p' Makefile | while IFS=$$'\t' read -r name text; \
-	  do printf '  make %-15s %s\n' "$${name/\%/NAME}" "$$text"; done
+	@sed -nE 's/^# -+ ([^-]+) -+$$/\1/p; s/^([a-z][a-z0-9%-]*):.*## (.*)/\1\t\2/p' Makefile | \
+	  while IFS=$$'\t' read -r name text; do \
+	    if [ -n "$$text" ]; then printf '  make %-23s %s\n' "$${name/\%/NAME}" "$$text"; else printf '\n%s:\n' "$$name"; fi; \
+	  done
 
 # ---- see it work --------------------------------------------------------------------------------
 .PHONY: demo demo-sync demo-bench demo-hardware demo-broker demo-accelerate
