@@ -261,6 +261,26 @@ def test_the_root_distance_holds_utc_at_every_moment(
     assert most_ns < 3 * abs(behind_us) * US + 100 * US
 
 
+def test_the_root_distance_holds_utc_although_a_reading_is_interrupted(machine: Machine) -> None:
+    """The served clock lags; a reading that comes late must not make that look like less."""
+    machine.off(5_000)
+    machine.slew(83_333)
+    machine.wait(S)
+    look, steady = machine.served.look_at_system(), machine.steady
+    asked = replace(UTC, rate_ppb=machine.rate * 1e9).between(look, look)
+
+    def interrupted() -> int:
+        raw_ns = steady()
+        machine.advance(10 * MS)
+        return raw_ns
+
+    machine.served._steady = interrupted
+    reading = machine.served.read()
+    utc_ns = START_NS + machine.utc - 10 * MS  # when the system clock was read
+    assert utc_ns - reading.served_ns > 4 * MS
+    assert utc_ns - reading.served_ns <= asked.distance_ns(reading)
+
+
 def slewing(machine: Machine, seconds: int, ppm: int) -> Iterator[Reading]:
     machine.slew(ppm)
     yield from machine.run(seconds * S, step_ns=S / 7)
