@@ -127,6 +127,20 @@ def test_the_running_server_is_judged_by_its_own_status(
     assert results(doctor.check_server(StatusError("there is none"))) == ["WARN"]
 
 
+@pytest.mark.parametrize(
+    ("lag_ns", "says"),
+    [(200_000, "200 us behind the system clock"), (-200_000, "200 us ahead of the system clock")],
+)
+def test_a_lag_is_told_with_its_direction(lag_ns: int, says: str) -> None:
+    values = GOOD | {"root_distance_ns": 450_000, "lag_ns": lag_ns}
+    (warned,) = [
+        each
+        for each in doctor.check_server(Status("mqtick-timeserver", 4711, 0, values))
+        if each.name == "served clock"
+    ]
+    assert warned.value == says
+
+
 # -- what the broker says --------------------------------------------------------------------------
 
 OURS, THEIRS = Claim(0, 7, 1, bytes(8)), Claim(0, 8, 2, bytes(8))
