@@ -228,6 +228,12 @@ def client(*ages_s: float, **values: Any) -> Probe:
 
 REFUSED = {"tag": 3, "replayed": 9, "no-reply": 2, "before-exchange": 7}
 ROW = {"server": 3, "delay_ns": 250_000, "kind": "echo"}
+VERDICTS = (("used", "selected", 1500), ("kept", "not-least", 600), ("refused", "contradicts", 25))
+
+
+def verdicts(*found: tuple[str, str, int]) -> list[dict[str, Any]]:
+    keys = ("verdict", "reason", "count")
+    return [{"kind": "two-way", **dict(zip(keys, one, strict=True))} for one in found]
 
 
 def rows(**values: Any) -> Probe:
@@ -259,6 +265,16 @@ def doors(are_open: bool) -> Probe:
             client(refused=REFUSED),
             "OK WARN",
             "3 tag (expected none) -> the keys differ",
+        ),
+        "refused, but a hundred times as many were good": (
+            client(refused=REFUSED, servers=[{"verdicts": verdicts(*VERDICTS[:2])}]),
+            "OK",
+            "synchronised",
+        ),
+        "samples that contradict": (
+            client(servers=[{"verdicts": verdicts(*VERDICTS)}]),
+            "OK WARN",
+            "25 contradicts (expected none) -> somebody steps the clock",
         ),
         "refused, and it waits for its exchange": (
             client(state="unsynchronised", refused=REFUSED),

@@ -117,6 +117,7 @@ def test_the_clock_that_is_served_is_judged(
         ({"root_distance_ns": 9_000_000, "lag_ns": 1_000_000}, 0, ["OK", "OK"]),
         ({"echo_order": "broken"}, 0, ["OK", "WARN"]),
         ({"echo_order": "off", "refused": {"tag": 3, "length": 9}}, 0, ["OK", "OK", "WARN"]),
+        ({"refused": {"tag": 3}, "done": {"replies": 301}}, 0, ["OK", "OK"]),
     ],
 )
 def test_the_running_server_is_judged_by_its_own_status(

@@ -157,7 +157,8 @@ def check_server(status: Status | StatusError) -> Iterator[Check]:
     if values.get("silent_formats"):
         yield warn("formats", values["silent_formats"], "served", "see the reference clock above")
     yield from _check_echo(values)
-    yield from check_refusals("refused since its start", values.get("refused", {}), _REMEDIES)
+    refused, good = values.get("refused", {}), values.get("done", {}).get("replies", 0)
+    yield from check_refusals("refused since its start", refused, _REMEDIES, good=good)
 
 
 def _check_lag(values: Mapping[str, Any]) -> Iterator[Check]:
