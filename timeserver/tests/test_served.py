@@ -309,6 +309,21 @@ def test_a_stamp_is_what_was_read_then_while_nothing_is_slewed(machine: Machine)
         assert machine.served.span_of_kernel_ns(then.time_ns) == (then.served_ns, then.served_ns)
 
 
+def test_looks_that_were_interrupted_do_not_hide_a_slew() -> None:
+    for seed in range(50):
+        machine = Machine(seed=seed)
+        machine.slow_reads = 1.0
+        machine.off(-50_000)
+        machine.wait(12 * S)
+        machine.slow_reads = 0.0
+        machine.advance(machine.random.uniform(0, S))
+        machine.slew(83_333)
+        then = machine.served.read()
+        machine.advance(200 * US)
+        earliest_ns, latest_ns = machine.served.span_of_kernel_ns(then.time_ns)
+        assert earliest_ns - 8 * US <= then.served_ns <= latest_ns + 8 * US
+
+
 def any_moment(machine: Machine) -> None:
     machine.advance(machine.random.uniform(0, 2 * S))
 

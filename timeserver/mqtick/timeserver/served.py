@@ -35,6 +35,9 @@ _NOISE_NS = 200
 # night, a crystal drifts by some 3 ppm.
 _FOLLOW_PPB_PER_S = 0.25
 _LINE_S = 1000
+# So much may have been slewed without being noticed when a stamp is converted, at most: where
+# readings are too uncertain to say so, any slew is reckoned with.
+_UNNOTICED_NS = 8_000
 # The most by which a clock of Linux is slewed is 10.05 % (adjtimex: tick and frequency).
 _MOST_SLEW = 8
 RATE_CHANGE_PPB: Final = 2 * _CORRIDOR_PPB + round(_FOLLOW_PPB_PER_S * _LINE_S)
@@ -237,16 +240,14 @@ class ServedClock:
             before_ppb = _rate_ppb(*before) - self._rate_ppb if before[1:] else 0.0
             if abs(before_ppb) <= _CORRIDOR_PPB:  # the served clock goes with it
                 before_ppb = 0.0
-            noise_ns = 2 * (_NOISE_NS + sum(one.half_width_ns for one in before))
-            noise_ns += _share(elapsed_ns, 2 * _CORRIDOR_PPB)
+            unsure_ns = now.half_width_ns + sum(one.half_width_ns for one in before)
+            noise_ns = unsure_ns + 2 * _NOISE_NS + _share(elapsed_ns, 2 * _CORRIDOR_PPB)
             off_ns = abs(slewed_ns - _share(elapsed_ns, before_ppb))
-            if off_ns + now.half_width_ns <= noise_ns:  # at a constant rate
+            if off_ns <= min(noise_ns, _UNNOTICED_NS - unsure_ns):  # at a constant rate
                 least_ns = most_ns = round(age_ns * before_ppb / (NS_PER_S + before_ppb))
             else:
-                least_ns, most_ns = (
-                    max(least_ns, min(slewed_ns - now.half_width_ns, 0)),
-                    min(most_ns, max(slewed_ns + now.half_width_ns, 0)),
-                )
+                least_ns = max(least_ns, min(slewed_ns - unsure_ns, 0))
+                most_ns = min(most_ns, max(slewed_ns + unsure_ns, 0))
         served_ns = time_ns - now.lag_ns
         return served_ns + least_ns, served_ns + most_ns
 
