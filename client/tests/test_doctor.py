@@ -587,7 +587,11 @@ def access(
         ),
         "all wait": (promptness((90.0, 89.0), (40.0, 60.0), (30.0, 30.0)), "WARN", "a proxy"),
         "nothing comes back": (promptness(), "WARN", "mqtick/c/pi7"),
-        "a good access list": (access(), "OK", "keeps this account from publishing time"),
+        "a good access list": (
+            access(),
+            "OK",
+            "keeps this account from publishing time, and from both writing and reading what is",
+        ),
         "one that lets no time be heard": (access(hears=False), "", ""),
         "anybody may publish time": (
             access(TIME, REQUEST),
