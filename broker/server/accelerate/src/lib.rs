@@ -8,7 +8,6 @@ pub mod controller;
 pub mod feed;
 #[cfg(feature = "kernel")]
 pub mod kernel;
-mod lease;
 pub mod names;
 #[cfg(feature = "kernel")]
 pub mod neighbours;
@@ -26,4 +25,3 @@ pub mod status;
 #[cfg(feature = "kernel")]
 pub mod switch;
 pub mod table;
-mod udp;

@@ -30,8 +30,6 @@ pub enum Reason {
     Unproven(SocketAddr),
     Overdue(SocketAddr),
     InDoubt(SocketAddr),
-    NoLength(SocketAddr),
-    Echo,
     Overlap(SocketAddr),
     OtherWay(SocketAddr),
     NoId(SocketAddr),
@@ -76,13 +74,6 @@ impl fmt::Display for Reason {
             Self::InDoubt(who) => {
                 write!(f, "the broker has not confirmed lately that it knows {who}")
             }
-            Self::NoLength(who) => {
-                write!(
-                    f,
-                    "how long the broker keeps the lease of {who} is not known (--lease)"
-                )
-            }
-            Self::Echo => f.write_str("the publisher is subscribed to it"),
             Self::Overlap(who) => write!(f, "{who} has several subscriptions that match"),
             Self::OtherWay(who) => write!(
                 f,

@@ -11,8 +11,6 @@ use crate::plane::{Copy, Counts, Key, MOST_COPIES, Plane, Refusal, Topic};
 use crate::reason::Reason;
 use crate::session::{Named, OTHER_QOS_NS, Session, State, Subscription};
 
-mod names;
-
 /// How long after the deletion of a rule its room in the kernel may become free.
 const EMPTIED_S: u32 = 3;
 
@@ -53,7 +51,6 @@ pub struct Rulebook {
     retried_ns: u64,
     /// For how many more seconds the room of a deleted rule may become free.
     emptied: u32,
-    until_ns: u64,
 }
 
 impl Rulebook {
@@ -67,7 +64,6 @@ impl Rulebook {
             rules: HashMap::new(),
             retried_ns: 0,
             emptied: 0,
-            until_ns: u64::MAX,
         }
     }
 
@@ -108,20 +104,6 @@ impl Rulebook {
         }
         self.candidates.clear();
         self.by_name.clear();
-    }
-
-    /// Whether there are no rules.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
-    }
-
-    /// Copy nothing from this time on; `None`: no limit.
-    pub fn copy_until(&mut self, until_ns: Option<u64>, plane: &mut impl Plane) {
-        let until_ns = until_ns.unwrap_or(u64::MAX);
-        if until_ns != std::mem::replace(&mut self.until_ns, until_ns) {
-            plane.copy_until(until_ns);
-        }
     }
 
     /// Whether a publisher has rules.
@@ -240,9 +222,6 @@ impl Rulebook {
         let name = self.name(&key, clients);
         let wanted = match clients.general_reason() {
             Some(reason) => Err(reason),
-            None if matches!(key.topic, Topic::Name(_)) => {
-                self.receivers_of_name(&key, name.as_ref(), clients)
-            }
             None => self.receivers(now_ns, &key, name.as_ref(), clients, plane),
         };
         let candidate = self.candidates.entry(key).or_insert(Candidate {
@@ -268,13 +247,6 @@ impl Rulebook {
             let mut filters = self.settings.residence.iter();
             filters.any(|one| matches(one, &name))
         });
-        if let Ok(copies) = &wanted
-            && let Some(end_ns) = clients
-                .first_end_of(copies)
-                .filter(|end_ns| *end_ns < self.until_ns)
-        {
-            self.copy_until(Some(end_ns), plane);
-        }
         let rule = wanted.and_then(|copies| match plane.set(key, &copies, residence) {
             Ok(()) => Ok(Rule {
                 copies,
@@ -333,7 +305,7 @@ impl Rulebook {
         }
     }
 
-    /// The copies of a message of MQTT-SN, or why it is not copied.
+    /// The copies of a message, or why it is not copied.
     fn receivers(
         &self,
         now_ns: u64,

@@ -361,8 +361,8 @@ impl Switch {
         }
         let broker = self.brokers.get(usize::from(event.broker));
         let protocol = broker.map_or(Protocol::MqttSn, |one| one.protocol);
-        let is_begun = event.reason == Reason::Fragment;
-        let begun = is_begun.then(|| begun_publish(protocol, &event.message));
+        let is_begun = event.reason == Reason::Fragment && protocol == Protocol::MqttSn;
+        let begun = is_begun.then(|| begun_publish(&event.message));
         let seen = controller::Event {
             protocol,
             way,
@@ -527,11 +527,6 @@ impl Plane for Switch {
             let key = self.key(key);
             let _ = self.kernel.open(&key, slow);
         }
-    }
-
-    fn copy_until(&mut self, until_ns: u64) {
-        // If this fails, the kernel stops copying 1 s after the last successful call.
-        let _ = self.kernel.copy_until(until_ns);
     }
 
     fn delete(&mut self, key: &Key) {
