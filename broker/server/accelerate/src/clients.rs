@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use crate::controller::{SECOND_NS, Settings};
+use crate::clock::SECOND_NS;
 use crate::names::has_wildcards;
 use crate::plane::Key;
 use crate::reason::Reason;
 use crate::session::{OTHER_QOS_NS, Session, State, Subscription};
+use crate::settings::Settings;
 
 mod answered;
 mod asked;

@@ -12,14 +12,15 @@ use std::rc::Rc;
 
 use mqtick_sn::{Code, Message};
 
-use crate::clock::now_ns;
-use crate::controller::{Counters, Event, Reason, Status, Way};
+use crate::clock::{SECOND_NS, now_ns};
+use crate::driver::{Counters, Driver, Event, Status, Watcher};
+use crate::failure::Outcome;
+use crate::packet::Way;
 use crate::plane::{Copy, Key, Plane, Refusal, Topic};
-use crate::program::{Driver, Outcome, Watcher};
+use crate::reason::Reason;
 use crate::rules::{Name, Protocol};
 
 const HELLO: &str = "mqtick-feed 2";
-const SECOND_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 3 * SECOND_NS;
 const REST_NS: u64 = 10 * SECOND_NS; // how long no PINGREQ is sent after an unanswered one
 const MOST_PINGING: usize = 65_536;

@@ -5,6 +5,8 @@ mod clients;
 pub mod clock;
 pub mod control;
 pub mod controller;
+pub mod driver;
+pub mod failure;
 pub mod feed;
 #[cfg(feature = "kernel")]
 pub mod kernel;
@@ -21,6 +23,7 @@ pub mod reason;
 mod rulebook;
 pub mod rules;
 mod session;
+pub mod settings;
 pub mod status;
 #[cfg(feature = "kernel")]
 pub mod switch;

@@ -7,10 +7,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::controller::{LONGEST_SETTLE_NS, Settings};
+use crate::clock::SECOND_NS;
+use crate::failure::{Failure, Outcome};
 use crate::names::is_filter;
-use crate::program::{Failure, Outcome};
 use crate::rules::{Broker, Protocol};
+use crate::settings::{LONGEST_SETTLE_NS, Settings};
 
 /// The text of `--help`.
 pub const HELP: &str = "\
@@ -273,7 +274,7 @@ impl Given {
         settings.fresh = self.fresh;
         settings.settle_ns = self
             .settle_s
-            .map_or(LONGEST_SETTLE_NS, |seconds| seconds * 1_000_000_000);
+            .map_or(LONGEST_SETTLE_NS, |seconds| seconds * SECOND_NS);
         let rules = self.rules.unwrap_or(4096);
         Ok(Command::Run {
             plane,

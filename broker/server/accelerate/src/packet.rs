@@ -3,7 +3,6 @@
 
 use mqtick_sn::{MARK, Message, Qos, publish_flags};
 
-use crate::controller::Way;
 use crate::rules::{Name, Protocol, Topic};
 
 /// The octets of the trailer of a time message.
@@ -13,6 +12,15 @@ const MOST_NS: u64 = 100_000_000;
 const DATAGRAM: usize = 1472; // octets of the longest datagram of mqtt-udp
 const DUP: u8 = 8;
 const QOS_3: u8 = 6;
+
+/// Where a packet was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It came from the side of the clients.
+    ToBroker,
+    /// It came from the side of the broker.
+    FromBroker,
+}
 
 /// The kind of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,10 +18,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::clock::{Rate, now_ns, raw_ns};
-use crate::controller::{Event, Way};
-use crate::packet::{self, Packet, TRAILER};
+use crate::driver::{Driver, Event, Watcher};
+use crate::failure::{Failure, Outcome};
+use crate::packet::{self, Packet, TRAILER, Way};
 use crate::plane::{Copy, Counts, Key, Plane, Refusal};
-use crate::program::{Driver, Failure, Outcome, Watcher};
 use crate::rules::{Broker, Protocol};
 use crate::table::{Table, Verdict};
 

@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use crate::clients::{Clients, Dirty};
-use crate::controller::{SECOND_NS, Settings};
+use crate::clock::SECOND_NS;
+use crate::driver::Status;
 use crate::names::{has_wildcards, matches};
 use crate::plane::{Copy, Counts, Key, MOST_COPIES, Plane, Refusal, Topic};
 use crate::reason::Reason;
 use crate::session::{Named, OTHER_QOS_NS, Session, State, Subscription};
+use crate::settings::Settings;
 
 /// How long after the deletion of a rule its room in the kernel may become free.
 const EMPTIED_S: u32 = 3;
@@ -27,19 +29,6 @@ struct Candidate {
     name: Option<Rc<str>>,
     rule: Result<Rule, Reason>,
     before: Counts, // the counters of deleted rules
-}
-
-/// The state of one topic of one publisher.
-#[derive(Clone, Debug)]
-pub struct Status {
-    /// The publisher and the topic.
-    pub key: Key,
-    /// Its name, if it is known.
-    pub name: Option<Rc<str>>,
-    /// The number of its copies, and whether it is open; or why it has no rule.
-    pub rule: Result<(usize, bool), Reason>,
-    /// Its counters since it is followed.
-    pub counts: Counts,
 }
 
 /// All rules.

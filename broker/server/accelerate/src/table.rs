@@ -276,7 +276,7 @@ fn is_due(reported: &mut HashMap<(Key, bool), u64>, now_ns: u64, what: (Key, boo
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::controller::Way;
+    use crate::packet::Way;
     use crate::rules::{Protocol, Topic};
 
     #[test]

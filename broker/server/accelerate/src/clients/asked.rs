@@ -6,7 +6,7 @@ use std::rc::Rc;
 use mqtick_sn::{Code, Filter, Message, Qos};
 
 use super::{Clients, Dirty};
-use crate::controller::SECOND_NS;
+use crate::clock::SECOND_NS;
 use crate::plane::{Key, Topic};
 use crate::session::{Connect, MOST_NAMES, Named, Request, Session, State, Subscription};
 
