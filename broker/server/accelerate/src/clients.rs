@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+use mqtick_topics::has_wildcards;
+
 use crate::clock::SECOND_NS;
-use crate::names::has_wildcards;
 use crate::plane::Key;
 use crate::reason::Reason;
 use crate::session::{OTHER_QOS_NS, Session, State, Subscription};

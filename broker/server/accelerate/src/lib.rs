@@ -10,7 +10,6 @@ pub mod failure;
 pub mod feed;
 #[cfg(feature = "kernel")]
 pub mod kernel;
-pub mod names;
 #[cfg(feature = "kernel")]
 pub mod neighbours;
 pub mod options;

@@ -1,6 +1,7 @@
 //! The command line.
 
 use lexopt::prelude::*;
+use mqtick_topics::valid_filter;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,7 +10,6 @@ use std::rc::Rc;
 
 use crate::clock::SECOND_NS;
 use crate::failure::{Failure, Outcome};
-use crate::names::is_filter;
 use crate::rules::{Broker, Protocol};
 use crate::settings::{LONGEST_SETTLE_NS, Settings};
 
@@ -361,7 +361,7 @@ fn broker(text: &str) -> Outcome<Broker> {
 }
 
 fn filter(option: &str, text: &str) -> Outcome<Rc<str>> {
-    if !is_filter(text) {
+    if !valid_filter(text) {
         return Err(Failure::Use(format!("{option} '{text}' is not a filter.")));
     }
     Ok(Rc::from(text))

@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use mqtick_topics::{has_wildcards, matches};
+
 use crate::clients::{Clients, Dirty};
 use crate::clock::SECOND_NS;
 use crate::driver::Status;
-use crate::names::{has_wildcards, matches};
 use crate::plane::{Copy, Counts, Key, MOST_COPIES, Plane, Refusal, Topic};
 use crate::reason::Reason;
 use crate::session::{Named, OTHER_QOS_NS, Session, State, Subscription};

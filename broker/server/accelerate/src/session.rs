@@ -3,7 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use crate::names::matches;
+use mqtick_topics::matches;
+
 use crate::pings::Pings;
 use crate::plane::Topic;
 

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use mqtick_sn::{Code, Message, Qos};
+use mqtick_topics::has_wildcards;
 
 use super::{Clients, Dirty, Who};
-use crate::names::has_wildcards;
 use crate::plane::Topic;
 use crate::session::{MOST_NAMES, Named, Request, Session, State, Subscription};
 
