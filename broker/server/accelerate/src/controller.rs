@@ -10,7 +10,7 @@ use crate::clients::{Clients, Dirty};
 use crate::clock::SECOND_NS;
 use crate::driver::{Counters, Driver, Event, Status, Watcher};
 use crate::packet::{Way, is_unconnected};
-use crate::pings::PATIENCE_NS;
+use crate::pings::{PATIENCE_NS, PINGREQ, retry_ns};
 use crate::plane::Plane;
 use crate::rulebook::Rulebook;
 use crate::session::Session;
@@ -22,9 +22,6 @@ const PING_NS: u64 = 5 * SECOND_NS;
 /// The most unanswered PINGREQs in clients' names. More could overflow a queue on the way, and each
 /// lost one is waited for in vain.
 const MOST_UNDER_WAY: usize = 128;
-const RETRY_NS: u64 = 10_000_000;
-const LONGEST_RETRY_NS: u64 = SECOND_NS;
-const PINGREQ: [u8; 2] = [2, 0x16];
 
 /// The controller.
 pub struct Controller {
@@ -274,8 +271,7 @@ fn is_due(
         return None;
     }
     let since_ns = ours_ns.map_or(u64::MAX, |at_ns| now_ns.saturating_sub(at_ns));
-    let retry_ns = LONGEST_RETRY_NS.min(RETRY_NS << session.pings.tries.min(10));
-    if since_ns < retry_ns {
+    if since_ns < retry_ns(session.pings.tries) {
         return None;
     }
     let opens = prepare();

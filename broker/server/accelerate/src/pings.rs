@@ -1,10 +1,14 @@
 //! The PINGREQs of one client, its own and the controller's: their answers show that the messages
 //! before them were processed.
 
+use crate::clock::SECOND_NS;
+
+/// PINGREQ of a client that is awake.
+pub const PINGREQ: [u8; 2] = [2, 0x16];
 /// An answer is missing after this time.
-pub const PATIENCE_NS: u64 = 3_000_000_000;
+pub const PATIENCE_NS: u64 = 3 * SECOND_NS;
 /// The longest delay of an answer.
-const OWED_NS: u64 = 60_000_000_000;
+const OWED_NS: u64 = 60 * SECOND_NS;
 /// The most missing answers at a time. With more, no PINGREQ is sent until no late answer can come.
 const MOST_OWED: u64 = 3;
 
@@ -29,6 +33,13 @@ pub struct Pings {
     pub kept: bool,
     /// The number of consecutive failed tries to open rules.
     pub tries: u32,
+}
+
+/// How long after the last PINGREQ to try again to open rules, after so many tries.
+#[must_use]
+pub fn retry_ns(tries: u32) -> u64 {
+    const SHORTEST_NS: u64 = 10_000_000;
+    SECOND_NS.min(SHORTEST_NS << tries.min(10))
 }
 
 /// The meaning of an answer.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use crate::plane::MOST_COPIES;
+use crate::plane::{MOST_COPIES, Refusal};
 
 /// Why a topic of a publisher is not accelerated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,16 @@ pub enum Reason {
     Full,
     Copies,
     Unreachable(SocketAddr),
+}
+
+impl From<Refusal> for Reason {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Full => Self::Full,
+            Refusal::Copies => Self::Copies,
+            Refusal::Unreachable(who) => Self::Unreachable(who),
+        }
+    }
 }
 
 impl fmt::Display for Reason {

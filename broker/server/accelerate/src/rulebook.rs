@@ -9,7 +9,7 @@ use mqtick_topics::{has_wildcards, matches};
 use crate::clients::{Clients, Dirty};
 use crate::clock::SECOND_NS;
 use crate::driver::Status;
-use crate::plane::{Copy, Counts, Key, MOST_COPIES, Plane, Refusal, Topic};
+use crate::plane::{Copy, Counts, Key, MOST_COPIES, Plane, Topic};
 use crate::reason::Reason;
 use crate::session::{Named, OTHER_QOS_NS, Session, State, Subscription};
 use crate::settings::Settings;
@@ -237,15 +237,13 @@ impl Rulebook {
             let mut filters = self.settings.residence.iter();
             filters.any(|one| matches(one, &name))
         });
-        let rule = wanted.and_then(|copies| match plane.set(key, &copies, residence) {
-            Ok(()) => Ok(Rule {
+        let rule = wanted.and_then(|copies| {
+            plane.set(key, &copies, residence)?;
+            Ok(Rule {
                 copies,
                 open: None,
                 wanted: None,
-            }),
-            Err(Refusal::Full) => Err(Reason::Full),
-            Err(Refusal::Copies) => Err(Reason::Copies),
-            Err(Refusal::Unreachable(who)) => Err(Reason::Unreachable(who)),
+            })
         });
         if rule.is_ok() {
             self.rules
