@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analysis.tests.text_files import changes, read_text, read_written, wave
 from mqtick.analysis.readers import columns
-from mqtick.analysis.readers.time_column import even_times
+from mqtick.analysis.readers.time_base import even_times
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.edges import is_clipped
 
