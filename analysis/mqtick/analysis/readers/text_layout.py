@@ -27,12 +27,12 @@ from mqtick.analysis.readers.text_head import (
 )
 from mqtick.analysis.readers.time_base import Grid
 from mqtick.analysis.readers.units import (
+    has_bare_unit,
     has_unit,
     named,
     split_unit,
     time_unit,
     unit_of,
-    units_said,
 )
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import LONGEST_S
@@ -321,8 +321,8 @@ def _look_above(
     units = dict(enumerate(titles.units))
     bare = [c for c in columns if not has_unit(titles.cells[c]) and not units.get(c)]
     for line in lines:
-        if (not unit and titles.time is not None and units_said(line, "s")) or (
-            bare and units_said(line, "V")
+        if (not unit and titles.time is not None and has_bare_unit(line, "s")) or (
+            bare and has_bare_unit(line, "V")
         ):
             raise CaptureError(
                 f"{path}: the head says {line.strip()[:80]!r} and the names of the columns have no "

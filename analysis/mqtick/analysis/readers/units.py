@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from mqtick.recording.capture import CaptureError
 
-__all__ = ["Named", "has_unit", "named", "split_unit", "time_unit", "unit_of", "units_said"]
+__all__ = ["Named", "has_bare_unit", "has_unit", "named", "split_unit", "time_unit", "unit_of"]
 
 _TIMES: Final = {
     *("time", "t", "x", "timestamp", "zeit", "temps", "tiempo", "tempo", "x-axis", "x_value"),
@@ -167,7 +167,7 @@ def _doubtful(path: Path, cell: str, why: str) -> CaptureError:
     )
 
 
-def units_said(line: str, of: Literal["s", "V"]) -> bool:
+def has_bare_unit(line: str, of: Literal["s", "V"]) -> bool:
     """Whether a line above the names has a unit, other than behind a number (500 mV)."""
     found = _BARE.findall(_plain(line))
     return any(unit_of(each, of) not in (None, 1.0) for each in found)
