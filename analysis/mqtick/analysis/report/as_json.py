@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from mqtick.analysis.clocks.deviation import Deviation
+from mqtick.analysis.clocks.stability import Deviation
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report.edges import QUALITIES, ChannelEdges, channels_of
 from mqtick.analysis.report.headline import headlines_of

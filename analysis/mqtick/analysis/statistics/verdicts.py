@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mqtick.analysis.statistics.bootstrap import LEAST, studentise
 from mqtick.analysis.statistics.dependence import autocorrelation_time, effective_number
-from mqtick.analysis.statistics.describe import QUANTILES, describe_absolute
+from mqtick.analysis.statistics.describe import QUANTILES, describe_absolute, spread
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.exact import (
     MOST_SHOTS,
@@ -20,7 +20,6 @@ from mqtick.analysis.statistics.exact import (
     shots_to_tell,
 )
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Limit, Verdict, duration
-from mqtick.analysis.statistics.spread import spread
 from mqtick.recording.units import Floats
 
 __all__ = ["ALL", "verdict_on"]
