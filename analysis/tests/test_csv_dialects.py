@@ -234,7 +234,8 @@ def test_a_name_that_may_have_a_unit_is_not_guessed(name: str) -> None:
         *((name, 1e-3) for name in ("TIME_MS", "time msec", "t|ms", "Elapsed Time (ms)")),
         *((name, 1e-6) for name in ("Time (uSec)", "t:us", "time in µs", "in us")),
         *((name, 1e-6) for name in ("time_us", "t/us", "time-us", "time.us", "TIME_US", "t_us")),
-        *((name, 1e-6) for name in ("time {us}", "time_usec", "time microseconds", "Time (microseconds)")),
+        *((name, 1e-6) for name in ("time {us}", "time_usec", "Time (microseconds)")),
+        ("time microseconds", 1e-6),
         *((name, 1e-12) for name in ("t_ps", "time [ps]", "time [picoseconds]")),
     ],
 )  # fmt: skip

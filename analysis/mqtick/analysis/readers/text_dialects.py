@@ -71,9 +71,9 @@ class Dialect:
     """
 
     name: str
-    tested: str
     maker: str
     signature: re.Pattern[str]
+    tested: str = ""
     model: tuple[str, ...] = ("Model Number", "Model")
     triggered: bool | None = True
     keys_as_rows: bool = False
@@ -89,7 +89,6 @@ _TDS: Final = r"Record Length(?:,[^,\n]*){2}(?:, *[-+.\deE]+ *){2}(?:,|$)"  # TD
 DIALECTS: Final = (
     Dialect(
         "Rigol CSV",
-        "DS1042C, DS1052E, DS1054Z, DS1074Z, DS1102D, DS1102E, DS1204B, DS2000, DS2072A, DS4024",
         "Rigol",
         re.compile(
             r"\A(?:sep=.*\n)?(?:"
@@ -99,6 +98,8 @@ DIALECTS: Final = (
             r"|X,(?:CH ?\d|MATH|REF|D ?\d) *\(.*\n *[-+.\d])",
             re.I,
         ),
+        tested="DS1042C, DS1052E, DS1054Z, DS1074Z, DS1102D, DS1102E, DS1204B, DS2000, DS2072A, "
+        "DS4024",
         tables=(
             Table(
                 re.compile(
@@ -123,22 +124,22 @@ DIALECTS: Final = (
     ),
     Dialect(
         "Siglent CSV",
-        "the first rows of SDS1202X-E, SDS1104X-E",
         "Siglent",
         re.compile(r"\ARecord Length,(?:Analog|Digital)\s*:|^Source,.*\nSecond,", re.M),
+        tested="the first rows of SDS1202X-E, SDS1104X-E",
         triggered=None,
     ),
     Dialect(
         "Keysight InfiniiVision CSV",
-        "an InfiniiVision (model not noted)",
         "Keysight",
         re.compile(r"\Ax-axis,", re.I),
+        tested="an InfiniiVision (model not noted)",
     ),
     Dialect(
         "Keysight Infiniium CSV",
-        "the first rows of an N8900A",
         "Keysight",
         re.compile(r"\A(?:.*\bChannel.*\n)?Revision:[\s\S]*^XInc:[\s\S]*^XOrg:", re.M),
+        tested="the first rows of an N8900A",
         model=("Frame",),
         tables=(
             Table(
@@ -155,9 +156,9 @@ DIALECTS: Final = (
     ),
     Dialect(
         "Tektronix CSV",
-        "tm_data_types 0.5.0",
         "Tektronix",
         re.compile(rf"\A{_TDS}|\AModel,[\s\S]*^Sample Interval,[\s\S]*^TIME,", re.M),
+        tested="tm_data_types 0.5.0",
         # The head of a TDS stands in the left columns of the first rows.
         tables=(
             Table(
@@ -172,35 +173,32 @@ DIALECTS: Final = (
     ),
     Dialect(
         "LeCroy CSV",
-        "the first rows of an HDO9404",
         "LeCroy",
         re.compile(r"\ALECROY(?P<model>[^,; \n]*)[,; ][^,; \n]*[,; ]Waveform"),
+        tested="the first rows of an HDO9404",
         keys_as_rows=True,
         name_in_file_name=re.compile(r"[CFMZ]\d{1,2}(?!\d)", re.I),
     ),
     Dialect(
         "Rohde & Schwarz CSV",
-        "an RTB2000 or alike (model not noted)",
         "Rohde & Schwarz",
         re.compile(r"\Ain s,"),
+        tested="an RTB2000 or alike (model not noted)",
     ),
     Dialect(
         "GW Instek CSV",
-        "",
         "GW Instek",
         re.compile(r"\AFormat,.*\nMemory Length,"),
         tables=(Table(re.compile(r"^Waveform Data.*\n", re.M), single=True, unnamed="CH{}"),),
     ),
     Dialect(
         "Hantek CSV",
-        "",
         "Hantek",
         re.compile(r"\A#timebase=\d+\(ps\)", re.I),
         tables=(Table(re.compile(r"^(?= *[-+.\d])", re.M), unnamed="CH{}", unit="mV"),),
     ),
     Dialect(
         "Yokogawa CSV",
-        "",
         "Yokogawa",
         re.compile(r'\A"?Header Size"?,\d+'),
         model=("Model Name",),
@@ -220,14 +218,12 @@ DIALECTS: Final = (
     ),
     Dialect(
         "OWON CSV",
-        "",
         "OWON",
         re.compile(r"\AChannel *:,CH\d[\s\S]*^Time interval *:", re.M),
         triggered=False,
     ),
     Dialect(
         "UNI-T CSV",
-        "",
         "UNI-T",
         re.compile(r"\A(?:Stop|Run|Auto),[\s\S]*^Sample Interval,", re.M | re.I),
         triggered=False,
@@ -235,17 +231,16 @@ DIALECTS: Final = (
     Dialect(
         "Vivado ILA CSV",
         "",
-        "",
         re.compile(r"\A(?:[#;].*\n)*Sample in Buffer,Sample in Window,"),
         triggered=False,
     ),
     Dialect(
         "Saleae Logic CSV",
-        "a Logic 2 export",
         "Saleae",
         # Channels that were given names: then nine decimals tell it from a file made by hand.
         re.compile(r"\ATime ?\[s\],(?:(?:.*,)?Channel |.*\n-?\d+\.\d{9}(?:,[01])+$)", re.M),
+        tested="a Logic 2 export",
         triggered=False,
     ),
 )
-PLAIN: Final = Dialect("CSV with named columns", "numpy", "", re.compile(""), triggered=None)
+PLAIN: Final = Dialect("CSV with named columns", "", re.compile(""), tested="numpy", triggered=None)

@@ -20,17 +20,7 @@ from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import EXACT_S, LONGEST_S
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = [
-    "UNEVEN_TIMES",
-    "Grid",
-    "TimeBase",
-    "even_times",
-    "grid_of",
-    "once",
-    "pieces_of",
-    "steps_of",
-    "unstretched",
-]
+__all__ = ["UNEVEN_TIMES", "Grid", "even_times", "grid_of", "once", "pieces_of", "steps_of"]
 
 _FLOAT32: Final = 6e-8
 """Some instruments round to 24 bits before they write more digits than that."""
@@ -59,20 +49,21 @@ UNEVEN_TIMES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class TimeBase:
-    """An even time base that explains a column.
+class Grid:
+    """An even time base.
 
     Attributes:
         start_fs: instant of the first row, in fs.
         interval_fs: from row to row, in fs, above 0.
-        repeats: how many rows have the same time as the row before.
-        error_ppm: how far the interval may be off at worst, in parts per million.
+        error_ppm: how far the interval may be off at worst, in parts per million; 0 where a head
+            tells it.
+        repeats: how many rows of the file have the same time as the row before.
     """
 
     start_fs: int
     interval_fs: int
-    repeats: int
-    error_ppm: float
+    error_ppm: float = 0.0
+    repeats: int = 0
 
 
 def pieces_of(column: Floats) -> Iterator[Floats]:
@@ -89,7 +80,7 @@ def steps_of(column: Floats) -> Iterator[Floats]:
         yield steps
 
 
-def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) -> TimeBase | None:
+def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) -> Grid | None:
     """Return the even time base of a column of seconds, None if it has none.
 
     `resolution_s` is what the last digit stands for, `interval_s` what the file says elsewhere
@@ -150,7 +141,7 @@ def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) ->
     interval_fs = femtoseconds(interval)
     if interval_fs <= 0 or abs(start) > LONGEST_S:
         return None
-    return TimeBase(femtoseconds(start), interval_fs, repeats, error / interval * 1e6)
+    return Grid(femtoseconds(start), interval_fs, error / interval * 1e6, repeats)
 
 
 def _known(times_s: Floats) -> Iterator[tuple[Floats, Floats]]:
@@ -163,7 +154,7 @@ def _known(times_s: Floats) -> Iterator[tuple[Floats, Floats]]:
         at += piece.size
 
 
-def unstretched(base: TimeBase, rows: int, announced: int) -> tuple[int, float] | None:
+def _unstretched(base: Grid, rows: int, announced: int) -> tuple[int, float] | None:
     """Return length and interval in s of a record whose times were spread over one interval less.
 
     Some instruments write the N samples of a span so that the last one is at its end: each is
@@ -201,31 +192,19 @@ def _shortest(value: float, error: float) -> float:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Instant of sample 0 and interval in fs; how far the interval may be off, in ppm.
-
-    Where the head tells them they are exact.
-    """
-
-    start_fs: int
-    interval_fs: int
-    error_ppm: float = 0.0
-
-
 def grid_of(
     path: Path,
     times: Floats,
     resolution: float,
-    told: tuple[float, int],
+    announced: tuple[float, int],
     notes: list[str],
     *,
     assumed: bool = False,
 ) -> Grid:
     """Return the time base of a segment from its column of times in s; CaptureError.
 
-    `told` is what the head says: the interval in s, and how many rows there are, each 0 where it
-    does not. `assumed`: nothing says that the times are in s. Notes say what had to be rebuilt,
+    `announced` is what the head says: the interval in s, and how many rows there are, each 0 where
+    it does not. `assumed`: nothing says that the times are in s. Notes say what had to be rebuilt,
     which of two that differ was believed, and that the unit was assumed where samples are so far
     apart that another one is likely.
     """
@@ -235,7 +214,7 @@ def grid_of(
             f"{path} has {known:,} times in a segment of {times.size:,} rows, too few for a time "
             "base; it is cut off, or its times are no plain numbers (1 000 and 1,000 are none)."
         )
-    even = even_times(times, resolution, told[0])
+    even = even_times(times, resolution, announced[0])
     if even is None:
         steps = [by[np.isfinite(by)] for by in steps_of(times)]
         least = min((float(by.min()) for by in steps if by.size), default=np.nan)
@@ -253,7 +232,7 @@ def grid_of(
             f"The times in the file have too few digits{repeats}; they were rebuilt as samples "
             f"{even.interval_fs * 1e-15:.6g} s apart{within}.",
         )
-    grid = _believed(even, times.size, told, resolution, notes)
+    grid = _believed(even, times.size, announced, resolution, notes)
     long_s = grid.interval_fs * 1e-15 * (times.size - 1)
     most_s = EXACT_S if assumed else LONGEST_S
     if abs(grid.start_fs) * 1e-15 + long_s > most_s:
@@ -271,45 +250,44 @@ def grid_of(
 
 
 def _believed(
-    even: TimeBase, rows: int, told: tuple[float, int], resolution: float, notes: list[str]
+    even: Grid, rows: int, announced: tuple[float, int], resolution: float, notes: list[str]
 ) -> Grid:
     """Check the interval of the times against the other sources, and say which was taken."""
     times_s = even.interval_fs * 1e-15
-    grid = Grid(even.start_fs, even.interval_fs, even.error_ppm)
-    told_s, who, stretched = told[0], "The head says", ""
-    if told_s <= 0:
-        found = unstretched(even, rows, told[1])
+    head_s, who, stretched = announced[0], "The head says", ""
+    if head_s <= 0:
+        found = _unstretched(even, rows, announced[1])
         if found is None:
-            return grid
-        length, told_s = found
+            return even
+        length, head_s = found
         who = f"A record of {length:,} samples has them"
         stretched = f", as if they were spread over {length - 1:,} intervals"
-    apart = abs(times_s / told_s - 1) * 1e6
-    if femtoseconds(told_s) == even.interval_fs or apart <= even.error_ppm:
-        return grid
-    if not stretched and apart > even.error_ppm and abs(times_s - told_s) < 0.999 * resolution:
+    apart = abs(times_s / head_s - 1) * 1e6
+    if femtoseconds(head_s) == even.interval_fs or apart <= even.error_ppm:
+        return even
+    if not stretched and apart > even.error_ppm and abs(times_s - head_s) < 0.999 * resolution:
         # libsigrok adds up an interval that it has rounded: 41 ns for 41.667.
         once(
             notes,
-            f"The head says that samples are {told_s:.6g} s apart, and the times add up intervals "
+            f"The head says that samples are {head_s:.6g} s apart, and the times add up intervals "
             f"of {times_s:.6g} s, which were rounded and are {apart:,.0f} parts per million off: "
             "the head was believed.",
         )
-        return Grid(even.start_fs, femtoseconds(told_s))
+        return Grid(even.start_fs, femtoseconds(head_s))
     if apart > _THINNED_PPM:
         once(
             notes,
-            f"The head says that samples are {told_s:.6g} s apart, and the times are "
+            f"The head says that samples are {head_s:.6g} s apart, and the times are "
             f"{times_s:.6g} s apart ({apart:,.0f} parts per million off); the times were taken.",
         )
-        return grid
+        return even
     once(
         notes,
-        f"{who} {'that samples are ' if not stretched else ''}{told_s:.6g} s apart, and the times "
-        f"are {times_s:.6g} s apart{stretched}: {told_s:.6g} s was taken, and the time base counts "
+        f"{who} {'that samples are ' if not stretched else ''}{head_s:.6g} s apart, and the times "
+        f"are {times_s:.6g} s apart{stretched}: {head_s:.6g} s was taken, and the time base counts "
         f"as uncertain by the difference, {apart:,.0f} parts per million.",
     )
-    return Grid(even.start_fs, femtoseconds(told_s), even.error_ppm + apart)
+    return Grid(even.start_fs, femtoseconds(head_s), even.error_ppm + apart)
 
 
 def once(notes: list[str], note: str) -> None:
