@@ -42,9 +42,6 @@ __all__ = ["Column", "CsvLayout", "layout_of"]
 
 _ROUNDED_PPM: Final = 1e-6
 """What floats make of a whole number of femtoseconds."""
-_NAMES: Final = ("Channel Data", "Source", "TraceName", "")
-"""Keys of the channels' names."""
-_UNITS: Final = ("Vertical Units", "VUnit")
 _NO_CHANNELS: Final = {"time", "timestamp", "second", "seconds", *INDICES}
 """A second time column, or one of row numbers."""
 _LOOKED_AT: Final = 20
@@ -195,7 +192,7 @@ def _below_head(
         first_row,
         tuple(channels),
         time_column=None if table.start else table.time,
-        to_seconds=seconds_of(path, first_of(fields, "Horizontal Units")),
+        to_seconds=_seconds_of(path, first_of(fields, "Horizontal Units")),
         index_column=table.index,
         grid=_grid(path, first_of(fields, table.start) or table.start_unless_said, interval)
         if table.start
@@ -269,7 +266,7 @@ def _below_titles(path: Path, dialect: Dialect, lines: list[str], titles: Titles
         titles.first_row,
         channels,
         time_column=titles.time,
-        to_seconds=seconds_of(path, unit),
+        to_seconds=_seconds_of(path, unit),
         unit_assumed=not (unit or dialect.maker),
         index_column=None if has_times else next(counted, None),
         grid=None if has_times else Grid(0, femtoseconds(interval)),
@@ -356,7 +353,7 @@ def _refuse_other_times(path: Path, titles: Titles, lines: list[str], channels: 
                 )
 
 
-def seconds_of(path: Path, unit: str) -> float:
+def _seconds_of(path: Path, unit: str) -> float:
     """Return the factor of a unit of time to s, 1 where there is none; CaptureError."""
     factor = unit_of(unit or "s", "s")
     if factor is None:
