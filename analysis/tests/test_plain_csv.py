@@ -291,7 +291,7 @@ def test_a_last_line_of_white_space_alone_is_no_row(tmp_path: Path, rows: str) -
     path = tmp_path / "a.csv"
     path.write_text(f"Time Channel\n{rows}\x0b")
     notes: list[str] = []
-    layout = columns.Columns(1, (0, 1), delimiter="")
+    layout = columns.CsvLayout("", "", 1, (columns.Column("Channel", 1),), delimiter="")
     if rows:
         assert columns.read_rows(path, layout, notes).count == 1
         assert notes == ["The last line of the file is cut off and was left out."]

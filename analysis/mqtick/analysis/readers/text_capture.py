@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import Final
 import numpy as np
 
 from mqtick.analysis.readers.columns import (
-    Columns,
-    Floats,
+    CsvLayout,
     Rows,
     cells_of,
     head_lines,
@@ -25,10 +23,11 @@ from mqtick.analysis.readers.columns import (
 from mqtick.analysis.readers.format import Format
 from mqtick.analysis.readers.text_dialects import DIALECTS, PLAIN, Dialect
 from mqtick.analysis.readers.text_head import rows_of_numbers, titles_in
-from mqtick.analysis.readers.text_layout import CsvLayout, layout_of
+from mqtick.analysis.readers.text_layout import layout_of
 from mqtick.analysis.readers.text_transitions import is_changes, is_levels, transitions_of
 from mqtick.analysis.readers.time_base import (
     UNEVEN_TIMES,
+    Floats,
     Grid,
     even_times,
     grid_of,
@@ -37,7 +36,6 @@ from mqtick.analysis.readers.time_base import (
 )
 from mqtick.analysis.readers.units import time_unit
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
-from mqtick.recording.octets import EXACT_S
 from mqtick.recording.quantise import waveform_of_volts
 from mqtick.recording.waveform import Waveform
 
@@ -81,21 +79,7 @@ def _open(dialect: Dialect, path: Path) -> CaptureFile:
 
 def _captures(path: Path, layout: CsvLayout, notes: list[str]) -> Iterator[Capture]:
     notes[:] = layout.notes
-    reads = [channel.column for channel in layout.channels]
-    counts = layout.index_column if layout.grid else layout.time_column
-    if counts is not None:
-        reads.insert(0, counts)
-    columns = Columns(
-        layout.first_row,
-        tuple(dict.fromkeys(reads)),
-        layout.delimiter,
-        layout.decimal_comma,
-        every_row=counts is None,
-        exact=counts,
-        factor=1.0 if layout.grid else layout.to_seconds,
-        largest=math.inf if layout.grid else EXACT_S,
-    )
-    rows = read_rows(path, columns, notes)
+    rows = read_rows(path, layout, notes)
     _look_at_words(path, layout, rows.words, notes)
     if layout.unit_assumed and rows.origin is not None and abs(rows.origin) > _LATEST_S:
         raise CaptureError(

@@ -65,7 +65,7 @@ class Titles:
         cells: the names.
         time: which of them is the time, None where none is.
         unit: of the time, "" where its name has none.
-        delimiter, decimal_comma: as Columns has them.
+        delimiter, decimal_comma: as CsvLayout has them.
         units: the line of units below, empty where there is none.
         first: the first row.
         between: lines between the names and the first row that have numbers.

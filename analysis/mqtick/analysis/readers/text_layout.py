@@ -6,12 +6,11 @@ One parser for all dialects: rows below a line of names, or those of a dialect's
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from mqtick.analysis.clocks.offset_text import delimiter_of
-from mqtick.analysis.readers.columns import cells_of, is_number, number
+from mqtick.analysis.readers.columns import Column, CsvLayout, cells_of, is_number, number
 from mqtick.analysis.readers.text_dialects import Dialect, Table
 from mqtick.analysis.readers.text_head import (
     INDICES,
@@ -38,7 +37,7 @@ from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import LONGEST_S
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["Column", "CsvLayout", "layout_of"]
+__all__ = ["layout_of"]
 
 _ROUNDED_PPM: Final = 1e-6
 """What floats make of a whole number of femtoseconds."""
@@ -59,54 +58,6 @@ _EXAMPLE: Final = (
     "Put a line of names in front, with a time and its unit, for example: `time [s],publisher,"
     "first,last`, or `time [s],offset [ns]` for a clock's errors."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of samples: its name, its place from 0, and the factor to volts."""
-
-    name: str
-    column: int
-    to_volts: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class CsvLayout:
-    """What the head of a text file says of its rows.
-
-    Attributes:
-        format, instrument: as CaptureFile has them.
-        first_row: how many lines there are before the rows.
-        channels: the columns of samples.
-        time_column: the column of times, None where time is counted in rows from `grid`.
-        to_seconds: the factor from that column to seconds.
-        index_column: the column of sample numbers, which `grid` counts, None where it is the row.
-        grid: the time base, where the head has it.
-        unit_assumed: whether nothing says that this column is in s.
-        interval_s: the interval if the head tells it in addition to a time column, else 0.
-        rows: how many rows the head announces, 0 where it does not.
-        delimiter, decimal_comma: as Columns has them.
-        triggered: whether time 0 is the trigger; None: where it lies within the record.
-        heading: the names, which may be repeated among the rows.
-        notes: what a reader of the report has to know of the columns.
-    """
-
-    format: str
-    instrument: str
-    first_row: int
-    channels: tuple[Column, ...]
-    time_column: int | None = 0
-    to_seconds: float = 1.0
-    unit_assumed: bool = False
-    index_column: int | None = None
-    grid: Grid | None = None
-    interval_s: float = 0.0
-    rows: int = 0
-    delimiter: str = ","
-    decimal_comma: bool = False
-    triggered: bool | None = True
-    heading: list[str] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
 
 
 def layout_of(path: Path, dialect: Dialect, lines: list[str]) -> CsvLayout:

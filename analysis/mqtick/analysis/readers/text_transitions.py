@@ -9,8 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.readers.columns import Floats
-from mqtick.analysis.readers.time_base import pieces_of, steps_of
+from mqtick.analysis.readers.time_base import Floats, pieces_of, steps_of
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import EXACT_S, LONGEST_S
 from mqtick.recording.transitions import UNKNOWN, Transitions

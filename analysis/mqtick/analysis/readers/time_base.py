@@ -14,13 +14,24 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from mqtick.analysis.readers.columns import Floats
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import EXACT_S, LONGEST_S
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["UNEVEN_TIMES", "Grid", "even_times", "grid_of", "once", "pieces_of", "steps_of"]
+__all__ = [
+    "UNEVEN_TIMES",
+    "Floats",
+    "Grid",
+    "even_times",
+    "grid_of",
+    "once",
+    "pieces_of",
+    "steps_of",
+]
+
+Floats = npt.NDArray[np.floating]
 
 _FLOAT32: Final = 6e-8
 """Some instruments round to 24 bits before they write more digits than that."""
