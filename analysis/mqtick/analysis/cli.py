@@ -9,8 +9,8 @@ from mqtick.analysis.captures.naming import NamingError
 from mqtick.analysis.commands import compare, look, report
 from mqtick.analysis.commands.quantities import joined
 from mqtick.analysis.load import LoadError
-from mqtick.recording.by_hand import ByHandError
 from mqtick.recording.capture import CaptureError
+from mqtick.recording.edge_overrides import EdgeOverridesError
 from mqtick.recording.run_folder import RunFolderError
 from mqtick.service.commandline import Exit, carry_out, make_parser
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             LoadError: Exit.WRONG_USE,
             CaptureError: Exit.FAILED,
             RunFolderError: Exit.FAILED,
-            ByHandError: Exit.FAILED,
+            EdgeOverridesError: Exit.FAILED,
         },
     )
 

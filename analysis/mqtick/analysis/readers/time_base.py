@@ -1,4 +1,4 @@
-"""The time base of a record, from its column of rounded times.
+"""The time base of a text file's rows: from their rounded times, checked against the head.
 
 Such columns have few digits: DS1000C and DS1000E write -5.11e-03 two hundred times in a row. So
 the interval is fitted over the whole column, and held against what rounding explains. Columns are
@@ -10,15 +10,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from mqtick.analysis.readers.columns import Floats
-from mqtick.recording.octets import LONGEST_S
+from mqtick.recording.capture import CaptureError
+from mqtick.recording.octets import EXACT_S, LONGEST_S
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["TimeBase", "even_times", "pieces_of", "steps_of", "unstretched"]
+__all__ = [
+    "UNEVEN_TIMES",
+    "Floats",
+    "Grid",
+    "even_times",
+    "grid_of",
+    "once",
+    "pieces_of",
+    "steps_of",
+]
+
+Floats = npt.NDArray[np.floating]
 
 _FLOAT32: Final = 6e-8
 """Some instruments round to 24 bits before they write more digits than that."""
@@ -31,23 +44,37 @@ _RECORDS: Final = (500, 600, 1000, 1024, 1200, 2048, 2500, 4096, 5000, 8192, 10_
 _LEAST_RECORD: Final = 200
 _TELLS_PPM: Final = 50.0
 _PIECE: Final = 1 << 16
+_NOTED_PPM: Final = 100.0
+"""Uncertainty of the interval, in parts per million, above which a note tells it."""
+_THINNED_PPM: Final = 10_000.0
+"""If a head's interval is further from that of the times, the samples were thinned out."""
+_KNOWN: Final = 0.9
+"""Share of the rows that have to have a time."""
+_SLOW_FS: Final = 10**10
+"""Samples so far apart, in s, are usual where the times are in ms, us or ns instead."""
+_NAME_UNIT: Final = "If they are not in s, name the unit in the head of the column: `time [us]`."
+UNEVEN_TIMES: Final = (
+    "the samples are not evenly spaced, so no edge between them can be timed. Export the "
+    "samples as the instrument took them, without thinning them out."
+)
 
 
 @dataclass(frozen=True, slots=True)
-class TimeBase:
-    """An even time base that explains a column.
+class Grid:
+    """An even time base.
 
     Attributes:
         start_fs: instant of the first row, in fs.
         interval_fs: from row to row, in fs, above 0.
-        repeats: how many rows have the same time as the row before.
-        error_ppm: how far the interval may be off at worst, in parts per million.
+        error_ppm: how far the interval may be off at worst, in parts per million; 0 where a head
+            tells it.
+        repeats: how many rows of the file have the same time as the row before.
     """
 
     start_fs: int
     interval_fs: int
-    repeats: int
-    error_ppm: float
+    error_ppm: float = 0.0
+    repeats: int = 0
 
 
 def pieces_of(column: Floats) -> Iterator[Floats]:
@@ -64,7 +91,7 @@ def steps_of(column: Floats) -> Iterator[Floats]:
         yield steps
 
 
-def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) -> TimeBase | None:
+def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) -> Grid | None:
     """Return the even time base of a column of seconds, None if it has none.
 
     `resolution_s` is what the last digit stands for, `interval_s` what the file says elsewhere
@@ -125,7 +152,7 @@ def even_times(times_s: Floats, resolution_s: float, interval_s: float = 0.0) ->
     interval_fs = femtoseconds(interval)
     if interval_fs <= 0 or abs(start) > LONGEST_S:
         return None
-    return TimeBase(femtoseconds(start), interval_fs, repeats, error / interval * 1e6)
+    return Grid(femtoseconds(start), interval_fs, error / interval * 1e6, repeats)
 
 
 def _known(times_s: Floats) -> Iterator[tuple[Floats, Floats]]:
@@ -138,7 +165,7 @@ def _known(times_s: Floats) -> Iterator[tuple[Floats, Floats]]:
         at += piece.size
 
 
-def unstretched(base: TimeBase, rows: int, announced: int) -> tuple[int, float] | None:
+def _unstretched(base: Grid, rows: int, announced: int) -> tuple[int, float] | None:
     """Return length and interval in s of a record whose times were spread over one interval less.
 
     Some instruments write the N samples of a span so that the last one is at its end: each is
@@ -174,3 +201,107 @@ def _shortest(value: float, error: float) -> float:
         if abs(rounded - value) <= error:
             return rounded
     return value
+
+
+def grid_of(
+    path: Path,
+    times: Floats,
+    resolution: float,
+    announced: tuple[float, int],
+    notes: list[str],
+    *,
+    assumed: bool = False,
+) -> Grid:
+    """Return the time base of a segment from its column of times in s; CaptureError.
+
+    `announced` is what the head says: the interval in s, and how many rows there are, each 0 where
+    it does not. `assumed`: nothing says that the times are in s. Notes say what had to be rebuilt,
+    which of two that differ was believed, and that the unit was assumed where samples are so far
+    apart that another one is likely.
+    """
+    known = int(np.isfinite(times).sum())
+    if known < max(2, _KNOWN * times.size):
+        raise CaptureError(
+            f"{path} has {known:,} times in a segment of {times.size:,} rows, too few for a time "
+            "base; it is cut off, or its times are no plain numbers (1 000 and 1,000 are none)."
+        )
+    even = even_times(times, resolution, announced[0])
+    if even is None:
+        steps = [by[np.isfinite(by)] for by in steps_of(times)]
+        least = min((float(by.min()) for by in steps if by.size), default=np.nan)
+        most = max((float(by.max()) for by in steps if by.size), default=np.nan)
+        raise CaptureError(
+            f"{path}: the times advance by {least:.4g} to {most:.4g} s per row: {UNEVEN_TIMES}"
+        )
+    if even.repeats or even.error_ppm > _NOTED_PPM:
+        within = (
+            f", known to {even.error_ppm:,.0f} parts per million" if even.error_ppm >= 1 else ""
+        )
+        repeats = f" ({even.repeats:,} of {times.size:,} repeat)" if even.repeats else ""
+        once(
+            notes,
+            f"The times in the file have too few digits{repeats}; they were rebuilt as samples "
+            f"{even.interval_fs * 1e-15:.6g} s apart{within}.",
+        )
+    grid = _believed(even, times.size, announced, resolution, notes)
+    long_s = grid.interval_fs * 1e-15 * (times.size - 1)
+    most_s = EXACT_S if assumed else LONGEST_S
+    if abs(grid.start_fs) * 1e-15 + long_s > most_s:
+        raise CaptureError(
+            f"{path}: its times are {long_s:,.6g} s from first to last, and {most_s:,.0f} s is "
+            f"the most{' without a unit' if assumed else ''}. {_NAME_UNIT}"
+        )
+    if assumed and grid.interval_fs >= _SLOW_FS:
+        once(
+            notes,
+            "The column of times names no unit: s were assumed, so that the samples are "
+            f"{grid.interval_fs * 1e-15:.6g} s apart. {_NAME_UNIT}",
+        )
+    return grid
+
+
+def _believed(
+    even: Grid, rows: int, announced: tuple[float, int], resolution: float, notes: list[str]
+) -> Grid:
+    """Check the interval of the times against the other sources, and say which was taken."""
+    times_s = even.interval_fs * 1e-15
+    head_s, who, stretched = announced[0], "The head says", ""
+    if head_s <= 0:
+        found = _unstretched(even, rows, announced[1])
+        if found is None:
+            return even
+        length, head_s = found
+        who = f"A record of {length:,} samples has them"
+        stretched = f", as if they were spread over {length - 1:,} intervals"
+    apart = abs(times_s / head_s - 1) * 1e6
+    if femtoseconds(head_s) == even.interval_fs or apart <= even.error_ppm:
+        return even
+    if not stretched and apart > even.error_ppm and abs(times_s - head_s) < 0.999 * resolution:
+        # libsigrok adds up an interval that it has rounded: 41 ns for 41.667.
+        once(
+            notes,
+            f"The head says that samples are {head_s:.6g} s apart, and the times add up intervals "
+            f"of {times_s:.6g} s, which were rounded and are {apart:,.0f} parts per million off: "
+            "the head was believed.",
+        )
+        return Grid(even.start_fs, femtoseconds(head_s))
+    if apart > _THINNED_PPM:
+        once(
+            notes,
+            f"The head says that samples are {head_s:.6g} s apart, and the times are "
+            f"{times_s:.6g} s apart ({apart:,.0f} parts per million off); the times were taken.",
+        )
+        return even
+    once(
+        notes,
+        f"{who} {'that samples are ' if not stretched else ''}{head_s:.6g} s apart, and the times "
+        f"are {times_s:.6g} s apart{stretched}: {head_s:.6g} s was taken, and the time base counts "
+        f"as uncertain by the difference, {apart:,.0f} parts per million.",
+    )
+    return Grid(even.start_fs, femtoseconds(head_s), even.error_ppm + apart)
+
+
+def once(notes: list[str], note: str) -> None:
+    """Add a note that is not there yet."""
+    if note not in notes:
+        notes.append(note)

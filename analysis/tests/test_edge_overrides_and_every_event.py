@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from analysis.tests.look_parts import US, write_events
-from mqtick.analysis import ByHand, CaptureOptions, Rule, analyse, load
+from mqtick.analysis import CaptureOptions, EdgeOverrides, Rule, analyse, load
 from mqtick.analysis.captures.naming import NamingError
 from mqtick.analysis.cli import main
 from mqtick.analysis.load import LoadError
@@ -18,7 +18,7 @@ from mqtick.analysis.report.as_json import as_json
 from mqtick.analysis.report.as_text import as_text
 from mqtick.analysis.report.blocks import Listing, Paragraph
 from mqtick.analysis.report.method import method_blocks
-from mqtick.recording.by_hand import ByHandError, kept
+from mqtick.recording.edge_overrides import EdgeOverridesError, kept
 from mqtick.recording.run_folder import create_run, shot_path
 from mqtick.recording.shot import Shot, write_shot
 from recording.tests.wave_parts import SKEW_LAYOUT, record_of, wave
@@ -46,7 +46,7 @@ def test_every_event_of_a_record_is_a_measurement(tmp_path: Path) -> None:
     latencies = [(shot.latency_fs or 0) / US for shot in found.shots]
     assert latencies == pytest.approx(late, abs=0.2)
     assert "nearest to the trigger" not in " ".join(found.notes)
-    (said,) = found.by_hand
+    (said,) = found.edge_overrides
     assert "within the usual time between two events" in said
     seconds = analyse(found).quantities[0].seconds
     assert np.diff(seconds) == pytest.approx([1e-3] * 19, abs=1e-6)
@@ -131,7 +131,7 @@ def test_the_method_says_nothing_where_nothing_was_said(tmp_path: Path) -> None:
     texts = [each.text for each in blocks if isinstance(each, Paragraph)]
     assert not any(text.startswith("By hand.") for text in texts)
     said = replace(Rule(), invert=True)
-    found = load(path, channels=TWO, by_hand=ByHand({"": said}))
+    found = load(path, channels=TWO, edge_overrides=EdgeOverrides({"": said}))
     listings = [b.items for b in method_blocks([analyse(found)]) if isinstance(b, Listing)]
     assert ("every channel: inverted.",) in listings
 
@@ -148,12 +148,12 @@ def test_a_threshold_moves_the_edges_of_its_channel_alone(tmp_path: Path) -> Non
         return shot.latency_fs / US
 
     middle = latency_us()
-    quarter = latency_us(by_hand=ByHand({"first": Rule(threshold_v=0.8)}))
+    quarter = latency_us(edge_overrides=EdgeOverrides({"first": Rule(threshold_v=0.8)}))
     assert middle - quarter == pytest.approx(25, abs=1)
-    assert latency_us(by_hand=ByHand({"CH2": Rule(threshold_v=0.8)})) == quarter
-    assert latency_us(by_hand=ByHand({"publisher": Rule(threshold_v=0.8)})) == pytest.approx(
-        middle, abs=0.3
-    )
+    assert latency_us(edge_overrides=EdgeOverrides({"CH2": Rule(threshold_v=0.8)})) == quarter
+    assert latency_us(
+        edge_overrides=EdgeOverrides({"publisher": Rule(threshold_v=0.8)})
+    ) == pytest.approx(middle, abs=0.3)
 
 
 def run_of(folder: Path) -> Path:
@@ -170,12 +170,12 @@ def test_a_run_folder_keeps_what_was_said_so_that_a_repeat_is_the_same(
     run = run_of(tmp_path / "run")
     before = [shot.skew_fs for shot in load(run).shots]
     assert main([str(run), "--threshold", "far=0.4V", "--no-limits", "--quiet"]) == 0
-    assert kept(run) == ByHand({"far": Rule(threshold_v=0.4)})
-    said = load(run, by_hand=kept(run))
+    assert kept(run) == EdgeOverrides({"far": Rule(threshold_v=0.4)})
+    said = load(run, edge_overrides=kept(run))
     again = load(run)
     assert [s.skew_fs for s in again.shots] == [s.skew_fs for s in said.shots] != before
-    assert again.by_hand[0] == "far: threshold 0.4 V."
-    assert "it counts each time it is read" in again.by_hand[1]
+    assert again.edge_overrides[0] == "far: threshold 0.4 V."
+    assert "it counts each time it is read" in again.edge_overrides[1]
     assert main([str(run), "--no-limits", "--quiet"]) == 0
     page = (run / "report" / "report.html").read_text()
     assert "far: threshold 0.4 V." in page
@@ -198,7 +198,7 @@ def test_a_damaged_file_of_what_was_said_stops_the_report(tmp_path: Path, capsys
     (run / "edges.json").write_text("{")
     assert main([str(run), "--quiet"]) == 1
     assert "--automatic, which removes the file" in capsys.readouterr().err
-    with pytest.raises(ByHandError):
+    with pytest.raises(EdgeOverridesError):
         load(run)
     assert main([str(run), "--automatic", "--no-limits", "--quiet"]) == 0
 
@@ -208,8 +208,8 @@ def test_a_run_reads_the_same_in_several_processes(tmp_path: Path) -> None:
     for number in range(4, 40):
         waves = {"pub": wave(0, 300), "near": wave(90, 300), "far": wave(120, 300)}
         write_shot(shot_path(run, number), Shot(number, 2, started_ns=number), waves)
-    said = ByHand({"near": Rule(threshold_v=0.4)}, -50 * US)
-    alone, together = (load(run, by_hand=said, processes=count) for count in (1, 2))
+    said = EdgeOverrides({"near": Rule(threshold_v=0.4)}, -50 * US)
+    alone, together = (load(run, edge_overrides=said, processes=count) for count in (1, 2))
     assert [s.skew_fs for s in alone.shots] == [s.skew_fs for s in together.shots]
     assert as_json([analyse(alone)])["results"][0]["by_hand"] == [
         "near: threshold 0.4 V.",

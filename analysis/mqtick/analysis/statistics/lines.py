@@ -1,4 +1,4 @@
-"""A line through points, some of which are far off: Huber's M-estimator."""
+"""Straight lines through values: least squares, and Huber's M-estimator where some are far off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from mqtick.recording.units import Floats
 
-__all__ = ["huber_line", "scale_of"]
+__all__ = ["huber_line", "product", "scale_of", "slope", "without_line"]
 
 TUNING: Final = 1.345
 """Residuals beyond this many scales weigh less; 95 % efficient for normal values (Huber, 1964)."""
@@ -18,6 +18,29 @@ _ROUNDS: Final = 60
 _DONE: Final = 1e-7
 _NOTHING: Final = 1e-12
 """Residuals of less than this share of the values' range are rounding, not noise."""
+
+
+def product(a: Floats, b: Floats) -> float:
+    """Return the scalar product of two arrays of the same length.
+
+    Not `a @ b`: for long arrays that is spread over threads, which took 16 ms instead of 0.04 for
+    100,000 values when the processors had other work.
+    """
+    return float(np.einsum("i,i->", a, b))
+
+
+def slope(t: Floats, values: Floats) -> float:
+    """Return the slope of values over t by least squares, 0 where all t are the same."""
+    t = t - t.mean()
+    power = product(t, t)
+    return product(t, values - values.mean()) / power if power > 0 else 0.0
+
+
+def without_line(values: Floats) -> Floats:
+    """Return even values less the straight line through them: without offset and frequency."""
+    t = np.linspace(-1, 1, values.size)
+    left: Floats = values - values.mean() - t * slope(t, values)
+    return left
 
 
 def scale_of(residuals: Floats, reach: Floats | float) -> Floats:

@@ -11,9 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.recording.by_hand import EVERY, ByHand, ByHandError, Rule, forget, keep, kept
+from mqtick.recording.edge_overrides import (
+    EVERY,
+    EdgeOverrides,
+    EdgeOverridesError,
+    Rule,
+    forget,
+    keep,
+    kept,
+)
 from mqtick.recording.edges import EdgeError, find_edges, state_levels
-from mqtick.recording.look import Seen, look, look_at_all
+from mqtick.recording.look import ChannelEdges, look, look_at_all
 from mqtick.recording.transitions import Transitions
 from mqtick.recording.waveform import Waveform
 from recording.tests.wave_parts import SKEW_LAYOUT, US, wave
@@ -31,11 +39,11 @@ def ramp(low: float = 0.0, high: float = 3.0, points: int = 300) -> Waveform:
     return record(low + (high - low) * np.clip((np.arange(points) - 100) / 100, 0, 1))
 
 
-def seen(waveform: Waveform, **rule: float) -> Seen:
+def seen(waveform: Waveform, **rule: float) -> ChannelEdges:
     return look(waveform, rule=Rule(**rule))  # type: ignore[arg-type]
 
 
-def at_us(found: Seen) -> list[float]:
+def at_us(found: ChannelEdges) -> list[float]:
     return [edge.instant_fs / US for edge in found.edges]
 
 
@@ -151,7 +159,7 @@ def test_skipped_edges_do_not_count_and_all_of_them_is_said() -> None:
 
 def test_a_window_leaves_out_what_is_outside_also_for_the_levels() -> None:
     volts = np.concatenate((np.full(500, 9.0), np.repeat([0.0, 3.0, 0.0], 500)))
-    window = ByHand({}, 600 * US, 1900 * US)
+    window = EdgeOverrides({}, 600 * US, 1900 * US)
     found = look(record(volts), window=window)
     assert at_us(found) == pytest.approx([999.5, 1499.5], abs=0.5)
     assert found.levels is not None
@@ -162,7 +170,9 @@ def test_a_window_leaves_out_what_is_outside_also_for_the_levels() -> None:
 def test_a_window_outside_the_record_is_named_with_the_record(
     begin: int | None, end: int | None
 ) -> None:
-    window = ByHand({}, None if begin is None else begin * US, None if end is None else end * US)
+    window = EdgeOverrides(
+        {}, None if begin is None else begin * US, None if end is None else end * US
+    )
     for signal in (wave(0), Transitions("D0", 0, np.array([US], np.int64), np.ones(1, np.int8))):
         found = look(signal, window=window)
         assert found.edges == []
@@ -172,7 +182,7 @@ def test_a_window_outside_the_record_is_named_with_the_record(
 def test_each_channel_of_a_layout_has_its_rule_and_the_others_the_common_one() -> None:
     of = replace(
         SKEW_LAYOUT,
-        by_hand=ByHand({"near": Rule(invert=True), EVERY: Rule(skip=1)}),
+        edge_overrides=EdgeOverrides({"near": Rule(invert=True), EVERY: Rule(skip=1)}),
     )
     found = look_at_all(of, dict.fromkeys(of.channels, wave(0, 300)))
     assert {name: [e.rising for e in its.edges] for name, its in found.items()} == {
@@ -184,7 +194,9 @@ def test_each_channel_of_a_layout_has_its_rule_and_the_others_the_common_one() -
 
 # ---- kept in a run folder
 
-SAID = ByHand({"first": Rule(1.65, 0.2, True, 3), "": Rule(threshold_v=-0.5)}, -2 * US, 10**15)
+SAID = EdgeOverrides(
+    {"first": Rule(1.65, 0.2, True, 3), "": Rule(threshold_v=-0.5)}, -2 * US, 10**15
+)
 
 
 def test_what_is_kept_is_read_again_and_can_be_forgotten(tmp_path: Path) -> None:
@@ -223,12 +235,12 @@ def damaged(**change: object) -> str:
 )
 def test_a_damaged_file_is_not_passed_over(tmp_path: Path, text: str) -> None:
     (tmp_path / "edges.json").write_text(text)
-    with pytest.raises(ByHandError, match=r"cannot be read .*--automatic"):
+    with pytest.raises(EdgeOverridesError, match=r"cannot be read .*--automatic"):
         kept(tmp_path)
 
 
 def test_it_is_said_in_words() -> None:
-    assert SAID.said() == [
+    assert SAID.describe() == [
         "first: threshold 1.65 V, hysteresis 0.2 V, inverted, the first 3 edges of each record "
         "left out.",
         "every other channel: threshold -0.5 V.",

@@ -14,9 +14,9 @@ from mqtick.recording.shot import replace_file
 __all__ = [
     "AUTOMATIC",
     "EVERY",
-    "UNTOUCHED",
-    "ByHand",
-    "ByHandError",
+    "NO_OVERRIDES",
+    "EdgeOverrides",
+    "EdgeOverridesError",
     "Rule",
     "forget",
     "keep",
@@ -32,13 +32,13 @@ _LARGEST: Final = 1 << 20
 _MOST_FS: Final = 10**21
 
 
-class ByHandError(ValueError):
-    """What was said by hand is impossible, or its file cannot be read; the text says why."""
+class EdgeOverridesError(ValueError):
+    """An override is impossible, or its file cannot be read; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How the edges of one channel are found, as far as somebody said it.
+    """How the edges of one channel are found, as far as overridden by the user.
 
     Attributes:
         threshold_v: the voltage whose crossing is an edge; None: halfway between its levels.
@@ -53,7 +53,7 @@ class Rule:
     invert: bool = False
     skip: int = 0
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Return the rule in words."""
         parts = [] if self.threshold_v is None else [f"threshold {self.threshold_v:g} V"]
         if self.hysteresis_v is not None:
@@ -69,7 +69,7 @@ AUTOMATIC: Final = Rule()
 
 
 @dataclass(frozen=True, slots=True)
-class ByHand:
+class EdgeOverrides:
     """Rules by the channel's name (`EVERY`: all others), and the window of each record.
 
     `begin_fs` and `end_fs` are in fs after the trigger (or the start of a record without one);
@@ -88,21 +88,21 @@ class ByHand:
         return self.rules.get(name) or self.rules.get(EVERY, AUTOMATIC)
 
     def check(self, names: Iterable[str]) -> None:
-        """ByHandError where there is a rule for a channel that is not among these."""
+        """EdgeOverridesError where there is a rule for a channel that is not among these."""
         there = list(names)
         if unknown := sorted(set(self.rules) - {EVERY, *there}):
-            raise ByHandError(
+            raise EdgeOverridesError(
                 f"Something is said of the edges of {unknown[0]!r}, which is not a channel; there "
                 f"are: {', '.join(there) or 'none that are described'}."
             )
 
-    def said(self, digital: Sequence[str] = ()) -> list[str]:
+    def describe(self, digital: Sequence[str] = ()) -> list[str]:
         """Return it in words, one sentence a rule.
 
         `digital` are channels without voltages, to which no threshold applies.
         """
         others = "every other channel" if len(self.rules) > 1 else "every channel"
-        lines = [f"{name or others}: {rule.said()}." for name, rule in self.rules.items()]
+        lines = [f"{name or others}: {rule.describe()}." for name, rule in self.rules.items()]
         rule = self.rules.get(EVERY, AUTOMATIC)
         if digital and (rule.threshold_v, rule.hysteresis_v) != (None, None):
             lines.append(f"No voltages, so no threshold: {', '.join(digital)}.")
@@ -115,13 +115,13 @@ class ByHand:
         return lines
 
 
-UNTOUCHED: Final = ByHand()
+NO_OVERRIDES: Final = EdgeOverrides()
 
 
 # -- kept in a run folder --------------------------------------------------------------------
 
 
-def keep(folder: Path, by_hand: ByHand) -> None:
+def keep(folder: Path, edge_overrides: EdgeOverrides) -> None:
     """Write it into a run folder, so that whoever reads the run again finds the same edges.
 
     OSError where that cannot be.
@@ -129,9 +129,9 @@ def keep(folder: Path, by_hand: ByHand) -> None:
     content = {
         "format": _FORMAT,
         "version": _VERSION,
-        "channels": {name: asdict(rule) for name, rule in by_hand.rules.items()},
-        "from_fs": by_hand.begin_fs,
-        "to_fs": by_hand.end_fs,
+        "channels": {name: asdict(rule) for name, rule in edge_overrides.rules.items()},
+        "from_fs": edge_overrides.begin_fs,
+        "to_fs": edge_overrides.end_fs,
     }
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     replace_file(folder / _FILE, text.encode() + b"\n")
@@ -142,23 +142,23 @@ def forget(folder: Path) -> None:
     (folder / _FILE).unlink(missing_ok=True)
 
 
-def kept(folder: Path) -> ByHand:
-    """Return what a run folder keeps; ByHandError where that cannot be read."""
+def kept(folder: Path) -> EdgeOverrides:
+    """Return what a run folder keeps; EdgeOverridesError where that cannot be read."""
     path = folder / _FILE
     try:
         with path.open("rb") as file:
             found = json.loads(file.read(_LARGEST))
     except FileNotFoundError:
-        return UNTOUCHED
+        return NO_OVERRIDES
     except (OSError, ValueError, RecursionError) as error:
-        raise ByHandError(_damaged(path, str(error))) from error
+        raise EdgeOverridesError(_damaged(path, str(error))) from error
     try:
         if (found["format"], found["version"]) != (_FORMAT, _VERSION):
             raise ValueError(f"format {found['format']!r}, version {found['version']!r}")
         rules = {str(name): _rule(each) for name, each in found["channels"].items()}
-        return ByHand(rules, _instant(found["from_fs"]), _instant(found["to_fs"]))
+        return EdgeOverrides(rules, _instant(found["from_fs"]), _instant(found["to_fs"]))
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise ByHandError(_damaged(path, f"{type(error).__name__} {error}")) from error
+        raise EdgeOverridesError(_damaged(path, f"{type(error).__name__} {error}")) from error
 
 
 def _damaged(path: Path, why: str) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Counts", "is_few", "mode", "populated", "populated_range"]
+__all__ = ["Counts", "is_few", "mode", "range_without_outliers", "without_outliers"]
 
 Counts = npt.NDArray[np.intp]
 Samples = npt.NDArray[np.floating]
@@ -40,7 +40,7 @@ def is_few(outliers: int, rarer: int) -> bool:
     return FEW * outliers <= rarer
 
 
-def populated(counts: Counts, least: float, left_out: int = 0) -> tuple[int, int] | None:
+def without_outliers(counts: Counts, least: float, left_out: int = 0) -> tuple[int, int] | None:
     """Return first and last bin of the part of a histogram that holds its two levels.
 
     None unless a part of it without a few outliers has two levels at least `least` bins apart, the
@@ -83,8 +83,8 @@ def _ends(counts: Counts) -> tuple[int, int]:
     return int(empty[0]) * width, (int(empty[-1]) + 1) * width
 
 
-def populated_range(values: Samples, least: float) -> tuple[float, float]:
-    """Return the range of the values that hold the two levels, as `populated` says.
+def range_without_outliers(values: Samples, least: float) -> tuple[float, float]:
+    """Return the range of the values that hold the two levels, as `without_outliers` says.
 
     Outliers may be so far away that all others lie in a few bins, which are then looked into.
     """
@@ -99,7 +99,7 @@ def populated_range(values: Samples, least: float) -> tuple[float, float]:
                 inside = piece[(piece >= begin) & (piece <= end)]
             counts += np.bincount(((inside - begin) / width).astype(np.intp), minlength=_FINE + 1)
         if width * _RESOLVED <= least:
-            found = populated(counts, least / width, left_out)
+            found = without_outliers(counts, least / width, left_out)
             return (begin + found[0] * width, begin + (found[1] + 1) * width) if found else every
         fullest = int(counts.argmax())
         near = counts[max(fullest - _ZOOM, 0) : fullest + _ZOOM + 1]

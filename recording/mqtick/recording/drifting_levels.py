@@ -9,7 +9,7 @@ import numpy as np
 
 from mqtick.recording.crossing import Search
 
-__all__ = ["own_levels"]
+__all__ = ["drifting_levels"]
 
 _LEAST_REST: Final = 16
 """Samples at rest that it takes to find a level."""
@@ -23,7 +23,7 @@ _DRIFT: Final = 0.01
 """Levels that move by more than this share of the amplitude drift."""
 
 
-def own_levels(search: Search, jitter: float) -> Search:
+def drifting_levels(search: Search, jitter: float) -> Search:
     """Give each edge the middle of the levels next to it, if the levels move.
 
     `jitter` is the standard deviation of the noise from sample to sample, in codes. Ringing is no
