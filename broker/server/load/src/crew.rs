@@ -29,9 +29,8 @@ impl Crew {
             let broker = Contestant::broker(target, options)?;
             return Ok(Self::Here(Box::new(Engine::open(run, &broker, scenario)?)));
         }
-        if options.csv.is_some() || options.broker_pid.is_some() || options.page.is_some() {
-            let text = "--csv, --page and --broker-pid are of one machine, and the scenario names \
-                        several.";
+        if options.csv.is_some() || options.broker_pid.is_some() {
+            let text = "--csv and --broker-pid are of one machine, and the scenario names several.";
             return Err(Failure::Use(text.to_owned()));
         }
         if target.address.ip().is_loopback() && scenario.machine.iter().any(|one| one.ssh.is_some())

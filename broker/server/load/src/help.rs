@@ -36,7 +36,6 @@ limit:
   --resolution PERCENT   of the fast search (2)
   --repeats N            of the bisection, at least 2 (5)
   --scenario FILE        another scenario, whose groups of kind load are varied
-  --page FILE            write an HTML page, too
 run (on the machines that a scenario names it starts `mqtick-load agent` by ssh):
   --csv FILE             write each message and copy of kind latency as MQTTLoader does
   --repeats N            (1)
@@ -72,7 +71,7 @@ floor:
   --udp                  over UDP
 
 Examples:
-  mqtick-load limit mqtt://localhost --page limit.html
+  mqtick-load limit mqtt://localhost --json >limit.json    # mqtick-report limit limit.json draws it
   mqtick-load limit mqtts://broker.lan --ca-file ca.pem --username u --password-file u.password
   mqtick-load run scenario.toml --broker localhost --json
   mqtick-load run mqttloader.conf --csv out.csv

@@ -4,14 +4,13 @@ use crate::agent::How;
 use crate::contest::{COST, Run};
 use crate::crew::Crew;
 use crate::options::{Options, Search};
-use crate::page::{self, Level, Page, Point};
 use crate::report::names;
 use crate::scenario::{Group, Kind, PUBLISHED, Scenario};
 use crate::scenario_run::tell_remarks;
 use crate::search::{self, Limit};
-use crate::stamps::now_ns;
 use crate::tally::Tally;
 use crate::{Failure, Outcome};
+use hdrhistogram::Histogram;
 
 const WHO: &str = "broker";
 
@@ -54,6 +53,7 @@ fn how(options: &Options, scale: f64, times: bool) -> How {
 /// What a trial of the search showed.
 struct Shown {
     scale: f64,
+    ratio: f64,
     holds: bool,
     bottlenecks: Vec<String>,
     idle_share: f64,
@@ -68,37 +68,28 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     let options = run.options;
     let target = options.target()?;
     let scenario = plan(run)?;
-    if let Some(path) = &options.page {
-        page::may_write(path)?;
-    }
     let mut crew = Crew::open(run, target, &scenario)?;
     let mut shown: Vec<Shown> = Vec::new();
-    let mut points = Vec::new();
     let mut trial = |scale: f64| {
         let ingress = scenario.ingress(scale);
-        let held = points.iter().filter(|one: &&Point| one.holds);
-        let best = held.map(|one| one.ingress).fold(0.0, f64::max);
         run.progress(&format!(
-            "trial {}, {} s: {ingress:.0} messages a second; it has carried {best:.0}",
+            "trial {}, {} s: {ingress:.0} messages a second; it has carried {:.0}",
             shown.len() + 1,
-            scenario.seconds
+            scenario.seconds,
+            highest_held(&scenario, &shown)
         ));
         let mut tally = Tally::new()?;
         crew.trial(run, &scenario, how(options, scale, false), &mut tally)?;
         run.stop.check()?;
-        if points.is_empty() && tally.owed == 0 {
+        if shown.is_empty() && tally.owed == 0 {
             let text = "no message is due in a trial: give a longer one (--trial), or a shorter \
                         interval_us.";
             return Err(Failure::Use(text.to_owned()));
         }
         let holds = tally.is_under_limit();
-        points.push(Point {
-            ingress,
-            ratio: tally.ratio(),
-            holds,
-        });
         shown.push(Shown {
             scale,
+            ratio: tally.ratio(),
             holds,
             bottlenecks: tally.bottlenecks(),
             idle_share: tally.idle_share,
@@ -110,19 +101,19 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         Search::Published => search::published(&mut trial),
         Search::Fast => search::fast(options.resolution, options.repeats, &mut trial),
     };
-    let trials: (Vec<f64>, Vec<f64>) = points
-        .iter()
-        .map(|point: &Point| (point.ingress, point.ratio))
-        .unzip();
-    run.report.list("trial_ingress", trials.0);
-    run.report.list("trial_ratio", trials.1);
+    let each = || shown.iter();
+    let rates = each().map(|one| scenario.ingress(one.scale)).collect();
+    run.report.list("trial_ingress", rates);
+    run.report
+        .list("trial_ratio", each().map(|one| one.ratio).collect());
+    let held = each().map(|one| f64::from(u8::from(one.holds)));
+    run.report.list("trial_held", held.collect());
     let limit = match found {
         Ok(limit) => limit,
         Err(failure) => {
             // Even a search that ends early knows which rate has held.
-            let held = points.iter().filter(|one| one.holds).map(|one| one.ingress);
-            run.report.add(BEST, WHO, held.fold(0.0, f64::max));
-            run.report.add(TRIALS, WHO, points.len() as f64);
+            run.report.add(BEST, WHO, highest_held(&scenario, &shown));
+            run.report.add(TRIALS, WHO, shown.len() as f64);
             return Err(failure);
         }
     };
@@ -132,7 +123,8 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         run.report.note(text.to_owned());
     }
     tell_limit(run, &scenario, &limit, &shown);
-    let mut levels = Vec::new();
+    let percentiles = shares().map(|share| 100.0 * share);
+    run.report.list("percentiles", percentiles.collect());
     for (name, share) in LEVELS {
         run.progress(&format!("latency {name}"));
         let mut tally = Tally::new()?;
@@ -141,30 +133,37 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         run.stop.check()?;
         crew.tell_times(run, name, &scenario, &tally, &parts)?;
         tell_level(run, name, &tally);
-        levels.push(Level {
-            name,
-            wire: tally.wire,
-            skew: tally.skew,
-        });
+        list_percentiles(run, "wire", name, &tally.wire);
+        list_percentiles(run, "skew", name, &tally.skew);
     }
     crew.end(run);
-    if let Some(path) = &options.page {
-        page::write(
-            path,
-            &Page {
-                broker: &options.broker,
-                at_ns: now_ns(),
-                limit: scenario.ingress(limit.scale),
-                low: scenario.ingress(limit.lowest),
-                high: scenario.ingress(limit.highest),
-                egress: egress(&scenario, limit.scale),
-                points: &points,
-                levels: &levels,
-                report: run.report,
-            },
-        )?;
-    }
     Ok(())
+}
+
+/// The highest ingress that the broker has carried.
+fn highest_held(scenario: &Scenario, shown: &[Shown]) -> f64 {
+    let held = shown.iter().filter(|one| one.holds);
+    held.map(|one| scenario.ingress(one.scale))
+        .fold(0.0, f64::max)
+}
+
+/// The percentiles that a curve is drawn through, from 0 to 99.9 %, as shares.
+fn shares() -> impl Iterator<Item = f64> {
+    (0..=60).map(|step| 1.0 - 10_f64.powf(-f64::from(step) / 20.0))
+}
+
+/// Lists those percentiles of latency or skew, in us, and of how many values they are.
+fn list_percentiles(run: &mut Run<'_>, what: &str, level: &str, of: &Histogram<u64>) {
+    if of.is_empty() {
+        return;
+    }
+    let count = of.len() as f64;
+    // Beyond the last one there is only the largest value.
+    let told = shares().take_while(|share| (1.0 - share) * count >= 1.0);
+    let us = told.map(|share| of.value_at_quantile(share) as f64 / 1e3);
+    run.report.list(&format!("{what}_us {level}"), us.collect());
+    run.report
+        .list(&format!("{what}_count {level}"), vec![count]);
 }
 
 /// Adds the figures of a share of the limit, except its times.
@@ -291,7 +290,7 @@ mod tests {
     use super::*;
     use crate::report::Report;
     use crate::stop::Stop;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     /// What is told of trials: scale, whether it held, whether the load tool was at its end.
     fn told(trials: &[(f64, bool, bool)], idle_share: f64) -> Value {
@@ -301,6 +300,7 @@ mod tests {
             .iter()
             .map(|(scale, holds, is_ours)| Shown {
                 scale: *scale,
+                ratio: 1.0,
                 holds: *holds,
                 bottlenecks: is_ours
                     .then(|| "mqtick-load used 99 %".to_owned())
@@ -352,6 +352,29 @@ mod tests {
             told.contains("at 50 %: not the broker alone: the clock was stepped by 20 ms"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn percentiles_end_where_only_the_largest_value_is_beyond() {
+        let (options, stop) = (Options::default(), Stop::new().unwrap());
+        let mut report = Report::default();
+        let mut run = Run {
+            options: &options,
+            stop: &stop,
+            report: &mut report,
+        };
+        let mut tally = Tally::new().unwrap();
+        (1..1000).for_each(|us| tally.wire.record(us * 1000).unwrap());
+        list_percentiles(&mut run, "wire", "at 90 %", &tally.wire);
+        list_percentiles(&mut run, "skew", "at 90 %", &tally.skew);
+        let told = report.json(true);
+        assert_eq!(told["lists"]["wire_count at 90 %"], json!([999.0]));
+        let us = told["lists"]["wire_us at 90 %"].as_array().unwrap();
+        // Up to 99.87 %.
+        assert_eq!(us.len(), 60);
+        let median = us[6].as_f64().unwrap();
+        assert!((498.0..501.0).contains(&median), "{median}");
+        assert!(told["lists"].get("skew_us at 90 %").is_none());
     }
 
     #[test]

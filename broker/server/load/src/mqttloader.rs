@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use crate::format::calendar;
 use crate::scenario::{Group, Kind, Scenario, read};
 use crate::tls::Pem;
 use crate::{Failure, Outcome};
@@ -283,6 +282,31 @@ impl Csv {
     }
 }
 
+/// Year, month, day, hour, minute and second of a moment, UTC (the proleptic Gregorian calendar).
+fn calendar(at_ns: u64) -> [u64; 6] {
+    let (days, second) = (at_ns / 86_400_000_000_000, at_ns / 1_000_000_000 % 86_400);
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * year + year / 4 - year / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    [
+        year,
+        month,
+        day,
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,6 +397,9 @@ mod tests {
         // GNU date: `date -u -d @1599643916 +%Y%m%d-%H%M%S`.
         let name = Csv::name_in("out", 1_599_643_916_416_823_000);
         assert_eq!(name, "out/mqttloader_20200909-093156.csv");
+        let [leap_day, epoch] = [1_709_210_096_000_000_000, 0].map(calendar);
+        assert_eq!(leap_day, [2024, 2, 29, 12, 34, 56]);
+        assert_eq!(epoch, [1970, 1, 1, 0, 0, 0]);
     }
 
     #[test]

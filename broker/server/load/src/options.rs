@@ -11,6 +11,10 @@ use crate::tls::Pem;
 use crate::values::{broker_of, number, one_of, seconds};
 use crate::{Failure, Outcome};
 
+/// What to say to who asks for the page that this program wrote before.
+const PAGE: &str = "limit takes no --page: `mqtick-report limit limit.json` makes the page of what \
+                    limit --json >limit.json prints.";
+
 /// How the limit is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Search {
@@ -62,7 +66,6 @@ pub struct Options {
     pub search: Search,
     pub trial: f64,
     pub resolution: f64,
-    pub page: Option<String>,
     pub csv: Option<String>,
 }
 
@@ -106,7 +109,6 @@ impl Default for Options {
             search: Search::Fast,
             trial: 3.0,
             resolution: 0.02,
-            page: None,
             csv: None,
         }
     }
@@ -162,6 +164,7 @@ impl Options {
                     let command = options.command;
                     let text = match command {
                         Command::Help => format!("--{name}: name the command first; see --help."),
+                        Command::Limit if name == "page" => PAGE.to_owned(),
                         _ => format!("{} takes no --{name}; see --help.", command.name()),
                     };
                     return Err(Failure::Use(text));
@@ -284,7 +287,6 @@ impl Options {
             "trial" => self.trial = number(name, &value, 0.1, 3600.0)?,
             "resolution" => self.resolution = number(name, &value, 0.1, 20.0)? / 100.0,
             "scenario" => self.scenario = Some(value),
-            "page" => self.page = Some(value),
             "csv" => self.csv = Some(value),
             "connections" => self.connections = number(name, &value, 10, 1_000_000)?,
             _ => self.port = number(name, &value, 0, u16::MAX)?,
@@ -357,6 +359,10 @@ mod tests {
             ("limit --trial 0", "--trial 0: give a number from 0.1"),
             ("limit --search x", "give fast or published"),
             ("limit --qos 1", "limit takes no --qos"),
+            (
+                "limit h --page limit.html",
+                "`mqtick-report limit limit.json` makes the page",
+            ),
             ("limit a b", "limit takes no \"b\""),
             ("limit a --repeats 1", "--repeats 1: the spread of one"),
             (

@@ -229,6 +229,7 @@ impl Report {
             "version": env!("CARGO_PKG_VERSION"),
             "command": self.command,
             "complete": complete,
+            "ended_unix_s": crate::stamps::now_ns() / 1_000_000_000,
             "parameters": parameters,
             "rows": self.rows.iter().map(row_json).collect::<Vec<_>>(),
             "lists": lists,

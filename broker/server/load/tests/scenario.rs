@@ -188,14 +188,6 @@ fn a_limit_needs_a_load_to_vary_and_a_broker_that_delivers() {
         "{}",
         error(&output)
     );
-    let output = program(&[
-        "limit",
-        "mqtt://127.0.0.1:9",
-        "--page",
-        "/nowhere/page.html",
-    ]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(error(&output).contains("/nowhere/page.html: No such file"));
 }
 
 #[test]
