@@ -13,6 +13,18 @@ pub enum Failure {
     Stopped,
 }
 
+impl Failure {
+    /// Puts where it happened before the text.
+    #[must_use]
+    pub fn at(self, place: impl fmt::Display) -> Self {
+        match self {
+            Self::Use(text) => Self::Use(format!("{place}: {text}")),
+            Self::Failed(text) => Self::Failed(format!("{place}: {text}")),
+            Self::Stopped => Self::Stopped,
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

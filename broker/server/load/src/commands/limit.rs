@@ -4,8 +4,8 @@ use crate::commands::search::{self, Limit};
 use crate::failure::{Failure, Outcome};
 use crate::remote::crew::Crew;
 use crate::remote::message::How;
-use crate::results::report::names;
-use crate::results::rows::{COST, tell_remarks};
+use crate::results::report::{Report, names};
+use crate::results::rows::{COST, LOST, tell_remarks};
 use crate::results::tally::Tally;
 use crate::run::contest::Run;
 use crate::settings::options::{Options, Search};
@@ -35,7 +35,6 @@ names! {
     BEST "held" "highest ingress that it has carried" "1/s";
     TRIALS "trials" "trials" "1";
     BY_LOAD "limited_by_load" "trials above it that the load tool limited" "%";
-    LOST "lost" "lost" "messages";
 }
 
 /// Returns how to run a trial. `times`: whether each message's times are wanted.
@@ -122,7 +121,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
                     it does not include how much the broker varies.";
         run.report.note(text.to_owned());
     }
-    tell_limit(run, &scenario, &limit, &shown);
+    tell_limit(run.report, &scenario, &limit, &shown);
     let percentiles = shares().map(|share| 100.0 * share);
     run.report.list("percentiles", percentiles.collect());
     for (name, share) in LEVELS {
@@ -132,9 +131,9 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         let parts = crew.trial(run, &scenario, how, &mut tally)?;
         run.stop.check()?;
         crew.tell_times(run, name, &scenario, &tally, &parts)?;
-        tell_level(run, name, &tally);
-        list_percentiles(run, "wire", name, &tally.wire);
-        list_percentiles(run, "skew", name, &tally.skew);
+        tell_level(run.report, name, &tally);
+        list_percentiles(run.report, "wire", name, &tally.wire);
+        list_percentiles(run.report, "skew", name, &tally.skew);
     }
     crew.end(run);
     Ok(())
@@ -153,7 +152,7 @@ fn shares() -> impl Iterator<Item = f64> {
 }
 
 /// Lists those percentiles of latency or skew, in us, and of how many values they are.
-fn list_percentiles(run: &mut Run<'_>, what: &str, level: &str, of: &Histogram<u64>) {
+fn list_percentiles(report: &mut Report, what: &str, level: &str, of: &Histogram<u64>) {
     if of.is_empty() {
         return;
     }
@@ -161,18 +160,16 @@ fn list_percentiles(run: &mut Run<'_>, what: &str, level: &str, of: &Histogram<u
     // Beyond the last one there is only the largest value.
     let told = shares().take_while(|share| (1.0 - share) * count >= 1.0);
     let us = told.map(|share| of.value_at_quantile(share) as f64 / 1e3);
-    run.report.list(&format!("{what}_us {level}"), us.collect());
-    run.report
-        .list(&format!("{what}_count {level}"), vec![count]);
+    report.list(&format!("{what}_us {level}"), us.collect());
+    report.list(&format!("{what}_count {level}"), vec![count]);
 }
 
 /// Adds the figures of a share of the limit, except its times.
-fn tell_level(run: &mut Run<'_>, name: &'static str, tally: &Tally) {
-    run.report.add(LOST, name, tally.lost() as f64);
-    tell_remarks(run.report, &format!("{name}: "), tally);
-    if let Some(used) = tally.cost {
-        let each = used.total_ns as f64 / tally.delivered.max(1) as f64;
-        run.report.add(COST, name, each);
+fn tell_level(report: &mut Report, name: &'static str, tally: &Tally) {
+    report.add(LOST, name, tally.lost() as f64);
+    tell_remarks(report, &format!("{name}: "), tally);
+    if let Some(each) = tally.cost_ns() {
+        report.add(COST, name, each);
     }
 }
 
@@ -230,7 +227,7 @@ fn egress(scenario: &Scenario, scale: f64) -> f64 {
         .sum()
 }
 
-fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Shown]) {
+fn tell_limit(report: &mut Report, scenario: &Scenario, limit: &Limit, shown: &[Shown]) {
     let ingress = scenario.ingress(limit.scale);
     let interval = scenario.group.iter().find(varied);
     let above = |one: &&Shown| !one.holds && limit.scale / one.scale < NEAR;
@@ -252,9 +249,9 @@ fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Sh
         (TRIALS, shown.len() as f64),
         (BY_LOAD, share),
     ] {
-        run.report.add(name, WHO, value);
+        report.add(name, WHO, value);
     }
-    run.report.list(
+    report.list(
         "limits",
         limit
             .scales
@@ -273,12 +270,12 @@ fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Sh
             "THE LOAD TOOL, NOT THE BROKER, WAS THE LIMIT: {}. The broker carries at least this.",
             why.join("; ")
         );
-        run.report.note(text);
+        report.note(text);
     }
     let idle = failed.iter().map(|one| one.idle_share).fold(1.0, f64::min);
     let own = failed.iter().map(|one| one.own_share).fold(0.0, f64::max);
     if idle < 0.05 {
-        run.report.note(format!(
+        report.note(format!(
             "the processors of this machine were all busy, {own:.2} of them with the load tool: if \
              the broker is on this machine, it carries more on one of its own."
         ));
@@ -288,13 +285,10 @@ fn tell_limit(run: &mut Run<'_>, scenario: &Scenario, limit: &Limit, shown: &[Sh
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::report::Report;
-    use crate::system::stop::Stop;
     use serde_json::{Value, json};
 
     /// What is told of trials: scale, whether it held, whether the load tool was at its end.
     fn told(trials: &[(f64, bool, bool)], idle_share: f64) -> Value {
-        let (options, stop) = (Options::default(), Stop::new().unwrap());
         let mut report = Report::default();
         let shown: Vec<Shown> = trials
             .iter()
@@ -316,13 +310,8 @@ mod tests {
             highest: 0.5,
             scales: vec![1.0],
         };
-        let mut run = Run {
-            options: &options,
-            stop: &stop,
-            report: &mut report,
-        };
         let scenario = Scenario::parse(PUBLISHED).unwrap();
-        tell_limit(&mut run, &scenario, &limit, &shown);
+        tell_limit(&mut report, &scenario, &limit, &shown);
         report.json(true)
     }
 
@@ -337,16 +326,10 @@ mod tests {
 
     #[test]
     fn what_was_wrong_with_a_latency_is_told_with_its_share_of_the_limit() {
-        let (options, stop) = (Options::default(), Stop::new().unwrap());
         let mut report = Report::default();
-        let mut run = Run {
-            options: &options,
-            stop: &stop,
-            report: &mut report,
-        };
         let mut tally = Tally::new().unwrap();
         tally.step_ns = 20_000_000;
-        tell_level(&mut run, "at 50 %", &tally);
+        tell_level(&mut report, "at 50 %", &tally);
         let told = report.json(true)["notes"].to_string();
         assert!(
             told.contains("at 50 %: not the broker alone: the clock was stepped by 20 ms"),
@@ -356,17 +339,11 @@ mod tests {
 
     #[test]
     fn percentiles_end_where_only_the_largest_value_is_beyond() {
-        let (options, stop) = (Options::default(), Stop::new().unwrap());
         let mut report = Report::default();
-        let mut run = Run {
-            options: &options,
-            stop: &stop,
-            report: &mut report,
-        };
         let mut tally = Tally::new().unwrap();
         (1..1000).for_each(|us| tally.wire.record(us * 1000).unwrap());
-        list_percentiles(&mut run, "wire", "at 90 %", &tally.wire);
-        list_percentiles(&mut run, "skew", "at 90 %", &tally.skew);
+        list_percentiles(&mut report, "wire", "at 90 %", &tally.wire);
+        list_percentiles(&mut report, "skew", "at 90 %", &tally.skew);
         let told = report.json(true);
         assert_eq!(told["lists"]["wire_count at 90 %"], json!([999.0]));
         let us = told["lists"]["wire_us at 90 %"].as_array().unwrap();

@@ -23,10 +23,7 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     let mut csv = options.csv.clone();
     let mut patience_s = options.patience.as_secs_f64();
     let (target, scenario) = if path.ends_with(".conf") {
-        let found = mqttloader::parse(&read(path)?).map_err(|failure| match failure {
-            Failure::Use(why) => Failure::Use(format!("{path}: {why}")),
-            other => other,
-        })?;
+        let found = mqttloader::parse(&read(path)?).map_err(|failure| failure.at(path))?;
         let mut asked = options.clone();
         // The command line takes precedence over the file.
         if !options.is_given("broker") {

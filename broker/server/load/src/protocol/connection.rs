@@ -357,10 +357,7 @@ impl Connection {
     /// Puts the connection's name before a failure.
     #[must_use]
     pub fn named(&self, failure: Failure) -> Failure {
-        match failure {
-            Failure::Failed(text) => Failure::Failed(format!("{}: {text}", self.name)),
-            other => other,
-        }
+        failure.at(&self.name)
     }
 
     pub(crate) fn hint(&self) -> &'static str {

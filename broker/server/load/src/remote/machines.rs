@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::failure::{Failure, Outcome};
 use crate::remote::message::{Clock, Part};
-use crate::results::report::{Name, Report, names, quantile_of};
+use crate::results::report::{Name, Report, names, quantile};
 use crate::results::rows::{self, LATE, percentiles, tell_own, told};
 use crate::results::tally::{ENOUGH, Tally};
 use crate::settings::scenario::Scenario;
@@ -26,19 +26,9 @@ const SKEW: [[Name; 5]; 3] = [
     percentiles!("skew_low", "first to last copy, at least"),
     percentiles!("skew_high", "first to last copy, at most"),
 ];
-const CLOCK: [Name; 2] = [
-    Name {
-        key: "clock_low_us",
-        text: "clock minus UTC, at least",
-        unit: "us",
-    },
-    Name {
-        key: "clock_high_us",
-        text: "clock minus UTC, at most",
-        unit: "us",
-    },
-];
 names! {
+    CLOCK_LOW "clock_low_us" "clock minus UTC, at least" "us";
+    CLOCK_HIGH "clock_high_us" "clock minus UTC, at most" "us";
     WITHIN "clocks_within_us" "uncertainty of the latency by both clocks, +-" "us";
 }
 
@@ -70,7 +60,7 @@ impl Between {
         };
         for (names, values) in bounds {
             for (name, share) in told(report, *names, who, values.len() as u64) {
-                let value = quantile_of(values, share).unwrap_or(0);
+                let value = quantile(values, share).unwrap_or(0);
                 report.add(name, who.to_owned(), value as f64 / 1e3);
             }
         }
@@ -148,7 +138,7 @@ pub fn tell(report: &mut Report, scenario: &Scenario, parts: &[Part]) {
         }
         match &part.clock {
             Some(Clock::Known(error)) => {
-                for (row, value) in CLOCK.into_iter().zip([error.low, error.high]) {
+                for (row, value) in [(CLOCK_LOW, error.low), (CLOCK_HIGH, error.high)] {
                     report.add(row, name.clone(), value as f64 / 1e3);
                 }
             }

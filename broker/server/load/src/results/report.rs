@@ -5,15 +5,9 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Returns a quantile of sorted values (nearest rank); 0 if there are none.
+/// Returns a quantile of sorted values (nearest rank); None if there are none.
 #[must_use]
-pub fn quantile(sorted: &[u64], share: f64) -> u64 {
-    quantile_of(sorted, share).unwrap_or(0)
-}
-
-/// The same of any values; None if there are none.
-#[must_use]
-pub fn quantile_of<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
+pub fn quantile<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
 }
@@ -289,9 +283,9 @@ mod tests {
         let sorted = [10, 20, 30, 40];
         assert_eq!(
             [0.0, 0.25, 0.5, 0.51, 0.99, 1.0].map(|share| quantile(&sorted, share)),
-            [10, 10, 20, 30, 40, 40]
+            [10, 10, 20, 30, 40, 40].map(Some)
         );
-        assert_eq!(quantile(&[], 0.5), 0);
+        assert_eq!(quantile::<u64>(&[], 0.5), None);
     }
 
     #[test]

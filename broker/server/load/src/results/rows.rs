@@ -81,8 +81,7 @@ pub fn tell_counts(report: &mut Report, scenario: &Scenario, tally: &Tally) {
     if tally.owed > 0 {
         report.add(RATIO, WHO, tally.ratio());
     }
-    if let Some(used) = tally.cost {
-        let each = used.total_ns as f64 / tally.delivered.max(1) as f64;
+    if let Some(each) = tally.cost_ns() {
         report.add(COST, WHO, each);
     }
 }

@@ -172,6 +172,13 @@ impl Tally {
         self.owed > 0 && self.ratio() >= ENOUGH
     }
 
+    /// Processor time of the broker for each copy that came, in ns, if it is known.
+    #[must_use]
+    pub fn cost_ns(&self) -> Option<f64> {
+        let used = self.cost?;
+        Some(used.total_ns as f64 / self.delivered.max(1) as f64)
+    }
+
     /// Copies that never came.
     #[must_use]
     pub fn lost(&self) -> u64 {

@@ -17,11 +17,7 @@ impl Scenario {
     /// # Errors
     /// [`Failure::Use`], with the file and the mistake.
     pub fn load(path: &str) -> Outcome<Self> {
-        let text = read(path)?;
-        Self::parse(&text).map_err(|failure| match failure {
-            Failure::Use(why) => Failure::Use(format!("{path}: {why}")),
-            other => other,
-        })
+        Self::parse(&read(path)?).map_err(|failure| failure.at(path))
     }
 
     /// Reads the text of a file.
@@ -55,7 +51,8 @@ impl Scenario {
             return Err(Failure::Use(text.to_owned()));
         }
         for (place, group) in self.group.iter().enumerate() {
-            group.check()?;
+            let named = |failure: Failure| failure.at(format!("group {:?}", group.name));
+            group.check().map_err(named)?;
             let before = self.group.get(..place).unwrap_or_default();
             if before.iter().any(|other| other.name == group.name) {
                 let text = format!("two groups are called {:?}: give names.", group.name);
@@ -132,14 +129,6 @@ impl Scenario {
 
 impl Group {
     fn check(&self) -> Outcome<()> {
-        let named = |failure| match failure {
-            Failure::Use(why) => Failure::Use(format!("group {:?}: {why}", self.name)),
-            other => other,
-        };
-        self.check_values().map_err(named)
-    }
-
-    fn check_values(&self) -> Outcome<()> {
         let wrong = |text: &str| Err(Failure::Use(text.to_owned()));
         if self.name.is_empty() || self.name.len() > 64 || self.name.contains(is_no_name) {
             return wrong("name: 1 to 64 letters, digits, - or _.");
