@@ -36,6 +36,17 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Refuses a wrong use.
+///
+/// # Errors
+/// [`Failure::Use`] with the text, if it is one.
+pub fn refuse_if(is_wrong: bool, text: impl Into<String>) -> Outcome<()> {
+    match is_wrong {
+        true => Err(Failure::Use(text.into())),
+        false => Ok(()),
+    }
+}
+
 /// The result of most functions here.
 pub type Outcome<T> = Result<T, Failure>;
 

@@ -1,7 +1,7 @@
 //! The command `limit`: how much a broker carries, and its latency there and below.
 
 use crate::commands::search::{self, Limit};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Outcome, refuse_if};
 use crate::remote::crew::Crew;
 use crate::remote::message::How;
 use crate::results::report::{Report, names};
@@ -80,11 +80,10 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
         let mut tally = Tally::new()?;
         crew.trial(run, &scenario, how(options, scale, false), &mut tally)?;
         run.stop.check()?;
-        if shown.is_empty() && tally.owed == 0 {
-            let text = "no message is due in a trial: give a longer one (--trial), or a shorter \
-                        interval_us.";
-            return Err(Failure::Use(text.to_owned()));
-        }
+        refuse_if(
+            shown.is_empty() && tally.owed == 0,
+            "no message is due in a trial: give a longer one (--trial), or a shorter interval_us.",
+        )?;
         let holds = tally.is_under_limit();
         shown.push(Shown {
             scale,
@@ -180,28 +179,16 @@ fn plan(run: &Run<'_>) -> Outcome<Scenario> {
         Some(path) => Scenario::load(path)?,
         None => Scenario::parse(PUBLISHED)?,
     };
-    let wrong = |text: &str| Err(Failure::Use(text.to_owned()));
-    if scenario
-        .group
-        .iter()
-        .filter(varied)
-        .all(|one| one.copies() == 0)
-    {
-        return wrong(
-            "limit varies the interval of groups of kind load that have subscribers and no window, \
-             and the scenario has no such group.",
-        );
-    }
-    if scenario
-        .group
-        .iter()
-        .filter(varied)
-        .any(|one| one.messages.is_some())
-    {
-        return wrong(
-            "limit: leave `messages` out, so that the rate lasts until the end of a trial.",
-        );
-    }
+    let loads = || scenario.group.iter().filter(varied);
+    refuse_if(
+        loads().all(|one| one.copies() == 0),
+        "limit varies the interval of groups of kind load that have subscribers and no window, and \
+         the scenario has no such group.",
+    )?;
+    refuse_if(
+        loads().any(|one| one.messages.is_some()),
+        "limit: leave `messages` out, so that the rate lasts until the end of a trial.",
+    )?;
     if options.search == Search::Fast {
         scenario.seconds = options.trial;
         scenario.ramp_up_s = options.trial * 0.2;

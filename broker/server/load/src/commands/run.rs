@@ -1,6 +1,6 @@
 //! The command `run`: carries out a scenario or a configuration of MQTTLoader.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, refuse_if};
 use crate::remote::crew::Crew;
 use crate::remote::machines;
 use crate::remote::message::{How, Part};
@@ -54,10 +54,10 @@ pub fn run(run: &mut Run<'_>) -> Outcome<()> {
     } else {
         (options.target()?, Scenario::load(path)?)
     };
-    if csv.is_some() && scenario.group.iter().all(|one| one.kind == Kind::Load) {
-        let text = "--csv: it has the times of groups of kind latency, and the scenario has none.";
-        return Err(Failure::Use(text.to_owned()));
-    }
+    refuse_if(
+        csv.is_some() && scenario.group.iter().all(|one| one.kind == Kind::Load),
+        "--csv: it has the times of groups of kind latency, and the scenario has none.",
+    )?;
     let start = now_ns();
     let mut csv = csv.map(|path| Csv::create(&path, start)).transpose()?;
     let mut crew = Crew::open(run, target, &scenario)?;

@@ -41,7 +41,7 @@ pub struct Connection {
     pub sn: Option<u16>,
     /// Whether each packet is a datagram of its own.
     pub is_datagrams: bool,
-    pub(crate) name: String,
+    name: String,
     patience: Duration,
     /// The session that the broker keeps: where, and its name.
     kept: Option<(Target, String)>,
@@ -143,7 +143,7 @@ impl Connection {
     /// # Errors
     /// Where the kernel refuses.
     pub fn unblock(&self) -> Outcome<()> {
-        let refused = |error| Failure::Failed(format!("{}: {error}.", self.name));
+        let refused = |error| self.failed(format!("{error}."));
         self.stream.set_nonblocking(true).map_err(refused)
     }
 
@@ -192,12 +192,8 @@ impl Connection {
                     self.put(octets, wanted)?;
                     continue;
                 }
-                let answer = take(&packet).ok_or_else(|| {
-                    Failure::Failed(format!(
-                        "{}: {packet:?} came instead of {wanted}.",
-                        self.name
-                    ))
-                })?;
+                let other = || self.failed(format!("{packet:?} came instead of {wanted}."));
+                let answer = take(&packet).ok_or_else(other)?;
                 self.rest.drain(..length);
                 return Ok(answer);
             }
@@ -242,9 +238,8 @@ impl Connection {
     fn get(&mut self, wanted: &str) -> Outcome<()> {
         let mut piece = [0; 4096];
         match self.stream.read(&mut piece) {
-            Ok(0) => Err(Failure::Failed(format!(
-                "{}: the broker closed the connection instead of sending {wanted}{}.",
-                self.name,
+            Ok(0) => Err(self.failed(format!(
+                "the broker closed the connection instead of sending {wanted}{}.",
                 self.hint()
             ))),
             Ok(count) => self.came(piece.get(..count).unwrap_or_default()),
@@ -317,7 +312,7 @@ impl Connection {
             }
             Some(errno) => format!("the connection broke: {}", errno.desc()),
         };
-        Failure::Failed(format!("{}: {why} during the measurement.", self.name))
+        self.failed(format!("{why} during the measurement."))
     }
 
     /// The failure of an unexpected packet.
@@ -325,33 +320,32 @@ impl Connection {
     pub fn unexpected(&self, packet: &Packet<'_>) -> Failure {
         match packet {
             Packet::Disconnect(one) => self.refused("disconnected", one.reason),
-            other => Failure::Failed(format!(
-                "{}: {other:?} came during the measurement.",
-                self.name
-            )),
+            other => self.failed(format!("{other:?} came during the measurement.")),
         }
     }
 
     /// Makes the failure of a message that we did not send.
     #[must_use]
     pub fn stranger(&self, message: &Publish<'_>) -> Failure {
-        let octets = message.payload.len();
-        let topic = message.topic;
-        let text = format!(
-            "{}: {octets} octets that we never sent came on {topic}.",
-            self.name
-        );
-        Failure::Failed(text)
+        let (octets, topic) = (message.payload.len(), message.topic);
+        self.failed(format!(
+            "{octets} octets that we never sent came on {topic}."
+        ))
     }
 
     /// The failure of an answer with a reason code.
     #[must_use]
     pub fn refused(&self, did: &str, reason: u8) -> Failure {
-        Failure::Failed(format!(
-            "{}: the broker {did} with reason {reason:#04x}{}.",
-            self.name,
+        self.failed(format!(
+            "the broker {did} with reason {reason:#04x}{}.",
             meaning(reason)
         ))
+    }
+
+    /// Makes a failure of this connection.
+    #[must_use]
+    pub fn failed(&self, text: String) -> Failure {
+        Failure::Failed(text).at(&self.name)
     }
 
     /// Puts the connection's name before a failure.
@@ -374,7 +368,7 @@ impl Connection {
             }
             _ => format!("the connection broke: {error}{}", self.hint()),
         };
-        Failure::Failed(format!("{}: waiting for {wanted}: {text}.", self.name))
+        self.failed(format!("waiting for {wanted}: {text}."))
     }
 }
 

@@ -136,19 +136,13 @@ impl Connection {
     }
 
     fn surprised(&self, message: &Message<'_>) -> Failure {
-        Failure::Failed(format!(
-            "{}: {message:?} came during the measurement.",
-            self.name
-        ))
+        self.failed(format!("{message:?} came during the measurement."))
     }
 
     fn accepted(&self, what: &str, code: Code) -> Outcome<()> {
         match code {
             Code::ACCEPTED => Ok(()),
-            Code(code) => Err(Failure::Failed(format!(
-                "{}: the broker refused {what} with code {code}.",
-                self.name
-            ))),
+            Code(code) => Err(self.failed(format!("the broker refused {what} with code {code}."))),
         }
     }
 

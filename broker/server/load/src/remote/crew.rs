@@ -1,6 +1,6 @@
 //! A scenario's clients: in this process, or on several machines.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Outcome, refuse_if};
 use crate::protocol::target::Target;
 use crate::remote::fleet::Fleet;
 use crate::remote::machines;
@@ -30,10 +30,10 @@ impl Crew {
             let broker = Contestant::broker(target, options)?;
             return Ok(Self::Here(Box::new(Engine::open(run, &broker, scenario)?)));
         }
-        if options.csv.is_some() || options.broker_pid.is_some() {
-            let text = "--csv and --broker-pid are of one machine, and the scenario names several.";
-            return Err(Failure::Use(text.to_owned()));
-        }
+        refuse_if(
+            options.csv.is_some() || options.broker_pid.is_some(),
+            "--csv and --broker-pid are of one machine, and the scenario names several.",
+        )?;
         if target.address.ip().is_loopback() && scenario.machine.iter().any(|one| one.ssh.is_some())
         {
             let broker = &options.broker;

@@ -6,7 +6,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-use crate::failure::{Failure, Outcome, system};
+use crate::failure::{Outcome, system};
 use crate::protocol::wire;
 use crate::results::tally::{Tally, record};
 use crate::run::engine::Engine;
@@ -256,9 +256,9 @@ impl Engine {
             return Ok(1);
         }
         let Some(own) = own.filter(|_| number < end) else {
-            return Err(one.connection.named(Failure::Failed(format!(
+            return Err(one.connection.failed(format!(
                 "a copy of message {number} of publisher {stream} came, which was not sent there."
-            ))));
+            )));
         };
         let Some(sequence) = self.sequences.get_mut(one.sequences + own) else {
             return Ok(1);

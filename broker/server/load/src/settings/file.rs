@@ -1,8 +1,8 @@
 //! The file of a scenario: reads it, and checks that it can be carried out.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, refuse_if};
 use crate::protocol::wire::{LEAST_SIZE, STREAMS};
-use crate::settings::scenario::{Group, Scenario};
+use crate::settings::scenario::{Group, Machine, Scenario};
 use std::fs;
 
 /// Most octets of a file.
@@ -40,148 +40,143 @@ impl Scenario {
         within("seconds", self.seconds, 0.05, 3600.0)?;
         within("ramp_up_s", self.ramp_up_s, 0.0, 3600.0)?;
         within("ramp_down_s", self.ramp_down_s, 0.0, 3600.0)?;
-        if self.ramp_up_s + self.ramp_down_s >= self.seconds {
-            return Err(Failure::Use(format!(
+        refuse_if(
+            self.ramp_up_s + self.ramp_down_s >= self.seconds,
+            format!(
                 "ramp_up_s {} and ramp_down_s {} leave nothing of seconds {}.",
                 self.ramp_up_s, self.ramp_down_s, self.seconds
-            )));
-        }
-        if self.group.is_empty() {
-            let text = "it has no [[group]], so nothing is published.";
-            return Err(Failure::Use(text.to_owned()));
-        }
+            ),
+        )?;
+        refuse_if(
+            self.group.is_empty(),
+            "it has no [[group]], so nothing is published.",
+        )?;
         for (place, group) in self.group.iter().enumerate() {
             let named = |failure: Failure| failure.at(format!("group {:?}", group.name));
             group.check().map_err(named)?;
-            let before = self.group.get(..place).unwrap_or_default();
-            if before.iter().any(|other| other.name == group.name) {
-                let text = format!("two groups are called {:?}: give names.", group.name);
-                return Err(Failure::Use(text));
-            }
+            let mut before = self.group.iter().take(place);
+            refuse_if(
+                before.any(|other| other.name == group.name),
+                format!("two groups are called {:?}: give names.", group.name),
+            )?;
         }
         self.check_machines()?;
         let windows = self.group.iter().filter(|one| one.window > 0).count();
-        if windows > 0 && (windows < self.group.len() || !self.machine.is_empty()) {
-            let text = "window: give it to all groups or to none, and not with several machines.";
-            return Err(Failure::Use(text.to_owned()));
-        }
-        if self.publishers() > STREAMS || self.clients() > CLIENTS {
-            return Err(Failure::Use(format!(
-                "{} clients are more than {CLIENTS}.",
-                self.clients()
-            )));
-        }
-        Ok(())
+        refuse_if(
+            windows > 0 && (windows < self.group.len() || !self.machine.is_empty()),
+            "window: give it to all groups or to none, and not with several machines.",
+        )?;
+        refuse_if(
+            self.publishers() > STREAMS || self.clients() > CLIENTS,
+            format!("{} clients are more than {CLIENTS}.", self.clients()),
+        )
     }
 
     fn check_machines(&self) -> Outcome<()> {
-        let wrong = |text: String| Err(Failure::Use(text));
         for (place, one) in self.machine.iter().enumerate() {
-            if one.name.is_empty() || one.name.len() > 64 || one.name.contains(is_no_name) {
-                return wrong(format!(
-                    "machine {:?}: name: 1 to 64 letters, digits, - or _.",
-                    one.name
-                ));
-            }
-            let before = self.machine.get(..place).unwrap_or_default();
-            if before.iter().any(|other| other.name == one.name) {
-                return wrong(format!("two machines are called {:?}.", one.name));
-            }
-            let is_odd = |text: &str, more: &str| {
-                let is_usual = |one: char| one.is_ascii_alphanumeric() || more.contains(one);
-                text.is_empty() || text.starts_with('-') || !text.chars().all(is_usual)
-            };
-            if one
-                .ssh
-                .as_ref()
-                .is_some_and(|host| is_odd(host, "-_.@:%[]/"))
-            {
-                let text = "ssh: give [USER@]HOST, or a name in ~/.ssh/config.";
-                return wrong(format!("machine {:?}: {text}", one.name));
-            }
-            if is_odd(&one.program, "-_./~") {
-                let text = "program: letters, digits, and any of - _ . / ~";
-                return wrong(format!("machine {:?}: {text}", one.name));
-            }
+            let named = |failure: Failure| failure.at(format!("machine {:?}", one.name));
+            one.check().map_err(named)?;
+            let mut before = self.machine.iter().take(place);
+            refuse_if(
+                before.any(|other| other.name == one.name),
+                format!("two machines are called {:?}.", one.name),
+            )?;
         }
         for group in &self.group {
             let both = [&group.publisher_machines, &group.subscriber_machines];
             for name in both.into_iter().flatten() {
-                if !self.machine.iter().any(|one| one.name == *name) {
-                    let text =
-                        format!("group {:?}: no [[machine]] is called {name:?}.", group.name);
-                    return wrong(text);
-                }
+                refuse_if(
+                    !self.machine.iter().any(|one| one.name == *name),
+                    format!("group {:?}: no [[machine]] is called {name:?}.", group.name),
+                )?;
             }
             let on = match group.subscriber_machines.len() {
                 0 => self.machine.len(),
                 count => count,
             };
-            if group.shared && on > 1 {
-                let text = "subscribers that share messages must be on one machine: see \
-                            subscriber_machines.";
-                return wrong(format!("group {:?}: {text}", group.name));
-            }
+            refuse_if(
+                group.shared && on > 1,
+                format!(
+                    "group {:?}: subscribers that share messages must be on one machine: see \
+                     subscriber_machines.",
+                    group.name
+                ),
+            )?;
         }
         Ok(())
+    }
+}
+
+impl Machine {
+    fn check(&self) -> Outcome<()> {
+        check_name(&self.name)?;
+        let is_odd = |text: &str, more: &str| {
+            let is_usual = |one: char| one.is_ascii_alphanumeric() || more.contains(one);
+            text.is_empty() || text.starts_with('-') || !text.chars().all(is_usual)
+        };
+        let host = self.ssh.as_deref();
+        refuse_if(
+            host.is_some_and(|host| is_odd(host, "-_.@:%[]/")),
+            "ssh: give [USER@]HOST, or a name in ~/.ssh/config.",
+        )?;
+        refuse_if(
+            is_odd(&self.program, "-_./~"),
+            "program: letters, digits, and any of - _ . / ~",
+        )
     }
 }
 
 impl Group {
     fn check(&self) -> Outcome<()> {
-        let wrong = |text: &str| Err(Failure::Use(text.to_owned()));
-        if self.name.is_empty() || self.name.len() > 64 || self.name.contains(is_no_name) {
-            return wrong("name: 1 to 64 letters, digits, - or _.");
+        check_name(&self.name)?;
+        for (key, value, least, most) in [
+            ("topics", self.topics, 1, CLIENTS),
+            ("publishers", self.publishers, 1, CLIENTS),
+            ("subscribers", self.subscribers, 0, CLIENTS),
+            ("burst", self.burst as usize, 1, CLIENTS),
+            ("window", self.window as usize, 0, CLIENTS),
+            ("qos", self.qos.into(), 0, 2),
+            (
+                "subscriber_qos",
+                self.subscriber_qos.unwrap_or(0).into(),
+                0,
+                2,
+            ),
+            ("payload", self.payload, LEAST_SIZE, 1 << 20),
+        ] {
+            within(key, value as f64, least as f64, most as f64)?;
         }
-        let counts = [
-            ("topics", self.topics, 1),
-            ("publishers", self.publishers, 1),
-            ("subscribers", self.subscribers, 0),
-            ("burst", self.burst as usize, 1),
-            ("window", self.window as usize, 0),
-        ];
-        for (key, value, least) in counts {
-            within(key, value as f64, least as f64, CLIENTS as f64)?;
-        }
-        within("qos", f64::from(self.qos), 0.0, 2.0)?;
-        within(
-            "subscriber_qos",
-            f64::from(self.subscriber_qos.unwrap_or(0)),
-            0.0,
-            2.0,
-        )?;
-        within(
-            "payload",
-            self.payload as f64,
-            LEAST_SIZE as f64,
-            (1 << 20) as f64,
-        )?;
         if self.interval_us != 0.0 {
             within("interval_us", self.interval_us, 0.1, 3.6e9)?;
         }
-        if self.messages == Some(0) {
-            return wrong("messages 0: leave it out if there is to be no limit.");
-        }
-        if self.topic.contains(['#', '+', '\0']) || self.topic.len() > 1000 {
-            return wrong("topic: it must not contain # or +, and has at most 1000 octets.");
-        }
-        if !self.topic.is_empty() && self.topics > 1 {
-            return wrong("topic names one topic, so leave topics out.");
-        }
-        Ok(())
+        refuse_if(
+            self.messages == Some(0),
+            "messages 0: leave it out if there is to be no limit.",
+        )?;
+        refuse_if(
+            self.topic.contains(['#', '+', '\0']) || self.topic.len() > 1000,
+            "topic: it must not contain # or +, and has at most 1000 octets.",
+        )?;
+        refuse_if(
+            !self.topic.is_empty() && self.topics > 1,
+            "topic names one topic, so leave topics out.",
+        )
     }
 }
 
-fn is_no_name(one: char) -> bool {
-    !(one.is_ascii_alphanumeric() || one == '-' || one == '_')
+fn check_name(name: &str) -> Outcome<()> {
+    let is_usual = |one: char| one.is_ascii_alphanumeric() || one == '-' || one == '_';
+    refuse_if(
+        !(1..=64).contains(&name.len()) || !name.chars().all(is_usual),
+        "name: 1 to 64 letters, digits, - or _.",
+    )
 }
 
 fn within(key: &str, value: f64, least: f64, most: f64) -> Outcome<()> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    let text = format!("{key} {value}: give a number from {least} to {most}.");
-    Err(Failure::Use(text))
+    refuse_if(
+        !(least..=most).contains(&value),
+        format!("{key} {value}: give a number from {least} to {most}."),
+    )
 }
 
 /// Reads a small text file.

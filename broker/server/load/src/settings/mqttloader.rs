@@ -47,34 +47,6 @@ impl Configuration {
     }
 }
 
-const KEYS: [&str; 25] = [
-    "broker",
-    "broker_port",
-    "mqtt_version",
-    "num_publishers",
-    "num_subscribers",
-    "qos_publisher",
-    "qos_subscriber",
-    "shared_subscription",
-    "retain",
-    "topic",
-    "payload",
-    "num_messages",
-    "ramp_up",
-    "ramp_down",
-    "interval",
-    "subscriber_timeout",
-    "exec_time",
-    "log_level",
-    "ntp",
-    "output",
-    "user_name",
-    "tls",
-    "tls_rootca_cert",
-    "tls_client_key",
-    "tls_client_cert_chain",
-];
-
 /// Reads the text of a configuration: `key = value`, a line each; `#` begins a comment.
 ///
 /// # Errors
@@ -167,12 +139,7 @@ pub fn parse(text: &str) -> Outcome<Configuration> {
             "tls_rootca_cert" => made.tls[0] = Some(value.to_owned()),
             "tls_client_key" => made.tls[1] = Some(value.to_owned()),
             "tls_client_cert_chain" => made.tls[2] = Some(value.to_owned()),
-            key => {
-                let known = KEYS.join(", ");
-                return Err(at(&format!(
-                    "{key:?} is no key; known are {known}, password."
-                )));
-            }
+            key => return Err(at(&format!("MQTTLoader has no key {key:?}."))),
         }
     }
     if host.is_empty() {
@@ -254,7 +221,7 @@ mod tests {
             ("broker", "line 1: no key = value"),
             (
                 "broker = h\nnum_publisher = 2",
-                "line 2: \"num_publisher\" is no key; known are broker",
+                "line 2: MQTTLoader has no key \"num_publisher\"",
             ),
             ("broker = h\npayload = 7", "payload 7: give a number from 8"),
             (

@@ -4,7 +4,7 @@ use mqtick_packet::{Qos, Version};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, refuse_if};
 use crate::protocol::target::{Target, tls_host};
 use crate::protocol::tls::Pem;
 use crate::settings::command::Command;
@@ -139,74 +139,69 @@ impl Options {
     /// # Errors
     /// [`Failure::Use`], with the option, the value and the limit.
     pub fn check(&self) -> Outcome<()> {
-        if self.command == Command::Run && self.file.is_none() {
-            let text = "run needs a file: a scenario (.toml) or a mqttloader.conf.";
-            return Err(Failure::Use(text.to_owned()));
+        refuse_if(
+            self.command == Command::Run && self.file.is_none(),
+            "run needs a file: a scenario (.toml) or a mqttloader.conf.",
+        )?;
+        let (burst, window) = (self.burst, self.window);
+        refuse_if(
+            self.command == Command::Pairs && burst as u64 > window,
+            format!("--burst {burst} is more than --window {window}: a burst has to fit."),
+        )?;
+        let (subscribers, messages) = (self.subscribers, self.messages);
+        refuse_if(
+            subscribers * messages > 100_000_000,
+            format!(
+                "--subscribers {subscribers} times --messages {messages} is more than 100 million \
+                 stamps: ask for fewer messages and more --repeats."
+            ),
+        )?;
+        refuse_if(
+            self.command == Command::Limit && self.repeats < 2,
+            "--repeats 1: the spread of one bisection is not known, so at least 2.",
+        )?;
+        for name in ["trial", "resolution", "repeats"] {
+            refuse_if(
+                self.search == Search::Published && self.is_given(name),
+                format!("--search published takes no --{name}; see --help."),
+            )?;
         }
-        if self.command == Command::Pairs && self.burst as u64 > self.window {
-            return Err(Failure::Use(format!(
-                "--burst {} is more than --window {}: a burst has to fit.",
-                self.burst, self.window
-            )));
-        }
-        if self.subscribers * self.messages > 100_000_000 {
-            return Err(Failure::Use(format!(
-                "--subscribers {} times --messages {} is more than 100 million stamps: ask for \
-                 fewer messages and more --repeats.",
-                self.subscribers, self.messages
-            )));
-        }
-        if self.command == Command::Limit && self.repeats < 2 {
-            let text = "--repeats 1: the spread of one bisection is not known, so at least 2.";
-            return Err(Failure::Use(text.to_owned()));
-        }
-        let of_fast = ["trial", "resolution", "repeats"];
-        if self.search == Search::Published
-            && let Some(name) = of_fast.iter().find(|one| self.is_given(one))
-        {
-            let text = format!("--search published takes no --{name}; see --help.");
-            return Err(Failure::Use(text));
-        }
-        if self.command == Command::Idle && self.broker_pid.is_none() {
-            return Err(Failure::Use(
-                "idle measures a process: name it by --broker-pid.".to_owned(),
-            ));
-        }
-        if self.rate.is_some() && self.burst > 1 {
-            return Err(Failure::Use(
-                "--rate and --burst exclude each other.".to_owned(),
-            ));
-        }
-        let plain = self.qos == Qos::AtMostOnce && self.version == Version::V3;
-        if self.udp && (!plain || self.username.is_some()) {
-            return Err(Failure::Use(
-                "--udp takes MQTT 3.1.1 and QoS 0 only, and no --username.".to_owned(),
-            ));
-        }
-        if self.sn && (self.udp || !plain || self.username.is_some()) {
-            return Err(Failure::Use(
-                "--sn takes QoS 0 only, no --udp, and no --username.".to_owned(),
-            ));
-        }
-        if (self.udp || self.sn) && tls_host(&self.broker).is_some() {
-            return Err(Failure::Use("--udp and --sn take no TLS.".to_owned()));
-        }
-        if (self.udp || self.sn) && self.size > LONGEST_OVER_UDP {
-            return Err(Failure::Use(format!(
-                "--udp and --sn take --size {LONGEST_OVER_UDP} at most, to fit a datagram."
-            )));
-        }
-        if self
-            .prefix
-            .as_ref()
-            .is_some_and(|one| one.contains(['#', '+', '\0']))
-        {
-            return Err(Failure::Use("--prefix must not contain # or +.".to_owned()));
-        }
-        if self.password_file.is_some() && self.username.is_none() {
-            return Err(Failure::Use("--password-file needs --username.".to_owned()));
-        }
-        Ok(())
+        refuse_if(
+            self.command == Command::Idle && self.broker_pid.is_none(),
+            "idle measures a process: name it by --broker-pid.",
+        )?;
+        refuse_if(
+            self.rate.is_some() && burst > 1,
+            "--rate and --burst exclude each other.",
+        )?;
+        let is_named = self.username.is_some();
+        let is_plain = self.qos == Qos::AtMostOnce && self.version == Version::V3 && !is_named;
+        refuse_if(
+            self.udp && !is_plain,
+            "--udp takes MQTT 3.1.1 and QoS 0 only, and no --username.",
+        )?;
+        refuse_if(
+            self.sn && (self.udp || !is_plain),
+            "--sn takes QoS 0 only, no --udp, and no --username.",
+        )?;
+        let is_datagrams = self.udp || self.sn;
+        refuse_if(
+            is_datagrams && tls_host(&self.broker).is_some(),
+            "--udp and --sn take no TLS.",
+        )?;
+        refuse_if(
+            is_datagrams && self.size > LONGEST_OVER_UDP,
+            format!("--udp and --sn take --size {LONGEST_OVER_UDP} at most, to fit a datagram."),
+        )?;
+        let prefix = self.prefix.as_deref().unwrap_or_default();
+        refuse_if(
+            prefix.contains(['#', '+', '\0']),
+            "--prefix must not contain # or +.",
+        )?;
+        refuse_if(
+            self.password_file.is_some() && !is_named,
+            "--password-file needs --username.",
+        )
     }
 
     /// Finds the broker.
@@ -226,13 +221,14 @@ impl Options {
             (Some(name), None) => Some((name.clone(), Vec::new())),
             _ => None,
         };
-        if !self.pem.is_empty() && tls_host(&self.broker).is_none() {
-            return Err(Failure::Use(format!(
+        refuse_if(
+            !self.pem.is_empty() && tls_host(&self.broker).is_none(),
+            format!(
                 "--broker {} is reached without TLS, so --ca-file and --certificate-file protect \
                  nothing: write mqtts://, or leave them out.",
                 self.broker
-            )));
-        }
+            ),
+        )?;
         let target = Target {
             who: "broker",
             address: (Ipv4Addr::LOCALHOST, 0).into(),
