@@ -15,7 +15,6 @@ pub enum Failure {
 
 impl Failure {
     /// Puts where it happened before the text.
-    #[must_use]
     pub fn at(self, place: impl fmt::Display) -> Self {
         match self {
             Self::Use(text) => Self::Use(format!("{place}: {text}")),

@@ -296,7 +296,6 @@ impl Connection {
     }
 
     /// Whether the socket has taken all records of TLS.
-    #[must_use]
     pub fn is_flushed(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.wire.is_empty())
     }
@@ -304,7 +303,6 @@ impl Connection {
 
 impl Connection {
     /// Makes the failure of a connection that the broker ended while it was needed.
-    #[must_use]
     pub fn lost(&self, error: Option<Errno>) -> Failure {
         let why = match error {
             None | Some(Errno::ECONNRESET | Errno::EPIPE) => {
@@ -316,7 +314,6 @@ impl Connection {
     }
 
     /// The failure of an unexpected packet.
-    #[must_use]
     pub fn unexpected(&self, packet: &Packet<'_>) -> Failure {
         match packet {
             Packet::Disconnect(one) => self.refused("disconnected", one.reason),
@@ -325,7 +322,6 @@ impl Connection {
     }
 
     /// Makes the failure of a message that we did not send.
-    #[must_use]
     pub fn stranger(&self, message: &Publish<'_>) -> Failure {
         let (octets, topic) = (message.payload.len(), message.topic);
         self.failed(format!(
@@ -334,7 +330,6 @@ impl Connection {
     }
 
     /// The failure of an answer with a reason code.
-    #[must_use]
     pub fn refused(&self, did: &str, reason: u8) -> Failure {
         self.failed(format!(
             "the broker {did} with reason {reason:#04x}{}.",
@@ -343,13 +338,11 @@ impl Connection {
     }
 
     /// Makes a failure of this connection.
-    #[must_use]
     pub fn failed(&self, text: String) -> Failure {
         Failure::Failed(text).at(&self.name)
     }
 
     /// Puts the connection's name before a failure.
-    #[must_use]
     pub fn named(&self, failure: Failure) -> Failure {
         failure.at(&self.name)
     }

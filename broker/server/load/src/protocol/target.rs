@@ -54,7 +54,6 @@ impl Target {
     }
 
     /// Whether each packet is a datagram of its own.
-    #[must_use]
     pub fn is_datagrams(&self) -> bool {
         self.udp || self.sn
     }
@@ -84,7 +83,6 @@ pub fn broker_of(address: &str) -> Outcome<String> {
 }
 
 /// Returns the host of a broker that is reached by TLS; None of another.
-#[must_use]
 pub fn tls_host(broker: &str) -> Option<&str> {
     let name = broker.strip_prefix(TLS)?;
     let host = name.rsplit_once(':').filter(|_| has_port(name));

@@ -38,7 +38,6 @@ impl std::fmt::Debug for Pem {
 
 impl Pem {
     /// Whether nothing was given.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -166,7 +165,6 @@ impl Tls {
     }
 
     /// Whether messages cannot be sent yet.
-    #[must_use]
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
@@ -234,7 +232,6 @@ impl Tls {
     }
 
     /// Octets that are missing of the current record or its header.
-    #[must_use]
     pub fn missing(&self) -> usize {
         match self.missing {
             0 => HEAD - self.head.len(),

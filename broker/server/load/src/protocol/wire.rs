@@ -112,19 +112,16 @@ impl Template {
     }
 
     /// Returns its QoS.
-    #[must_use]
     pub fn qos(&self) -> Qos {
         self.qos
     }
 
     /// Returns octets of the whole packet.
-    #[must_use]
     pub fn length(&self) -> usize {
         self.octets.len()
     }
 
     /// Returns the packet, to be numbered.
-    #[must_use]
     pub fn packet(&self) -> &[u8] {
         &self.octets
     }
@@ -152,7 +149,6 @@ impl Template {
     /// Recognises a copy at the beginning of `octets`, by all octets but its numbers. Returns
     /// publisher, number, and packet identifier (0 at QoS 0; in MQTT-SN, the topic's id).
     #[inline]
-    #[must_use]
     pub fn recognise(&self, octets: &[u8]) -> Option<(u32, u64, u16)> {
         let octets = octets.get(..self.octets.len())?;
         let (head, payload) = octets.split_at_checked(self.payload_at)?;
@@ -203,7 +199,6 @@ impl Template {
     }
 
     /// Recognises a message that came in a packet with other octets; returns publisher and number.
-    #[must_use]
     pub fn read(&self, message: &Publish<'_>) -> Option<(u32, u64)> {
         let own = self.octets.get(self.payload_at..)?;
         let same = message.topic == self.topic && message.payload.len() == own.len();
@@ -246,7 +241,6 @@ pub fn packet(octets: &[u8], version: Version) -> Outcome<Option<(Packet<'_>, us
 
 /// Returns how many octets are missing of the packet at the beginning of `octets`; of `usual`
 /// octets, if its length has not come.
-#[must_use]
 pub fn missing(octets: &[u8], usual: usize) -> usize {
     // A fixed header has at most five octets; the length is in the last four, seven bits each.
     let mut remaining = 0;

@@ -48,7 +48,6 @@ pub struct How {
 
 impl How {
     /// The same as a duration.
-    #[must_use]
     pub fn patience(&self) -> Duration {
         Duration::try_from_secs_f64(self.patience_s).unwrap_or(Duration::from_secs(5))
     }
@@ -87,7 +86,6 @@ macro_rules! counts {
 
         impl Counts {
             /// Those of a tally.
-            #[must_use]
             pub fn of(tally: &Tally) -> Self {
                 Self { $($field: tally.$field,)* }
             }
@@ -139,7 +137,6 @@ pub struct Part {
 }
 
 /// Returns the last line of a program's error output, without control characters.
-#[must_use]
 pub fn last_line(text: &str) -> String {
     let line = text.lines().rev().find(|line| !line.trim().is_empty());
     let line = line.unwrap_or("it said nothing").trim();

@@ -39,7 +39,6 @@ impl Csv {
     }
 
     /// Returns the name that MQTTLoader would give the file, but in UTC.
-    #[must_use]
     pub fn name_in(folder: &str, start_ns: u64) -> String {
         let [year, month, day, hour, minute, second] = calendar(start_ns);
         let name =

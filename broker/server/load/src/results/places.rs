@@ -17,7 +17,6 @@ pub struct Places {
 
 impl Places {
     /// Begins with no message.
-    #[must_use]
     pub fn new(subscribers: usize) -> Self {
         Self {
             ranks: vec![0; subscribers],

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Returns a quantile of sorted values (nearest rank); None if there are none.
-#[must_use]
 pub fn quantile<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
@@ -25,7 +24,6 @@ pub struct Spread {
 
 impl Spread {
     /// Of some values; None if there are none.
-    #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -86,7 +84,6 @@ pub struct Report {
 
 impl Report {
     /// Begins a report of one command.
-    #[must_use]
     pub fn new(command: &str, parameters: Vec<(&'static str, String)>) -> Self {
         Self {
             command: command.to_owned(),
@@ -133,7 +130,6 @@ impl Report {
     }
 
     /// Whether there are no figures.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -165,7 +161,6 @@ impl Report {
     }
 
     /// Returns the table.
-    #[must_use]
     pub fn text(&self) -> String {
         let head = ["quantity", "unit", "who", "n", "min", "median", "max"].map(str::to_owned);
         let mut lines = vec![head];
@@ -209,7 +204,6 @@ impl Report {
     }
 
     /// Returns the figures and lists as a JSON object.
-    #[must_use]
     pub fn json(&self, complete: bool) -> Value {
         let lists = self.lists.iter();
         let lists: Map<_, _> = lists

@@ -149,44 +149,37 @@ impl Tally {
 
     /// Whether a moment is in the window.
     #[inline]
-    #[must_use]
     pub fn holds(&self, at_ns: u64) -> bool {
         self.window.0 <= at_ns && at_ns < self.window.1
     }
 
     /// The window's length in s.
-    #[must_use]
     pub fn seconds(&self) -> f64 {
         self.window.1.saturating_sub(self.window.0) as f64 / 1e9
     }
 
     /// Egress over ingress, as scheduled, times the copies of each message.
-    #[must_use]
     pub fn ratio(&self) -> f64 {
         self.egress as f64 / self.owed.max(1) as f64
     }
 
     /// Whether the broker is under its limit (Definition 1 of the published benchmark).
-    #[must_use]
     pub fn is_under_limit(&self) -> bool {
         self.owed > 0 && self.ratio() >= ENOUGH
     }
 
     /// Processor time of the broker for each copy that came, in ns, if it is known.
-    #[must_use]
     pub fn cost_ns(&self) -> Option<f64> {
         let used = self.cost?;
         Some(used.total_ns as f64 / self.delivered.max(1) as f64)
     }
 
     /// Copies that never came.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.copies.saturating_sub(self.delivered)
     }
 
     /// Returns a sentence if the clock was stepped.
-    #[must_use]
     pub fn stepped(&self) -> Option<String> {
         let ms = self.step_ns / 1_000_000;
         let is_stepped = self.step_ns.unsigned_abs() > STEP_NS;
@@ -194,7 +187,6 @@ impl Tally {
     }
 
     /// Returns remarks on counts and stamps.
-    #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let (belated, unanswered, together) = (self.belated, self.unanswered, self.together);
         let at_most = self.together_ns as f64 / 1e3;
@@ -221,7 +213,6 @@ impl Tally {
     }
 
     /// Returns what limited the trial other than the broker.
-    #[must_use]
     pub fn bottlenecks(&self) -> Vec<String> {
         let mut found = self.elsewhere.clone();
         found.extend(self.stepped());

@@ -39,7 +39,6 @@ pub struct Machine {
 
 impl Machine {
     /// Reads; what cannot be read is 0.
-    #[must_use]
     pub fn read() -> Self {
         Self::of(&fs::read_to_string("/proc/stat").unwrap_or_default())
     }
@@ -56,7 +55,6 @@ impl Machine {
     }
 
     /// Returns which share of the processors was idle since, 0 to 1.
-    #[must_use]
     pub fn idle_since(&self, before: &Self) -> f64 {
         let all = self.all.saturating_sub(before.all).max(1) as f64;
         self.idle.saturating_sub(before.idle) as f64 / all

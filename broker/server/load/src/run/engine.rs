@@ -233,20 +233,17 @@ impl Engine {
     }
 
     /// Whether any latency is measured.
-    #[must_use]
     pub fn has_latency(&self) -> bool {
         self.listeners.iter().any(|one| one.latency)
     }
 
     /// Whether both ends have the kernel's stamps.
-    #[must_use]
     pub fn is_stamped(&self) -> bool {
         self.stamped
     }
 
     /// Returns publisher, number, time due and time left of the messages whose latency is measured,
     /// as far as `holds` of the time due.
-    #[must_use]
     pub fn left(&self, holds: impl Fn(u64) -> bool) -> Vec<(u32, u64, u64, u64)> {
         let mut all = Vec::new();
         for (stream, one) in self.streams.iter().enumerate() {
@@ -265,13 +262,11 @@ impl Engine {
     }
 
     /// Copies without a stamp of the kernel.
-    #[must_use]
     pub fn unstamped(&self) -> u64 {
         self.reader.without
     }
 
     /// Retained messages of earlier runs that came.
-    #[must_use]
     pub fn retained(&self) -> u64 {
         self.retained
     }

@@ -20,7 +20,6 @@ pub struct Schedule {
 
 impl Schedule {
     /// Returns when a message is due; None if there is no such message.
-    #[must_use]
     pub fn due(&self, number: u64) -> Option<u64> {
         let due = self
             .begin
@@ -29,13 +28,11 @@ impl Schedule {
     }
 
     /// Whether each message has a moment of its own.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.interval > 0.0 && self.window == 0
     }
 
     /// Counts the messages that are due at or after `from` and before `to`.
-    #[must_use]
     pub fn count(&self, from: u64, to: u64) -> u64 {
         if !self.is_open() {
             return self.most;

@@ -131,7 +131,6 @@ impl Sender {
     }
 
     /// How many messages of this trial were sent.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.next - self.first
     }
@@ -145,19 +144,16 @@ impl Sender {
     }
 
     /// Returns how many messages of this trial have left without a stamp.
-    #[must_use]
     pub fn unstamped(&self) -> u64 {
         self.marks.len() as u64
     }
 
     /// Whether the kernel stamps what leaves.
-    #[must_use]
     pub fn is_stamped(&self) -> bool {
         self.stamps.is_some()
     }
 
     /// Whether all messages have left, have their stamps, and are acknowledged.
-    #[must_use]
     pub fn is_settled(&self) -> bool {
         self.unanswered() == 0
             && self.unsent.octets().is_empty()
@@ -166,7 +162,6 @@ impl Sender {
     }
 
     /// Whether another message may be added now.
-    #[must_use]
     pub fn has_room(&self) -> bool {
         self.unanswered() < self.inflight
             && self.has_window()
@@ -179,7 +174,6 @@ impl Sender {
     }
 
     /// Messages whose copies or acknowledgements have not come.
-    #[must_use]
     pub fn on_way(&self) -> u64 {
         let passed = self.passed.checked_div(self.copies as u64);
         let unheard = self.next.saturating_sub(passed.unwrap_or(self.next));
@@ -187,7 +181,6 @@ impl Sender {
     }
 
     /// Messages that are not acknowledged.
-    #[must_use]
     pub fn unanswered(&self) -> u64 {
         match self.qos {
             Qos::AtMostOnce => 0,
@@ -206,7 +199,6 @@ impl Sender {
     }
 
     /// Returns when the next message is due; None if there is none.
-    #[must_use]
     pub fn due(&self) -> Option<u64> {
         let due = self.schedule.due(self.count());
         match self.schedule.window {
@@ -239,7 +231,6 @@ impl Sender {
     }
 
     /// Returns how long the last burst's copies took, in ns; None if some have not come.
-    #[must_use]
     pub fn took(&self) -> Option<u64> {
         let burst = self.sent.len().checked_sub(self.schedule.burst as usize)?;
         let last = self.sent.get(burst..)?;

@@ -32,7 +32,6 @@ impl From<u64> for Sequence {
 
 impl Sequence {
     /// Returns the number of the next message.
-    #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }

@@ -18,7 +18,6 @@ pub struct Unsent {
 
 impl Unsent {
     /// An empty buffer for packets like this one.
-    #[must_use]
     pub fn new(packet: Vec<u8>) -> Self {
         Self {
             packet,
@@ -30,13 +29,11 @@ impl Unsent {
     }
 
     /// Octets of a packet.
-    #[must_use]
     pub fn each(&self) -> usize {
         self.packet.len()
     }
 
     /// The unsent octets.
-    #[must_use]
     pub fn octets(&self) -> &[u8] {
         self.octets.get(self.from..self.to).unwrap_or_default()
     }

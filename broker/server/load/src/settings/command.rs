@@ -40,7 +40,6 @@ const BOTH: [&str; 5] = ["qos", "size", "repeats", "floor", "threads"];
 
 impl Command {
     /// Whether it takes an option.
-    #[must_use]
     pub fn takes(self, option: &str) -> bool {
         let own: &[&str] = match self {
             Self::Pairs => &["pairs", "window", "burst", "seconds", "persistent"],
@@ -68,7 +67,6 @@ impl Command {
     }
 
     /// Returns the command with a name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let all = [
             Self::Limit,
@@ -83,7 +81,6 @@ impl Command {
     }
 
     /// Returns its name on the command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Limit => "limit",

@@ -114,13 +114,11 @@ impl Default for Options {
 
 impl Options {
     /// Whether an option was given.
-    #[must_use]
     pub fn is_given(&self, name: &str) -> bool {
         self.given.iter().any(|one| one == name)
     }
 
     /// The parameters of a result; what is not listed has its default.
-    #[must_use]
     pub fn parameters(&self) -> Vec<(&'static str, String)> {
         let mqtt = match self.version {
             Version::V3 => "3.1.1",

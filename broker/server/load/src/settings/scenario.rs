@@ -168,7 +168,6 @@ impl Default for Group {
 
 impl Scenario {
     /// Number of publishers.
-    #[must_use]
     pub fn publishers(&self) -> usize {
         self.group
             .iter()
@@ -177,7 +176,6 @@ impl Scenario {
     }
 
     /// Number of connections from this machine.
-    #[must_use]
     pub fn clients(&self) -> usize {
         let own = |machines: &[String], count| match self.own {
             None => count,
@@ -193,7 +191,6 @@ impl Scenario {
     }
 
     /// Whether a client is on this machine. `machines`: those over which such clients are spread.
-    #[must_use]
     pub fn is_own(&self, machines: &[String], number: usize) -> bool {
         let Some(own) = self.own else { return true };
         match machines.len() {
@@ -203,13 +200,11 @@ impl Scenario {
     }
 
     /// Messages a second of the schedule, with the intervals of the load multiplied by `scale`.
-    #[must_use]
     pub fn ingress(&self, scale: f64) -> f64 {
         self.group.iter().map(|one| one.ingress(scale)).sum()
     }
 
     /// Mean copies of a message: sum(P S) / sum(P).
-    #[must_use]
     pub fn sp(&self) -> f64 {
         let weight = |one: &Group| (one.topics * one.publishers) as f64;
         let copies: f64 = self
@@ -223,7 +218,6 @@ impl Scenario {
 
 impl Group {
     /// Copies of a message.
-    #[must_use]
     pub fn copies(&self) -> usize {
         if self.shared {
             self.subscribers.min(1)
@@ -233,14 +227,12 @@ impl Group {
     }
 
     /// Time between two messages of a publisher, in ns, with the load scaled.
-    #[must_use]
     pub fn interval_ns(&self, scale: f64) -> f64 {
         let varies = self.kind == Kind::Load && self.window == 0;
         self.interval_us * 1e3 * if varies { scale } else { 1.0 }
     }
 
     /// Messages a second; 0 where there is no schedule.
-    #[must_use]
     pub fn ingress(&self, scale: f64) -> f64 {
         let interval_s = self.interval_ns(scale) / 1e9;
         if interval_s > 0.0 && self.window == 0 {
@@ -251,7 +243,6 @@ impl Group {
     }
 
     /// Returns the two QoS: of the publishers, of the subscribers.
-    #[must_use]
     pub fn qualities(&self) -> (Qos, Qos) {
         let of = |level| match level {
             0 => Qos::AtMostOnce,

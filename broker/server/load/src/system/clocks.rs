@@ -23,13 +23,11 @@ fn read(clock: ClockId) -> i64 {
 }
 
 /// Returns CLOCK_REALTIME in ns: the clock of the kernel's stamps.
-#[must_use]
 pub fn now_ns() -> u64 {
     read(ClockId::CLOCK_REALTIME).cast_unsigned()
 }
 
 /// Returns CLOCK_REALTIME minus CLOCK_MONOTONIC in ns; a sudden change of it is a step.
-#[must_use]
 pub fn ahead_ns() -> i64 {
     read(ClockId::CLOCK_REALTIME) - read(ClockId::CLOCK_MONOTONIC)
 }
@@ -48,7 +46,6 @@ impl Interval {
     pub const NONE: Self = Self { low: 0, high: 0 };
 
     /// Returns what to add to *stamp there minus stamp here* to get the true duration.
-    #[must_use]
     pub fn correction(here: Self, there: Self) -> Self {
         Self {
             low: here.low.saturating_sub(there.high),
@@ -70,7 +67,6 @@ pub struct Look {
 
 impl Look {
     /// Reads the clocks.
-    #[must_use]
     pub fn take() -> Self {
         let once = |_| {
             let before = read(ClockId::CLOCK_MONOTONIC_RAW);

@@ -27,7 +27,6 @@ pub struct Used {
 
 impl Used {
     /// Returns what was used since an earlier reading.
-    #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
             total_ns: self.total_ns.saturating_sub(before.total_ns),
@@ -37,7 +36,6 @@ impl Used {
     }
 
     /// Returns the kernel's share, 0 to 1; None below 20 ticks, which are too coarse.
-    #[must_use]
     pub fn system_share(self) -> Option<f64> {
         let ticks = self.user_ticks + self.system_ticks;
         (ticks >= 20).then(|| self.system_ticks as f64 / ticks as f64)
@@ -110,7 +108,6 @@ impl Process {
     }
 
     /// Counts its threads.
-    #[must_use]
     pub fn threads(&self) -> usize {
         fs::read_dir(format!("/proc/{}/task", self.pid)).map_or(0, Iterator::count)
     }
@@ -134,7 +131,6 @@ impl Process {
 }
 
 /// Returns the processor time that this process has used, in ns.
-#[must_use]
 pub fn own_ns() -> u64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| {
         let (user, system) = (usage.user_time(), usage.system_time());
@@ -144,7 +140,6 @@ pub fn own_ns() -> u64 {
 }
 
 /// Returns how long this thread was ready to run and had no processor, in ns.
-#[must_use]
 pub fn waited_ns() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let second = text.split_whitespace().nth(1);

@@ -117,7 +117,6 @@ sockopt_impl!(
 );
 
 /// Returns the segments that this end of a connection sent again since it was opened.
-#[must_use]
 pub fn resent(stream: &TcpStream) -> u64 {
     getsockopt(stream, TcpInfo).map_or(0, |info| u64::from(info.tcpi_total_retrans))
 }

@@ -43,7 +43,6 @@ impl Stop {
     }
 
     /// Returns a flag by which another thread asks for the end.
-    #[must_use]
     pub fn asker(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.asked)
     }
