@@ -239,7 +239,7 @@ fn a_csv_has_each_copy_of_each_message_that_it_has_in_all_repeats() {
     let csv = File::new("repeats.csv", "");
     std::fs::remove_file(&csv.0).unwrap();
     let more = ["--repeats", "2", "--csv", csv.path()];
-    let output = good(&start(Trick::None), &scenario("repeats", text), &more);
+    good(&start(Trick::None), &scenario("repeats", text), &more);
     let written = std::fs::read_to_string(&csv.0).unwrap();
     let of = |letter: &str| written.lines().filter(|line| line.contains(letter)).count();
     assert_eq!((of(",S,"), of(",R,")), (10, 30));

@@ -391,7 +391,7 @@ fn clients_are_spread_over_joined_brokers_in_turn() {
         other.address
     );
     let file = File::new("joined.toml", &text);
-    let output = good(&one, &file, &[]);
+    good(&one, &file, &[]);
     assert_eq!(
         [one, other].map(|peer| peer.clients.lock().unwrap().len()),
         [1, 1]

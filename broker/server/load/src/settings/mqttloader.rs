@@ -139,7 +139,7 @@ pub fn parse(text: &str) -> Outcome<Configuration> {
             "tls_rootca_cert" => made.tls[0] = Some(value.to_owned()),
             "tls_client_key" => made.tls[1] = Some(value.to_owned()),
             "tls_client_cert_chain" => made.tls[2] = Some(value.to_owned()),
-            key => return Err(at(&format!("MQTTLoader has no key {key:?}."))),
+            key => return Err(at(&format!("{key:?} is no key of MQTTLoader."))),
         }
     }
     if host.is_empty() {
@@ -221,7 +221,7 @@ mod tests {
             ("broker", "line 1: no key = value"),
             (
                 "broker = h\nnum_publisher = 2",
-                "line 2: MQTTLoader has no key \"num_publisher\"",
+                "line 2: \"num_publisher\" is no key of MQTTLoader",
             ),
             ("broker = h\npayload = 7", "payload 7: give a number from 8"),
             (
