@@ -23,8 +23,7 @@ import numpy as np
 
 from analysis.tests.foreign_clocks import PYTHON, allantools
 from bench.harness import Ratio, Report, Row, progress
-from mqtick.analysis.clocks.deviation import Deviation
-from mqtick.analysis.clocks.stability import adev, mtie, tdev
+from mqtick.analysis.clocks.stability import Deviation, adev, mtie, tdev
 from mqtick.recording.units import NS_PER_S, Floats
 
 FACTORS = [2**power for power in range(13)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mqtick.recording.channel_edges import channel_edges
 from mqtick.recording.edges import BETWEEN, EdgeError, find_edges, state_levels
-from mqtick.recording.signal_edges import signal_edges
 from mqtick.recording.waveform import Waveform
 from recording.tests.edge_parts import digitised
 
@@ -199,5 +199,5 @@ def test_trains_of_pulses_that_hardly_rest_keep_every_edge_within_what_is_stated
 
 def test_a_record_of_hours_has_edges_though_64_bits_cannot_count_it_in_fs() -> None:
     codes = np.repeat(np.array([20, 220] * 5, np.uint8), 2000)
-    found = signal_edges(Waveform(codes, 0.02, 20.0, 10**15, 0))
+    found = channel_edges(Waveform(codes, 0.02, 20.0, 10**15, 0))
     assert [edge.instant_fs for edge in found.edges][-1] == 17_999_500_000_000_000_000

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mqtick.recording.channel_edges import ChannelEdges, channel_edges
 from mqtick.recording.edges import MOST_EDGES, Edge
 from mqtick.recording.judge import Origin, judge
 from mqtick.recording.layout import Advice, Channel, Layout, Trigger
 from mqtick.recording.shot import Shot
-from mqtick.recording.signal_edges import SignalEdges, signal_edges
 from mqtick.recording.transitions import Transitions
 from recording.tests.wave_parts import wave
 
@@ -40,9 +40,9 @@ CLOCK = layout("clock", "reference", "pi")
 gaps = st.lists(st.integers(10**9, 10**15), min_size=2, max_size=12)
 
 
-def pulses(instants: list[int], width: int = 1000) -> SignalEdges:
+def pulses(instants: list[int], width: int = 1000) -> ChannelEdges:
     """Return the edges of pulses."""
-    return SignalEdges(
+    return ChannelEdges(
         [edge for at in instants for edge in (Edge(at, True, 7), Edge(at + width, False, 7))]
     )
 
@@ -93,7 +93,7 @@ def test_every_edge_of_the_reference_is_an_event_or_the_nearest_is(
     of: Layout,
 ) -> None:
     seen = {
-        name: SignalEdges([Edge(at, rising) for at, rising in sorted(edges)])
+        name: ChannelEdges([Edge(at, rising) for at, rising in sorted(edges)])
         for name, edges in zip(of.channels, (reference, other), strict=True)
     }
     directed = replace(of, triggers={"": replace(of.triggers[""], slope=slope)})
@@ -111,7 +111,7 @@ def test_every_edge_of_the_reference_is_an_event_or_the_nearest_is(
 US = 10**9
 
 
-def one(publisher: SignalEdges, first: SignalEdges, slope: str = "rising") -> Shot:
+def one(publisher: ChannelEdges, first: ChannelEdges, slope: str = "rising") -> Shot:
     """Return the shot of a triggered capture of 1 ms."""
     seen = {
         "publisher": replace(publisher, end_fs=1000 * US),
@@ -121,8 +121,8 @@ def one(publisher: SignalEdges, first: SignalEdges, slope: str = "rising") -> Sh
     return shot
 
 
-def rising(*instants_us: int) -> SignalEdges:
-    return SignalEdges([Edge(at * US, True, 7) for at in instants_us])
+def rising(*instants_us: int) -> ChannelEdges:
+    return ChannelEdges([Edge(at * US, True, 7) for at in instants_us])
 
 
 def test_an_old_answer_before_the_trigger_is_not_taken() -> None:
@@ -132,7 +132,7 @@ def test_an_old_answer_before_the_trigger_is_not_taken() -> None:
 
 
 def test_the_other_direction_counts_only_where_both_do() -> None:
-    falling = SignalEdges([Edge(2 * US, False)])
+    falling = ChannelEdges([Edge(2 * US, False)])
     missed = one(rising(0), falling)
     assert "either direction counts with --edge both" in missed.reason
     assert set(missed.edges) == {"publisher"}
@@ -154,7 +154,7 @@ def test_the_answer_to_a_later_event_of_the_record_is_not_taken() -> None:
 
 def test_what_is_known_of_an_edge_is_kept() -> None:
     edge = Edge(5 * US, True, 7, "fitted", 3.5, clipped=True)
-    mark = one(rising(0), SignalEdges([edge])).edges["first"]
+    mark = one(rising(0), ChannelEdges([edge])).edges["first"]
     assert (mark.quality, mark.samples_in_rise, mark.clipped) == ("fitted", 3.5, True)
 
 
@@ -163,7 +163,7 @@ def test_a_cable_is_taken_off_whatever_the_instants_count_from() -> None:
         late = replace(
             ORDER, channels=ORDER.channels | {"first": Channel("", 0, "first", "", 2 * US)}
         )
-        seen = {"publisher": signal_edges(wave(0)), "first": signal_edges(wave(50))}
+        seen = {"publisher": channel_edges(wave(0)), "first": channel_edges(wave(50))}
         (plain,), (moved,) = (judge(each, seen, origin) for each in (ORDER, late))
         assert moved.latency_fs == (plain.latency_fs or 0) - 2 * US
         assert moved.edges["first"].quality == plain.edges["first"].quality
@@ -176,7 +176,7 @@ def test_a_bus_of_five_million_changes_takes_no_memory() -> None:
     bus = Transitions("D0", 0, instants, (instants % 2 == 0).astype(np.int8))
     tracemalloc.start()
     try:
-        seen = signal_edges(bus)
+        seen = channel_edges(bus)
         assert tracemalloc.get_traced_memory()[1] < 10**6
     finally:
         tracemalloc.stop()
@@ -192,7 +192,7 @@ def test_three_nodes_with_as_many_edges_as_may_be_take_less_than_half_a_gigabyte
     line = Transitions("D0", 0, instants, (np.arange(size) % 2 == 0).astype(np.int8))
     tracemalloc.start()
     try:
-        seen = {name: signal_edges(line) for name in of.channels}
+        seen = {name: channel_edges(line) for name in of.channels}
         events = judge(of, seen, Origin.START)
         assert tracemalloc.get_traced_memory()[1] * MOST_EDGES / size < 500 * 10**6
     finally:
@@ -208,8 +208,10 @@ def test_events_without_an_answer_are_said_in_a_time_that_grows_with_the_record_
     line = np.arange(size, dtype=np.int64) * 10**9
     levels = (np.arange(size) % 2 == 0).astype(np.int8)
     seen = {
-        "publisher": signal_edges(Transitions("D0", 0, line, levels)),
-        "first": signal_edges(Transitions("D1", 0, line[: size // 2] + 10**8, levels[: size // 2])),
+        "publisher": channel_edges(Transitions("D0", 0, line, levels)),
+        "first": channel_edges(
+            Transitions("D1", 0, line[: size // 2] + 10**8, levels[: size // 2])
+        ),
     }
     began_s = time.process_time()
     shots = judge(layout("latency", "publisher", "first"), seen, Origin.START)

@@ -15,11 +15,11 @@ from mqtick.analysis.results.frames import (
     pairs_frame,
     skew_frame,
 )
-from mqtick.recording.by_hand import ByHand, Rule
+from mqtick.recording.edge_overrides import EdgeOverrides, Rule
 
 __all__ = [
-    "ByHand",
     "CaptureOptions",
+    "EdgeOverrides",
     "Measurement",
     "Rule",
     "analyse",

@@ -13,13 +13,13 @@ from mqtick.analysis.report.table import Cell, Table, number_columns, table, wor
 from mqtick.recording.edges import BETWEEN, FITTED, INTERPOLATED, Edge
 from mqtick.recording.units import FS_PER_US
 
-__all__ = ["QUALITIES", "ChannelEdges", "channels_of", "edges_tables"]
+__all__ = ["QUALITIES", "ChannelSummary", "channels_of", "edges_tables"]
 
 QUALITIES: Final = (FITTED, INTERPOLATED, BETWEEN)
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelEdges:
+class ChannelSummary:
     """The edges of one node's channel.
 
     Attributes:
@@ -43,7 +43,7 @@ class ChannelEdges:
     missing: int
 
 
-def channels_of(measurement: Measurement) -> list[ChannelEdges]:
+def channels_of(measurement: Measurement) -> list[ChannelSummary]:
     """Return the edges of each channel, the nodes in the measurement's order."""
     shots = measurement.shots
     nodes = dict.fromkeys((*measurement.nodes, *(node for shot in shots for node in shot.edges)))
@@ -58,10 +58,10 @@ def channels_of(measurement: Measurement) -> list[ChannelEdges]:
     ]
 
 
-def _channel(node: str, marks: list[Edge], missing: int) -> ChannelEdges:
+def _channel(node: str, marks: list[Edge], missing: int) -> ChannelSummary:
     uncertain = np.array([mark.uncertainty_fs for mark in marks], np.float64) / FS_PER_US
     rises = [mark.samples_in_rise for mark in marks if mark.samples_in_rise > 0]
-    return ChannelEdges(
+    return ChannelSummary(
         node,
         len(marks),
         tuple(sum(mark.quality == quality for mark in marks) for quality in QUALITIES),
@@ -102,7 +102,7 @@ def edges_tables(measurement: Measurement) -> list[Table]:
     return [table(title, (*word_columns("channel"), *columns), rows)]
 
 
-def _uncertainty(channel: ChannelEdges) -> Cell:
+def _uncertainty(channel: ChannelSummary) -> Cell:
     if not channel.edges:
         return Cell(NOTHING)
     return Cell(in_words(channel.median_us), f"largest {in_words(channel.largest_us)}")
