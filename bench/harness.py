@@ -22,7 +22,7 @@ def options(
     """Read the command line.
 
     Each default makes a flag: `warm_up_s=60.0` makes --warm-up-s, a number; False makes a switch,
-    and a list makes a flag that may be repeated. With --short the values in `short` are used.
+    and a list makes a flag that may be repeated. With --short, those in `short` are the defaults.
     """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -38,7 +38,8 @@ def options(
     parser.add_argument("--short", "--quick", action="store_true", help="a look, not a result")
     args = parser.parse_args()
     if args.short:
-        vars(args).update(short or {})
+        parser.set_defaults(**(short or {}))
+        args = parser.parse_args()
     return args
 
 

@@ -29,6 +29,7 @@ from bench.wan_world import Cell, Place, running
 
 _MS = 1_000_000
 _DELAYS_MS = (0.2, 5.0, 20.0, 40.0, 80.0, 300.0)
+_SHORT_MS = (40.0,)
 _ASYMMETRIC = 60 / 65
 # From this delay on, half the round trip is beyond the default limit of a known time.
 _LONG_MS = 80.0
@@ -150,7 +151,7 @@ def soak(seconds: float) -> int:
 
 def measure(report: Report, args: argparse.Namespace) -> None:
     """Run the matrix, and the programs of the other checkout in turn."""
-    cells = matrix(args.delay_ms or _DELAYS_MS)
+    cells = matrix(args.delay_ms or (_SHORT_MS if args.short else _DELAYS_MS))
     contestants = {"now": sys.executable} | ({"before": args.before} if args.before else {})
     found: dict[str, list[Place]] = {who: [] for who in contestants}
     groups = -(-len(cells) // _AT_ONCE)
@@ -170,8 +171,9 @@ def measure(report: Report, args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Run the benchmark."""
-    short = {"seconds": 40.0, "delay_ms": [40.0]}
-    args = options(__doc__, short, seconds=90.0, before="", traffic_s=0.0, soak_s=0.0, delay_ms=[])
+    args = options(
+        __doc__, {"seconds": 40.0}, seconds=90.0, before="", traffic_s=0.0, soak_s=0.0, delay_ms=[]
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the programs, too
     if args.soak_s:
         sys.exit(soak(args.soak_s) > 0)

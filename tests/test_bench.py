@@ -18,7 +18,7 @@ from bench.arrival import matched, stated_ns
 from bench.chrony_lines import GENERATED, changed
 from bench.cost import cpu_ns, peak_mb
 from bench.disciplined import Look, placed
-from bench.harness import RESULTS, Ratio, Report, Row, quantile
+from bench.harness import RESULTS, Ratio, Report, Row, options, quantile
 from bench.load_stamps import _ends
 from bench.readme import pages, table
 from bench.sniffer import Heard, Sniffer
@@ -130,6 +130,14 @@ def test_the_page_says_what_was_simulated_and_gives_few_values_no_spread(
     assert "| memory | ours | MB | 1 | 7.5 |  |  |  |  |" in lines
     assert "| delay: ours / theirs | 2.0 | 8.0 | 0.25 | 0.5 | yes |" in lines
     assert report.name == "delays"
+
+
+def test_what_the_command_line_says_comes_before_what_short_means(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["time_error", "--short", "--clients", "5"])
+    args = options(None, {"clients": "2,10", "seconds": 120.0}, clients="600", seconds=600.0)
+    assert (args.clients, args.seconds) == ("5", 120.0)
 
 
 # -- arrival ---------------------------------------------------------------------------------------
