@@ -10,8 +10,7 @@ ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
   broker/conformance/*.py broker/bpf/*.py)))
-BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
-  report-speed look mtie chrony-lines fleet scale
+BENCHES := arrival time-error cost report-speed look fleet scale
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
 BROKER_UNDER_TEST ?= mosquitto
@@ -147,7 +146,6 @@ fuzz: setup-test ## throw random octets at everything that reads foreign input, 
 # ---- measure ------------------------------------------------------------------------------------
 .PHONY: bench
 bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined, which moves the clock, and those that need the RTL or Rust
-bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware bench-one-way: model-rtl

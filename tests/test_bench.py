@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from bench import harness
 from bench.arrival import matched, stated_ns
-from bench.chrony_lines import GENERATED, changed
 from bench.cost import cpu_ns, peak_mb
 from bench.disciplined import Look, placed
 from bench.harness import RESULTS, Ratio, Report, Row, options, quantile
@@ -248,18 +247,6 @@ REFCLOCKS_LOG = """\
 
 def test_of_chronyds_log_only_the_samples_that_it_was_given_count() -> None:
     assert list(taken(REFCLOCKS_LOG)) == [Taken(1_795_361_345_000_250_000, 1235)]
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (GENERATED, "refclock SOCK s.sock refid MQT0 poll 2 delay 0.002"),
-        ("poll 4", "refclock SOCK s.sock refid MQT0 poll 4 delay 0.002"),
-        ("maxsamples 8", "refclock SOCK s.sock refid MQT0 poll 2 delay 0.002 maxsamples 8"),
-    ],
-)
-def test_a_candidate_differs_from_the_generated_line_in_one_option(change: str, line: str) -> None:
-    assert changed("refclock SOCK s.sock refid MQT0 poll 2 delay 0.002", change) == line
 
 
 def test_a_sample_is_judged_by_the_clock_as_it_was_then() -> None:
