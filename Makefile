@@ -148,7 +148,7 @@ fuzz: setup-test ## throw random octets at everything that reads foreign input, 
 bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined, which moves the clock, and those that need the RTL or Rust
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
-bench-hardware bench-one-way: model-rtl
+bench-hardware: model-rtl
 bench-brokers bench-residence bench-restart bench-join bench-join-time bench-accelerate bench-load bench-nats-cluster: broker-programs
 bench-accelerate: accelerate
 bench-load: setup-test setup-broker
@@ -157,7 +157,6 @@ bench-load: setup-test setup-broker
 bench-join: setup-test
 	cd broker/server && cargo build --locked --release -p mqtick-join --example bare_relay
 	$(PYTHON_BIN) -m bench.join $(ARGS)
-bench-udp-core: setup-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
