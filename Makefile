@@ -10,7 +10,7 @@ ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
   broker/conformance/*.py broker/bpf/*.py)))
-BENCHES := arrival time-error cost report-speed look fleet scale
+BENCHES := arrival time-error cost report-speed look fleet
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
 BROKER_UNDER_TEST ?= mosquitto
@@ -149,7 +149,7 @@ bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined,
 bench-fleet: setup-fleet-test
 bench-hardware: model-rtl-32
 bench-hardware: model-rtl
-bench-brokers bench-residence bench-restart bench-join bench-join-time bench-accelerate bench-load bench-nats-cluster: broker-programs
+bench-brokers bench-residence bench-join bench-join-time bench-accelerate bench-load: broker-programs
 bench-accelerate: accelerate
 bench-load: setup-test setup-broker
 	cd broker/server && cargo build --locked --release -p mqtick-clients
