@@ -1,15 +1,14 @@
-"""load: how many messages a second a load tool handles on one core; how accurate its stamps are.
+"""load: how many messages a second a load tool handles on one core.
 
 `mqtick-load` and loads built on paho-mqtt (Python) and rumqttc (Rust) publish through the same
 mqtick-broker to one subscriber of their own, with the same window; the broker has one processor and
-the load the other. Then the stamps of `mqtick-load` are compared with those of a packet capture,
-beside those of bare system calls in the same run. At last `mqtick-load limit` finds the limit of
-performance of Mosquitto and of mqtick-broker, beside it on the same processors.
+the load the other. Then `mqtick-load limit` finds the limit of performance of Mosquitto and of
+mqtick-broker, beside it on the same processors.
 
     python -m bench.load             5 rounds of 2 s (4 minutes)
     python -m bench.load --short     a look: 2 rounds of 0.5 s
 
-Wants `make broker-programs` and `cargo build --release -p mqtick-clients`; the capture wants root.
+Wants `make broker-programs` and `cargo build --release -p mqtick-clients`.
 """
 
 from __future__ import annotations
@@ -25,14 +24,12 @@ from typing import Any
 
 from bench.brokers import Ours
 from bench.harness import Report, options, progress, quantile
-from bench.load_stamps import differences
 from demo.local_broker import Mosquitto, running
 
 _BUILT = Path(__file__).resolve().parent.parent / "broker/server/target/release"
 _WINDOW, _OCTETS = 1000, 64
 _OURS, _ENGINE = "mqtick-load pairs", "mqtick-load run"
 _PAHO, _RUMQTTC = "paho-mqtt", "rumqttc"
-_GOAL_US = 5.0
 _FLOOD = f"[[group]]\nkind = 'load'\npayload = {_OCTETS}\ninterval_us = 0\n"
 
 
@@ -65,25 +62,6 @@ def rate(who: str, port: int, seconds: float, folder: Path, processor: int) -> f
     other = [sys.executable, "-m", "bench.paho_load"] if who == _PAHO else [str(_BUILT / "load")]
     came, passed_s = _on(processor, [*other, *settings]).split()
     return int(came) / float(passed_s)
-
-
-def stamps(report: Report, port: int, folder: Path) -> dict[str, float]:
-    """Add the difference of stamps from a capture's; return mqtick-load's p99, each way."""
-    loads = differences(str(_BUILT / "mqtick-load"), port, folder)
-    worst: dict[str, float] = {}
-    for who, found in zip(("mqtick-load", "bare system calls"), loads, strict=True):
-        for way, what, values in (
-            ("coming", "a copy came", found.came),
-            ("leaving", "a message left", found.left),
-        ):
-            quantity = f"stamp when {what} less the capture's"
-            constant = report.add(quantity, "us", who, values).median
-            spread = [abs(value - constant) for value in values]
-            report.add(f"{quantity}, away from the median", "us", who, spread)
-            if who == "mqtick-load":
-                worst[way] = quantile(sorted(map(abs, values)), 0.99)
-        report.add("stamps that contradict the capture", "1", who, [found.wrong()], digits=0)
-    return worst
 
 
 def limit(report: Report, kind: type[Mosquitto], seconds: float) -> None:
@@ -126,10 +104,8 @@ def main() -> None:
                 progress(f"round {number + 1} of {args.rounds}: {who}")
                 rates[who].append(rate(who, broker.port, args.seconds, folder, processors[-1]))
         os.sched_setaffinity(broker.process.pid, set(processors))
-        progress("stamps and capture")
         for who, found in rates.items():
             report.add("messages a second on one core", "1/s", who, found, digits=0)
-        worst = stamps(report, broker.port, folder)
     for kind in (Mosquitto, Ours):
         progress(f"limit of {kind.name}")
         limit(report, kind, args.trial)
@@ -138,9 +114,6 @@ def main() -> None:
             theirs, own = (quantile(sorted(rates[who]), 0.5) for who in (peer, ours))
             quantity = f"messages a second: {peer} / {ours}"
             report.compare(quantity, round(theirs), round(own), round(1 / 3, 4))
-    for way, value in worst.items():
-        quantity = f"stamps, {way}, |difference from the capture|, p99 / 5 us"
-        report.compare(quantity, round(value, 2), _GOAL_US, 1.0)
     report.finish()
 
 

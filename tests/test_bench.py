@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from load_stamps import ends
 
 from bench import harness
 from bench.arrival import matched, stated_ns
 from bench.cost import cpu_ns, peak_mb
 from bench.disciplined import Look, placed
 from bench.harness import RESULTS, Ratio, Report, Row, options, quantile
-from bench.load_stamps import _ends
 from bench.readme import pages, table
 from bench.sniffer import Heard, Sniffer
 from bench.steered import Taken, taken
@@ -210,9 +210,9 @@ def test_a_message_has_passed_with_the_segment_of_its_last_octet() -> None:
         segment(4, 10, b"<cc><dd>"),
         segment(3, 8, b"b><cc>"),
     ]
-    assert _ends(heard, b"<", 4) == [1, 2, 4, 4]
+    assert ends(heard, b"<", 4) == [1, 2, 4, 4]
     with pytest.raises(RuntimeError, match="lost segments"):
-        _ends([heard[0], heard[2]], b"<", 4)
+        ends([heard[0], heard[2]], b"<", 4)
 
 
 # -- cost ------------------------------------------------------------------------------------------
