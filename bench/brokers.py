@@ -14,25 +14,19 @@ name. Those of mqtick-broker, Mosquitto, rumqttd and nats-server are measured th
 
 from __future__ import annotations
 
-import json
 import random
 import resource
-import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from bench.harness import Report, options, quantile
-from demo.local_broker import Mosquitto, MqtickBroker, Nats, program, running
+from bench.harness import Report, built, fresh, options, quantile, result_of, start_load
+from demo.local_broker import Mosquitto, MqtickBroker, Nats, program
 
-_BUILT = Path(__file__).resolve().parent.parent / "broker/server/target/release"
 _DESCRIPTORS = 150_000
-_LIMIT_S = 120.0
 OURS, OURS_2, PEER = "mqtick-broker", "mqtick-broker, 2 threads", "Mosquitto"
 FLOOR, FLOOR_2 = "floor", "floor, 2 threads"
 _MODES = "ordered", "alternating", "parallel"
@@ -215,19 +209,9 @@ def load(scenario: Scenario, broker: Mosquitto) -> dict[str, Any]:
     """Run mqtick-load against a running broker; RuntimeError, with its text, if it fails."""
     assert broker.process is not None
     threads = getattr(broker, "threads", 1)
-    floor = ("--floor", "--threads", str(threads)) if scenario.floor else ()
-    who = ("--broker", f"127.0.0.1:{broker.port}", "--broker-pid", str(broker.process.pid))
-    command = [_BUILT / "mqtick-load", *scenario.arguments, *floor, *who, "--json"]
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"it took more than {_LIMIT_S:.0f} s.") from None
-    if run.returncode == 130:
-        raise KeyboardInterrupt
-    if run.returncode:
-        raise RuntimeError(run.stderr.strip().removeprefix("mqtick-load: "))
-    result: dict[str, Any] = json.loads(run.stdout)
-    return result
+    floor = ("--floor", "--threads", threads) if scenario.floor else ()
+    who = ("--broker", f"127.0.0.1:{broker.port}", "--broker-pid", broker.process.pid)
+    return result_of(start_load(*scenario.arguments, *floor, *who))
 
 
 def measure(kinds: Sequence[type[Mosquitto]], plan: Sequence[Scenario], rounds: int) -> Figures:
@@ -236,7 +220,7 @@ def measure(kinds: Sequence[type[Mosquitto]], plan: Sequence[Scenario], rounds: 
     began = time.monotonic()
     for number in range(rounds):
         for kind in random.sample(kinds, len(kinds)):
-            with tempfile.TemporaryDirectory() as folder, running(kind(Path(folder))) as broker:
+            with fresh(kind) as broker:
                 for scenario in plan:
                     if scenario.ours and not isinstance(broker, scenario.ours):
                         continue
@@ -350,8 +334,7 @@ def main() -> None:
         scenario=list[str](),
         add=False,
     )
-    if not (_BUILT / "mqtick-load").exists():
-        sys.exit("mqtick-load is not built: make bench-brokers builds it.")
+    built("mqtick-load")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS, max(hard, _DESCRIPTORS)))
@@ -364,14 +347,13 @@ def main() -> None:
     for name, kind in _KINDS.items():
         if args.broker and not any(name.lower().startswith(one.lower()) for one in args.broker):
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                with running(kind(Path(folder))):
-                    kinds.append(kind)
-            except FileNotFoundError:
-                print(f"not measured: {kind.missing}")
-            except RuntimeError as error:
-                print(f"not measured: {name}: {error}")
+        try:
+            with fresh(kind):
+                kinds.append(kind)
+        except FileNotFoundError:
+            print(f"not measured: {kind.missing}")
+        except RuntimeError as error:
+            print(f"not measured: {name}: {error}")
     whole = scenarios(args.seconds, args.messages, args.crowd, args.idle)
     wanted = args.scenario or [""]
     plan = [one for one in whole if any(part in one.name for part in wanted)]

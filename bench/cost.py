@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.harness import Report, options, progress
+from bench.harness import Report, cpu_ns, options, progress
 from demo.local_broker import Mosquitto, running
 from demo.local_programs import started, time_client, time_server
 from mqtick.service import read_status
@@ -33,12 +33,6 @@ _UNLIMITED = (
     *("--client-requests-per-s", "1000", "--client-burst", "10000"),
     *("--total-requests-per-s", "100000"),
 )
-
-
-def cpu_ns(pid: int) -> int:
-    """Return the processor time that a process has used, all its threads, user and system."""
-    # clock_getcpuclockid(3): the process ID above CPUCLOCK_SCHED (kernel, posix-timers.h).
-    return time.clock_gettime_ns(~pid << 3 | 2)
 
 
 def peak_mb(pid: int) -> float:

@@ -16,12 +16,12 @@ import random
 import secrets
 import select
 import signal
-import socket
 import time
 from pathlib import Path
 
+from bench.harness import connected
 from mqtick.client.config import Settings
-from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
+from mqtick.mqtt.packets import encode_publish
 from mqtick.protocol.auth import Keys
 from mqtick.protocol.precise import Request
 from mqtick.protocol.topics import TopicTree
@@ -36,12 +36,8 @@ class Member:
 
     def __init__(self, port: int, number: int, *, wants_echo: bool) -> None:
         name = f"m{number}"
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.sendall(connect_packet(f"crowd-{name}"))
-        self.socket.recv(4)
-        topics = [_TREE.all_times(), f"mqtick/f/+/{name}", _TREE.reply(0, name)]
-        self.socket.sendall(subscribe_packet(topics))
+        topics = (_TREE.all_times(), f"mqtick/f/+/{name}", _TREE.reply(0, name))
+        self.socket = connected(port, f"crowd-{name}", *topics)
         self.socket.setblocking(False)
         self._topic = _TREE.request(0, name)
         self._wants_echo = wants_echo

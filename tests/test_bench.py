@@ -16,9 +16,9 @@ from load_stamps import ends
 
 from bench import harness
 from bench.arrival import matched, stated_ns
-from bench.cost import cpu_ns, peak_mb
+from bench.cost import peak_mb
 from bench.disciplined import Look, placed
-from bench.harness import RESULTS, Ratio, Report, Row, options, quantile
+from bench.harness import RESULTS, Ratio, Report, Row, cpu_ns, options, quantile
 from bench.readme import pages, table
 from bench.sniffer import Heard, Sniffer
 from bench.steered import Taken, taken

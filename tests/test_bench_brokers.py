@@ -19,10 +19,10 @@ from bench.brokers import (
     Scenario,
     load,
     markdown,
-    running,
     scenarios,
     tell,
 )
+from demo.local_broker import running
 
 PLAN = scenarios(1.0, 100, 2000, 1000)
 PAIRS = PLAN[1]
@@ -89,7 +89,7 @@ def test_a_run_that_fails_is_told_in_the_words_of_the_program(
     program = tmp_path / "mqtick-load"
     program.write_text("#!/bin/sh\necho 'mqtick-load: no luck.' >&2\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr("bench.brokers._BUILT", tmp_path)
+    monkeypatch.setattr("bench.harness.PROGRAMS", tmp_path)
     broker = Mosquitto(tmp_path)
     broker.process = type("Process", (), {"pid": 1})()  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match=r"^no luck\.$"):
