@@ -152,9 +152,8 @@ def pages() -> dict[Path, str]:
         page, file = RESULTS / f"{name}.md", RESULTS / f"{name}.json"
         by_hand = page.read_text().partition(_MARK)[0] if page.exists() else f"# {name}\n\n"
         content = json.loads(file.read_text()) if file.exists() else None
-        picture = f"\n![{name}: figure]({name}.png)\n" if page.with_suffix(".png").exists() else ""
         text = table(content) if content else "Not measured yet."
-        made[page] = f"{by_hand}{_MARK}\n{text}\n{picture}"
+        made[page] = f"{by_hand}{_MARK}\n{text}\n"
         title = by_hand.splitlines()[0].removeprefix("# ")
         lines.append(_row(f"[{title}](results/{name}.md)", *_summary(content)))
     made[README] = _filled(README, "\n".join(lines) + "\n")
