@@ -301,24 +301,6 @@ def tell(figures: Figures, plan: Sequence[Scenario], crowd: int) -> Report:
     return report
 
 
-def markdown(report: Report, figures: Figures) -> str:
-    """Return the medians, broker beside broker, and the goals."""
-    whos = [who for who in (*_KINDS, FLOOR, FLOOR_2) if any(row.who == who for row in report.rows)]
-    cells: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    for row in report.rows:
-        cells[row.quantity, row.unit][row.who] = f"{row.median:,.1f}"
-    lines = [f"| quantity | unit | {' | '.join(whos)} |", f"|---|---|{'--:|' * len(whos)}"]
-    for (quantity, unit), found in cells.items():
-        values = " | ".join(found.get(who, "") for who in whos)
-        lines.append(f"| {quantity} | {unit} | {values} |")
-    lines += ["", "| ours / peer's | ratio | goal, at most | met |", "|---|--:|--:|---|"]
-    for one in report.ratios:
-        met = "yes" if one.met else "**no**"
-        lines.append(f"| {one.quantity} | {one.ratio} | {one.goal} | {met} |")
-    lines += [""] + [f"{who}: {name}: {text}" for (who, name), text in figures.failed.items()]
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Run the benchmark."""
     short = {"rounds": 1, "seconds": 0.5, "messages": 60, "crowd": 2000, "idle": 1000}
@@ -363,7 +345,8 @@ def main() -> None:
         measured = {row.quantity for row in report.rows} | {one.quantity for one in report.ratios}
         report.keep(lambda quantity: quantity not in measured)
     report.finish()
-    print(f"\n{markdown(report, figures)}")
+    for (who, scenario), text in figures.failed.items():
+        print(f"failed: {who}: {scenario}: {text}")
 
 
 if __name__ == "__main__":

@@ -32,10 +32,6 @@ _PAYLOAD = b"12345"
 _LINE_RATE = 10.5
 """Cycles from one minimum frame to the next."""
 _SHAPES = (1, 2, 4, 6, 8)
-_BUILT = 8
-_MANY_SHAPES = (8, 9, 10, 11, 12, 16, 20, 24, 28, 32)
-_MANY_BUILT = 32
-_MANY_MODEL = "build/rtl/model-32/mqtick-broker-model"
 _LINE_RATE_M = 156.25 / _LINE_RATE
 
 
@@ -105,22 +101,8 @@ def spread_us(model: Path, prefix: str, shots: int, version: int) -> tuple[list[
     return [one.spread * _NS / 1000 for one in found], frame_ns
 
 
-def add_sustained(report: Report, model: Path, shapes: int, built: int, messages: int) -> float:
-    """Add the sustained rate with that many shapes; return it, in M/s."""
-    progress(f"line rate, {shapes} of {built} shapes")
-    share = 1 - lost(model, shapes, messages) / messages
-    row = report.add(
-        f"sustained of {_LINE_RATE_M:.2f} M/s (10 Gb/s), {shapes} of {built} shapes in use",
-        "M/s",
-        _WHO,
-        [_LINE_RATE_M * share],
-        digits=3,
-    )
-    return row.median
-
-
-def run(report: Report, model: Path, many: Path, messages: int, shots: int) -> None:
-    """Measure everything; `many` is built with more shapes."""
+def run(report: Report, model: Path, messages: int, shots: int) -> None:
+    """Measure everything."""
     for shapes in (1, 8):
         progress(f"latency, {shapes} shapes")
         row = report.add(
@@ -154,12 +136,13 @@ def run(report: Report, model: Path, many: Path, messages: int, shots: int) -> N
         slope = round(1000 * row.median / 599, 3)
         report.compare(f"{name}: slope of skew / wire's time of a frame, ns", slope, frame_ns, 1.0)
     for shapes in _SHAPES:
-        sustained_m = add_sustained(report, model, shapes, _BUILT, messages)
+        progress(f"line rate, {shapes} of 8 shapes")
+        share = 1 - lost(model, shapes, messages) / messages
+        what = f"sustained of {_LINE_RATE_M:.2f} M/s (10 Gb/s), {shapes} of 8 shapes in use"
+        row = report.add(what, "M/s", _WHO, [_LINE_RATE_M * share], digits=3)
         report.compare(
-            f"line rate / sustained, {shapes} shapes", round(_LINE_RATE_M, 3), sustained_m, 1.0
+            f"line rate / sustained, {shapes} shapes", round(_LINE_RATE_M, 3), row.median, 1.0
         )
-    for shapes in _MANY_SHAPES:
-        add_sustained(report, many, shapes, _MANY_BUILT, messages)
 
 
 def main() -> int:
@@ -170,12 +153,10 @@ def main() -> int:
         messages=1_000_000,
         shots=20,
         model="",
-        model_32=_MANY_MODEL,
     )
     report = Report("hardware", simulated=True)
     try:
-        many = find_model(args.model_32)
-        run(report, find_model(args.model), many, args.messages, args.shots)
+        run(report, find_model(args.model), args.messages, args.shots)
     except ModelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -18,7 +18,6 @@ from bench.brokers import (
     Ours2,
     Scenario,
     load,
-    markdown,
     scenarios,
     tell,
 )
@@ -72,15 +71,6 @@ def test_what_was_not_measured_is_neither_a_row_nor_a_ratio() -> None:
     report = tell(found, PLAN, 2000)
     assert [row.who for row in report.rows] == [PEER]
     assert report.ratios == []
-
-
-def test_the_table_has_a_column_a_broker_and_says_what_failed() -> None:
-    found = figures()
-    found.failed[PEER, FAN_OUT.name] = "the broker closed the connection."
-    lines = markdown(tell(found, PLAN, 2000), found).splitlines()
-    assert lines[0] == f"| quantity | unit | {OURS} | {PEER} | {FLOOR} |"
-    assert lines[2].endswith("| ns | 250.0 | 10,000.0 | 100.0 |")
-    assert f"{PEER}: {FAN_OUT.name}: the broker closed the connection." in lines
 
 
 def test_a_run_that_fails_is_told_in_the_words_of_the_program(
