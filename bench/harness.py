@@ -190,7 +190,7 @@ class Report:
             "rows": [asdict(row) for row in self.rows],
             "ratios": [asdict(ratio) for ratio in self.ratios],
         }
-        file.write_text(json.dumps(content, indent=1) + "\n")
+        file.write_text(text_of(content))
         print(f"written to {file.relative_to(RESULTS.parent.parent)}")
 
 
@@ -258,6 +258,17 @@ def cpu_ns(pid: int) -> int:
     """Return the processor time that a process has used, all its threads, user and system."""
     # clock_getcpuclockid(3): the process ID above CPUCLOCK_SCHED (kernel, posix-timers.h).
     return time.clock_gettime_ns(~pid << 3 | 2)
+
+
+def text_of(content: Mapping[str, Any]) -> str:
+    """Return a results file: a line for each row, so that a difference shows whole rows."""
+    parts = []
+    for key, value in content.items():
+        text = json.dumps(value)
+        if isinstance(value, list):
+            text = "[" + ",".join(f"\n  {json.dumps(one)}" for one in value) + "\n ]"
+        parts.append(f' "{key}": {text}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def progress(text: str) -> None:
