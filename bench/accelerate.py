@@ -6,7 +6,7 @@ mqtick-accelerate in each round, in random order with Mosquitto over TCP and a b
 
     python -m bench.accelerate             5 rounds: some minutes (root)
     python -m bench.accelerate --short     1 short round: under a minute
-    python -m bench.accelerate --part fan  only these (latency, packets, fan, crowd, residence);
+    python -m bench.accelerate --part fan  only these (latency, fan, crowd, residence);
                                            may be given more than once
 """
 
@@ -31,9 +31,7 @@ from demo.local_broker import Mosquitto, running
 from demo.local_sensors import (
     BROKER_SIDE,
     CLIENT_SIDE,
-    DISCONNECT,
     Accelerator,
-    Sensor,
     between_namespaces,
     in_the_kernel,
     inside,
@@ -47,7 +45,6 @@ _SIZES = {100: 93, 200: 193}
 """Octets of an MQTT-SN message: octets of its payload."""
 _PUBLISHED = {100: 0.586, 200: 0.481}
 """Median with by median without, as published."""
-_HUNDRED = "100 publishes, 10 ms apart"
 _SKEW = "100 subscribers: first to last, p50"
 _TIME = "The time error of 100 clients through it: bench.time_error --accelerated."
 
@@ -129,7 +126,7 @@ class World:
             open_ones.callback(load.kill)
             before = _first_frames(load, one) if one else {}
             result = medians(result_of(load))
-            found = {key: median for (key, who), median in result.items() if who == "broker"}
+            found = {key: median for (key, whose), median in result.items() if whose == "broker"}
             if one:
                 after = one.status()["frames"]
                 kinds = ("no_rule", "waiting", "closed")
@@ -247,37 +244,6 @@ class Bench:
         if who == FAST:
             self.take(f"{what}: through the broker all the same", "%", who, found["passed"])
 
-    def packets(self, world: World) -> None:
-        """How many datagrams a broker receives for 100 messages of a new publisher."""
-
-        def measure(who: str) -> None:
-            with contextlib.ExitStack() as open_ones:
-                if who == FAST:
-                    open_ones.enter_context(accelerated(world.folder, world.at))
-
-                def sensor(name: str) -> Sensor:
-                    one = Sensor(world.at, f"packets-{name}", CLIENT_SIDE)
-                    open_ones.callback(one.say, DISCONNECT)
-                    return one.connect()
-
-                there = [sensor(str(number)).subscribe("packets") for number in range(10)]
-                # First a message of another publisher: its REGISTER proves subscribers' addresses.
-                other = sensor("other")
-                other.publish(other.register("packets"), b"first")
-                for one in there:
-                    one.has(("packets", b"first"))
-                publisher = sensor("publisher")
-                topic_id = publisher.register("packets")
-                time.sleep(0.1)  # until the broker has read all answers
-                before = _udp(BROKER_SIDE, "InDatagrams")
-                for number in range(100):
-                    publisher.publish(topic_id, b"%d" % number)
-                    time.sleep(0.01)
-                came = _udp(BROKER_SIDE, "InDatagrams") - before
-                self.take(_HUNDRED, "packets at the broker", who, came)
-
-        self.each(world, _HUNDRED, (FAST, PLAIN), measure)
-
     def fan(self, world: World) -> None:
         """One publisher, 100 and 600 subscribers, one message at a time."""
         for count in (100, 600):
@@ -380,7 +346,6 @@ class Bench:
                 was = f" (published: {_PUBLISHED[octets]})" if share == "p50" else ""
                 ours, without = self.median(what, FAST), self.median(what, PLAIN)
                 yield f"{what}: {with_and_without}{was}", ours, without, 0.2
-        yield f"{_HUNDRED}: packets at the broker / 5", self.median(_HUNDRED, FAST), 5, 1
         ours = self.median(_SKEW, FAST)
         yield f"{_SKEW}: {FAST} / {PEER}", ours, self.median(_SKEW, PEER), 0.06
         yield f"{_SKEW}: {with_and_without}", ours, self.median(_SKEW, PLAIN), 0.2
@@ -406,7 +371,7 @@ class Bench:
 
 def main() -> None:
     """Run the benchmark."""
-    parts = ("latency", "packets", "fan", "crowd", "residence")
+    parts = ("latency", "fan", "crowd", "residence")
     short = {
         "rounds": 1,
         "messages": 300,

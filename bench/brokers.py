@@ -29,7 +29,6 @@ from demo.local_broker import Mosquitto, MqtickBroker, Nats, program
 _DESCRIPTORS = 150_000
 OURS, OURS_2, PEER = "mqtick-broker", "mqtick-broker, 2 threads", "Mosquitto"
 FLOOR, FLOOR_2 = "floor", "floor, 2 threads"
-_MODES = "ordered", "alternating", "parallel"
 
 
 class Peer(Mosquitto):
@@ -53,9 +52,6 @@ class Ours(MqtickBroker):
             "publishes_a_second_a_client = 0\nqueue_messages = 100000\n"
             f'[udp]\naddress = "127.0.0.1:{self.port}"\nsubnets = ["127.0.0.0/8"]\n'
             f'[store]\npath = "{self.folder / "store"}"\n'
-            + "".join(
-                f'[[delivery.topic]]\nfilter = "{mode}/#"\nmode = "{mode}"\n' for mode in _MODES
-            )
         )
 
 
@@ -121,7 +117,6 @@ _FIRST = (
     ("first_p50_us", "publish to first copy, p50", "us"),
     ("first_p99_us", "publish to first copy, p99", "us"),
 )
-_PLACE = ("place_spread", "mean place of a subscriber, greatest less least", "%")
 _IDLE = "idle connections"
 _BATCHED, _SINGLE, _ACKED = (
     f"4 pairs, 64 octets, QoS {qos}, window 4,096, burst {burst}"
@@ -154,11 +149,6 @@ def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scen
         more = ("--repeats", str(repeats), *(["--udp"] if udp else []))
         return Scenario(name, (*flags, *more), takes, not once, Ours if udp else None, once)
 
-    def at_once(mode: str) -> Scenario:
-        fanned = fan_out(100, messages, 2)
-        name, takes = f"1:100, {mode}, one message at a time", (_COST, *_SKEW, *_FIRST, _PLACE)
-        return Scenario(name, (*fanned.arguments, "--prefix", mode), takes, ours=Ours2)
-
     memory = ("pss_all_octets", "memory a connection (PSS)", "octets")
     return [
         Scenario(_IDLE, ("idle", "--connections", str(idle)), (memory,), floor=False),
@@ -169,7 +159,6 @@ def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scen
         fan_out(100, messages, 2),
         fan_out(600, max(10, messages // 4), 2),
         fan_out(100, messages, 2, udp=True),
-        *map(at_once, _MODES),
         fan_out(crowd, 10, 1, once=True),
     ]
 

@@ -6,7 +6,6 @@ machine's processors and its kernel's clock, so the clients' clocks are virtual,
 with -x. Measured are
 
 - the time of the playbook `site`, task by task, and until the last client is synchronised;
-- what is installed on a client;
 - an otherwise idle client host: processor time and memory, next to its chronyd's.
 
     python -m bench.fleet                3 fleets, 10 minutes idle
@@ -72,19 +71,6 @@ def provisioned(fleet: Fleet) -> tuple[float, Stopwatch]:
     watch.end()
     until_synchronised(fleet.clients)
     return (time.monotonic() - began_s) / 60, watch
-
-
-def installed(host: Host) -> dict[str, float]:
-    """Return what is new on a client: MB of ours, MB and number of Debian's packages."""
-    ours = host.run("du -sb /opt/mqtick /etc/mqtick /var/lib/mqtick-fleet | cut -f1").split()
-    added = host.run("cat /var/lib/mqtick-fleet/packages-added").split()
-    names = " ".join(added)
-    sizes = host.run(f"dpkg-query -W -f '${{Installed-Size}}\\n' {names}").split() if added else []
-    return {
-        "program and configuration, MB": sum(map(int, ours)) / _MB,
-        "Debian packages, MB": sum(map(int, sizes)) * 1024 / _MB,
-        "Debian packages, number": len(added),
-    }
 
 
 def processor_ns(host: Host, unit: str) -> int:
@@ -165,12 +151,8 @@ def main() -> None:
 
 
 def live(report: Report, fleet: Fleet, idle_s: float) -> None:
-    """Measure a running fleet: what is installed, an idle host."""
-    host = fleet.rig.host("h3")
-    for quantity, value in installed(host).items():
-        name, unit = quantity.split(", ")
-        report.add(f"installed on a client: {name}", unit, "site", [value])
-    found = idle(host, idle_s)
+    """Measure an idle host of a running fleet."""
+    found = idle(fleet.rig.host("h3"), idle_s)
     for who, (percent, memory) in found.items():
         text = f"idle client host, {idle_s / 60:g} min"
         report.add(f"{text}: processor", "% of one", who, [percent], digits=3)

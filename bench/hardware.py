@@ -1,8 +1,8 @@
 """hardware: the hardware broker's RTL in simulated time, exact to its cycle of 6.4 ns.
 
-Everything is simulated: `make model-rtl` builds the program that runs the design. Latency and idle
-words are measured at the UDP boundary with an outer core that takes a word in every cycle, the
-rest with its link at 10 Gb/s.
+Everything is simulated: `make model-rtl` builds the program that runs the design. Latency is
+measured at the UDP boundary with an outer core that takes a word in every cycle, the rest with its
+link at 10 Gb/s.
 
     python -m bench.hardware            10^6 messages at the line rate
     python -m bench.hardware --short    10^4
@@ -10,7 +10,6 @@ rest with its link at 10 Gb/s.
 
 from __future__ import annotations
 
-import itertools
 import random
 import sys
 from collections.abc import Iterator
@@ -64,19 +63,6 @@ def latencies_ns(model: Path, shapes: int, messages: int) -> list[float]:
     return [(copy.cycle - one.cycle - last) * _NS for one, copy in zip(sent, copies, strict=True)]
 
 
-def idle_words(model: Path, payload: bytes, subscribers: int) -> list[float]:
-    """Return the word times between copies of one message in which the design sent nothing."""
-    come, at = subscriptions(dict.fromkeys(map(subscriber, range(1, subscribers + 1)), _TOPIC))
-    octets = publish(_TOPIC, payload)
-    sent = run_batch(model, [*come, Datagram(at, PUBLISHER, octets)], link_gbps=0)
-    cycles = [each.cycle for each in sent if each.octets == octets]
-    if len(cycles) != subscribers:
-        raise ModelError(f"A message to {subscribers} became {len(cycles)} copies.")
-    return [
-        float(later - earlier - words(len(octets))) for earlier, later in itertools.pairwise(cycles)
-    ]
-
-
 def at_line_rate(shapes: int, messages: int) -> Iterator[Datagram]:
     """Yield subscriptions of that many shapes, then minimum frames without a gap."""
     come, at = subscriptions(filters(shapes))
@@ -114,15 +100,6 @@ def run(report: Report, model: Path, messages: int, shots: int) -> None:
         report.compare(f"{shapes} shapes: latency, max / goal, ns", row.max, _GOAL_NS, 1.0)
         report.compare(
             f"{shapes} shapes: latency, max / whole published broker, ns", row.max, _PUBLISHED_NS
-        )
-    for payload in (_PAYLOAD, bytes(32)):
-        octets = len(publish(_TOPIC, payload))
-        progress("idle words")
-        report.add(
-            f"idle words between copies of {octets} octets",
-            "words",
-            _WHO,
-            idle_words(model, payload, 100),
         )
     for name, prefix, version, goal in (
         ("version 1, topic m/t/0", _SHORT_PREFIX, 1, 1.0),

@@ -51,8 +51,6 @@ PLACES = (
     "a bare relay before Mosquitto",
     "from one site to another",
 )
-
-
 FAULTS = ("lost", "duplicates", "disorder")
 Way = tuple[socket.socket, KernelSocket]
 """A publisher, and a subscriber with kernel stamps."""
@@ -87,17 +85,9 @@ def pairs(
     port: int, pid: int, burst: int, seconds: float, *, floor: bool
 ) -> dict[tuple[str, str], float]:
     """Run one block of `mqtick-load pairs`. Returns the medians, by the row's key and `who`."""
-    flags = (
-        "--burst",
-        burst,
-        "--seconds",
-        seconds,
-        "--repeats",
-        1,
-        *(["--floor"] if floor else []),
-    )
-    where = ("--broker", f"127.0.0.1:{port}", "--broker-pid", pid)
-    return medians(result_of(start_load("pairs", *where, *flags)))
+    flags = ["--broker", f"127.0.0.1:{port}", "--broker-pid", pid, *(["--floor"] if floor else [])]
+    flags += ["--burst", burst, "--seconds", seconds, "--repeats", 1]
+    return medians(result_of(start_load("pairs", *flags)))
 
 
 class Crossing:

@@ -40,7 +40,6 @@ class Client:
 
     def __init__(self, index: int, url: str, settings: Settings, loop: Loop, wander: float) -> None:
         chance = random.Random(index)
-        self.index = index
         self.clock = VirtualClock(
             VirtualClockSettings.starting_now(
                 offset_ns=round(chance.uniform(-1, 1) * _SECOND),
@@ -207,19 +206,15 @@ def main() -> None:
     gc.disable()
     loop.call_later(30 * _SECOND, lambda: None)
     loop.run()
-    used = time.process_time()
     Path(job["result"]).write_bytes(
         pickle.dumps(
             [
                 {
-                    "index": client.index,
                     "errors": client.errors,
                     "halves": client.halves,
                     "outside": client.outside,
                     "unknown": client.unknown,
                     "samples": client.samples,
-                    "refused": dict(client.agent.refused),
-                    "cpu_s": used / len(clients),
                 }
                 for client in clients
             ]

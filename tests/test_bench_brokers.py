@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from bench.brokers import (
     PEER,
     Figures,
     Mosquitto,
-    Ours2,
     Scenario,
     load,
     scenarios,
@@ -56,13 +54,6 @@ def test_the_ratio_to_the_floor_is_that_of_blocks_that_took_turns() -> None:
     assert found.values[FAN_OUT.name, "cost_ns", FLOOR] == [600.0]
     (ratio,) = (one for one in tell(found, PLAN, 2000).ratios if "floor" in one.quantity)
     assert (ratio.ratio, ratio.goal, ratio.met) == (1.5, 1.2, False)
-
-
-def test_each_mode_is_measured_on_topics_that_leave_so(tmp_path: Path) -> None:
-    modes = [one for one in PLAN if one.ours is Ours2]
-    topics = tomllib.loads(Ours2(tmp_path).config.read_text())["delivery"]["topic"]
-    assert [one.arguments[-1] for one in modes] == [one["mode"] for one in topics]
-    assert [f"{one.arguments[-1]}/#" for one in modes] == [one["filter"] for one in topics]
 
 
 def test_what_was_not_measured_is_neither_a_row_nor_a_ratio() -> None:
