@@ -26,9 +26,11 @@ import numpy as np
 from bench.harness import Report, options, progress
 from mqtick.analysis.commands.common import PROCESSES
 from mqtick.analysis.runs.from_run import measurement_from_run
+from mqtick.recording.layout import Layout, Trigger
 from mqtick.recording.run_folder import create_run, load_run, shot_path
 from mqtick.recording.shot import Shot, read_whole_shot, write_shot
 from mqtick.recording.waveform import Waveform
+from recording.tests.wave_parts import channel, record_of
 
 CHANNELS = ("publisher", "first", "last", "other")
 POINTS = 100_000
@@ -36,6 +38,14 @@ INTERVAL_FS = 10 * 10**6
 BEFORE = POINTS // 10
 LOW, HIGH, NOISE = 1000, 2650, 4.0
 """Codes of a converter of 12 bits, 2 mV each."""
+LAYOUT = Layout(
+    "skew",
+    {name: channel(number, f"client:{name}") for number, name in enumerate(CHANNELS, start=1)},
+    {"scope": Trigger("publisher", "rising")},
+    publisher="publisher",
+    first="first",
+    last="last",
+)
 PLAIN, DECOMPRESSED, DISK = "plain numpy loop", "read and decompress", "the disk's octets"
 
 
@@ -47,35 +57,9 @@ def ours_in(processes: int) -> str:
 ONE, ALL = ours_in(1), ours_in(PROCESSES)
 
 
-def record() -> dict[str, object]:
-    """Return the content of such a run's run.json."""
-    return {
-        "title": "report-speed",
-        "kind": "skew",
-        "simulated": True,
-        "order": dict(zip(("publisher", "first", "last"), CHANNELS, strict=False)),
-        "channels": {
-            name: {
-                "instrument": "scope",
-                "input": number,
-                "node": f"client:{name}",
-                "pin": "arrival",
-                "cable_delay_fs": 0,
-                "volts_per_division": 1.0,
-                "offset_v": 1.65,
-            }
-            for number, name in enumerate(CHANNELS, start=1)
-        },
-        "settings": {
-            "instrument.scope.trigger": CHANNELS[0],
-            "instrument.scope.trigger_slope": "rising",
-        },
-    }
-
-
 def write_run(folder: Path, shots: int) -> list[list[float]]:
     """Write a run of pulses with noise and rounded edges; returns each shot's latencies in us."""
-    create_run(folder, record())
+    create_run(folder, record_of(LAYOUT, title="report-speed", simulated=True))
     random = np.random.default_rng(1)
     truth = []
     at = np.arange(POINTS)
