@@ -22,8 +22,10 @@ FIRST ?= 0
 
 .PHONY: help
 help: ## list the targets
-	@sed -nE 's/^([a-z][a-z0-9%-]*):.*## (.*)/\1\t\2/p' Makefile | while IFS=$$'\t' read -r name text; \
-	  do printf '  make %-15s %s\n' "$${name/\%/NAME}" "$$text"; done
+	@sed -nE 's/^# -+ ([^-]+) -+$$/\1/p; s/^([a-z][a-z0-9%-]*):.*## (.*)/\1\t\2/p' Makefile | \
+	  while IFS=$$'\t' read -r name text; do \
+	    if [ -n "$$text" ]; then printf '  make %-23s %s\n' "$${name/\%/NAME}" "$$text"; else printf '\n%s:\n' "$$name"; fi; \
+	  done
 
 # ---- see it work --------------------------------------------------------------------------------
 .PHONY: demo demo-sync demo-bench demo-hardware demo-broker demo-accelerate
@@ -180,7 +182,7 @@ test-accelerate: setup-test $(ACCELERATE_OBJECT) ## the data plane in the kernel
 	  -p mqtick-accelerate --features kernel --example kernel_rules --bin mqtick-accelerate
 	cd broker/server && cargo build --locked -p mqtick-broker
 	$(KERNELS_PYTEST) $(addprefix tests/test_accelerate_,kernel.py ways.py alone.py flood.py queue.py)
-	$(KERNELS_PYTEST) $(addprefix tests/test_accelerate,.py _feed.py _udp.py _watched.py _theirs.py) -k "kernel or bridge"
+	$(KERNELS_PYTEST) $(addprefix tests/test_accelerate,.py _feed.py _udp.py _theirs.py) -k "kernel or bridge"
 test-accelerate-kernels: broker-programs accelerate ## the same programs on the kernels of Debian 12 and 13, under qemu (a minute; root)
 	scripts/accelerate-kernels.sh
 broker-programs: setup-broker ## mqtick-broker, mqtick-join and mqtick-load, in broker/server/target/release

@@ -60,7 +60,6 @@ class Sensor:
         self.got: list[tuple[str, bytes]] = []
         self.kept: list[tuple[str, bytes]] = []
         self.others: list[int] = []
-        self.challenges = 0
 
     def say(self, kind: int, octets: bytes = b"") -> None:
         """Send a message of this type."""
@@ -164,7 +163,6 @@ class Peer(Sensor):
         assert len(datagram) == at + (datagram[1] & 127 | (datagram[2] << 7 if at == 3 else 0))
         end = 2 + struct.unpack("!H", rest[:2])[0]
         if rest[2:end] == b"$proof":
-            self.challenges += 1
             if self.is_connecting:
                 self.say(0x30, rest)
         elif kind & 1:

@@ -356,17 +356,7 @@ def test_answers_that_do_not_come_from_the_broker_make_no_rules(kernel: Launch) 
         (["--broker", "127.0.0.1", "--interface", "a", "--settle", "0"], "--settle"),
         (["--broker", "127.0.0.1", "--interface", "a", "--settle", "9", "--fresh"], "exclude"),
         (["--broker", "127.0.0.1", "--interface", "a", "--rules", "-1"], "--rules"),
-        (["--broker", "127.0.0.1", "--interface", "a", "--lease", "60"], "--lease is for mqtt"),
-        (["--broker", "mqtt+udp://127.0.0.1", "--interface", "a", "--lease", "0"], "--lease"),
-        (["--broker", "mqtt+udp://127.0.0.1", "--interface", "a", "--lease", "3601"], "--lease"),
-        (
-            [
-                *("--broker", "127.0.0.1:1", "--broker", "mqtt+udp://127.0.0.1:2"),
-                "--interface",
-                "a",
-            ],
-            "need --feed",
-        ),
+        (["--broker", "mqtt+udp://127.0.0.1", "--interface", "a", "--only", "#"], "needs --feed"),
         (["--broker", "mqtts://127.0.0.1", "--interface", "a"], "neither mqtt-sn:// nor"),
         (["--broker", "mqtt+udp://", "--interface", "a", "--feed", "x"], "--broker"),
         (["--broker", "127.0.0.1", "--broker", "127.0.0.1:2", "--interface", "a"], "more than one"),

@@ -371,6 +371,32 @@ def test_a_rule_that_nobody_uses_is_given_back(tmp_path: Path) -> None:
         listener.close()
 
 
+def test_what_a_broker_offers_and_finds_no_room_goes_through_it(launch_sn: Launch) -> None:
+    place = launch_sn(udp=True, more=("--rules", "2"))
+    names = [f"room/{number}" for number in range(4)]
+    sensors = [place.sensor(name).subscribe(name) for name in names]
+    publishers = [place.publisher(name) for name in names]
+
+    def publish() -> list[str]:
+        for publisher in publishers:
+            publisher.publish()
+        hear_all(*sensors)
+        topics = place.one.status()["topics"]
+        return [one["name"] for one in topics if "no room" in (one["reason"] or "")]
+
+    until(lambda: len(publish()) == 2, "it is not said which topics have no room")
+    full = publish()
+    for sensor, publisher in zip(sensors, publishers, strict=True):
+        sensor.has(*publisher.all())
+    # Whoever goes makes room for the next.
+    goes = next(at for at, name in enumerate(names) if name not in full)
+    sensors[goes].unsubscribe(names[goes])
+    until(lambda: len(publish()) == 1, "the room is not used again")
+    for at, (sensor, publisher) in enumerate(zip(sensors, publishers, strict=True)):
+        if at != goes:
+            sensor.has(*publisher.all())
+
+
 def test_time_messages_say_how_long_each_copy_was_under_way(launch_sn: Launch) -> None:
     place = launch_sn(udp=True)
     sensors = [place.sensor(f"sensor-{number}").subscribe("mqtick/t/0") for number in range(20)]

@@ -61,7 +61,7 @@ MODULES = {
 HELPS = {
     "mqtick-broker": "broker/src/program.rs",
     "mqtick-join": "join/src/program/arguments.rs",
-    "mqtick-load": "load/src/help.rs",
+    "mqtick-load": "load/src/settings/help.rs",
     "mqtick-accelerate": "accelerate/src/options.rs",
 }
 """The programs in Rust, and the source below broker/server that has what --help prints."""

@@ -20,6 +20,8 @@ from rig import Authority, needs_mosquitto, needs_openssl
 
 from demo.local_broker import Mosquitto, MqtickBroker, Nats, free_port, running
 from demo.local_broker import program as program_named
+from mqtick.analysis.broker_limit import BrokerLimit
+from mqtick.analysis.report.broker_limit_page import limit_page
 
 pytestmark = [pytest.mark.broker, needs_mosquitto]
 BUILT = Path(__file__).resolve().parent.parent / "broker/server/target"
@@ -156,20 +158,20 @@ def test_percentiles_skew_and_rates_are_those_of_the_single_copies(
 def test_the_limit_lies_between_a_rate_that_holds_and_one_that_does_not(
     broker: Mosquitto, tmp_path: Path
 ) -> None:
-    page = tmp_path / "limit.html"
     small = tmp_path / "small.toml"
-    small.write_text("[[group]]\nsubscribers = 100\ninterval_us = 2000\n")
-    flags = ("--scenario", str(small), "--trial", "0.4", "--repeats", "2", "--page", str(page))
+    latency = "[[group]]\nname = 'l'\nkind = 'latency'\nsubscribers = 2\ninterval_us = 9000\n"
+    small.write_text(f"[[group]]\nsubscribers = 100\ninterval_us = 2000\n{latency}")
+    flags = ("--scenario", str(small), "--trial", "0.4", "--repeats", "2")
     result = load("limit", broker.url, *flags, "--resolution", "10")
     found = values(result)
     assert found["limit_ingress_low"] < found["limit_ingress"] < found["limit_ingress_high"]
-    tried, ratios = result["lists"]["trial_ingress"], result["lists"]["trial_ratio"]
-    held = [rate for rate, ratio in zip(tried, ratios, strict=True) if ratio >= 0.99]
-    failed = [rate for rate, ratio in zip(tried, ratios, strict=True) if ratio < 0.99]
+    told = BrokerLimit.of(result)
+    held = [trial.ingress for trial in told.trials if trial.held]
+    failed = [trial.ingress for trial in told.trials if not trial.held]
     assert min(failed) / 3 < found["limit_ingress"] < 3 * max(held)
-    text = page.read_text()
-    assert "messages in and" in text
-    assert "<script" not in text
+    for levels in (told.latency, told.skew):
+        assert [level.name for level in levels] == ["at 50 %", "at 90 %", "at the limit"]
+    assert f"{told.ingress:,.0f} messages in and" in limit_page(told, [])
 
 
 def test_ctrl_c_in_a_run_prints_what_was_measured(broker: Mosquitto, tmp_path: Path) -> None:

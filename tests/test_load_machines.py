@@ -23,6 +23,7 @@ from test_load import program, values
 
 from demo.local_broker import Mosquitto, running
 from demo.local_programs import wait_until
+from mqtick.analysis.cli import main as report
 
 pytestmark = [pytest.mark.broker, needs_mosquitto]
 # Fewer messages than Mosquitto takes at once: a busy machine may send them together.
@@ -389,9 +390,11 @@ def test_limit_drives_several_machines_from_trial_to_trial(stand_in: Rig, tmp_pa
         assert rows["clocks_within_us", pair] >= 250
         assert rows["wire_low_p50_us", pair] < rows["wire_high_p50_us", pair]
     assert not stand_in.agents()
-    page = tmp_path / "page.html"
-    command += ["--page", str(page)]
+    page = tmp_path / "limit.html"
+    (tmp_path / "limit.json").write_text(done.stdout)
+    assert report(["limit", str(tmp_path / "limit.json")]) == 0
+    assert "several machines measured" in page.read_text()
+    command += ["--broker-pid", str(os.getpid())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "are of one machine" in done.stderr
-    assert not page.exists()

@@ -5,6 +5,8 @@ The attackers are plain MQTT clients. The time must not move, and what was refus
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 import threading
@@ -199,6 +201,35 @@ def test_a_broadcast_of_an_hour_ahead_moves_nothing_even_with_the_right_key(
     )
     stays_right(client, 2.0)
     assert client.samples("one-way", "used") == 0
+
+
+def test_nobody_who_reads_the_broker_can_take_over_a_programs_connection(
+    rig: Rig, attackers: Attackers
+) -> None:
+    """He connects by each word that is said there, alone and behind what identifiers begin with."""
+    url = rig.broker().url
+    attacker = attackers(url)
+    server = secured_server(rig, url)
+    client = secured_client(rig, url)
+    client.wait_synchronised()
+    said = "\n".join(topic + "\n" + payload.decode("latin-1") for topic, payload in attacker.heard)
+    words = {word for word in re.findall(r"[A-Za-z0-9]+", said) if len(word) > 5}
+    assert json.loads(attacker.of("mqtick/s/0")[-1])["instance"] in words
+    words |= {word[:6] for word in words}
+    starts = ("", "mqtick-", "mqtick-server-0-")
+    names = {"mqtick-c1", "mqtick-server-0", *(start + word for start in starts for word in words)}
+    taken: list[str] = []
+    for name in names:
+        thief = paho.Client(CallbackAPIVersion.VERSION2, client_id=name)
+        thief.on_connect = lambda *_, name=name: taken.append(name)
+        thief.connect("127.0.0.1", int(url.rpartition(":")[2]))
+        while name not in taken:
+            thief.loop()
+        thief.disconnect()
+    done = server.status()["done"]["times"]
+    server.wait_for(lambda values: values["done"]["times"] >= done + 2, "it serves on")
+    assert server.status()["connects"] == client.status()["connects"] == 1
+    assert client.is_right()
 
 
 def test_a_retained_broadcast_is_refused(rig: Rig, attackers: Attackers) -> None:

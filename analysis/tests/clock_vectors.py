@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.clocks.deviation import Deviation
-from mqtick.analysis.clocks.stability import adev, mtie, tdev
+from mqtick.analysis.clocks.stability import Deviation, adev, mtie, tdev
 
 VECTORS = Path(__file__).parent / "vectors"
 NS = 1e9

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.tests.known import ends, known
-from mqtick.analysis.clocks.convergence import converged_from
 from mqtick.analysis.clocks.grid import evenly, gaps, median_interval
-from mqtick.analysis.clocks.summary import summarise_clock
+from mqtick.analysis.clocks.summary import converged_from, summarise_clock
 from mqtick.analysis.measurement import TimeErrors
 
 Floats = npt.NDArray[np.float64]

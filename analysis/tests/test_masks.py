@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.masks import MASKS, MAXIMUM, Mask, MaskVerdict, mask_verdicts
-from mqtick.analysis.clocks.stability import tdev
+from mqtick.analysis.clocks.stability import Deviation, tdev
 
 
 def mask(name: str, measure: str) -> Mask:

@@ -14,7 +14,7 @@ from mqtick.analysis import load
 from mqtick.analysis.captures.look import look_at
 from mqtick.recording.edges import EdgeError, find_edges, state_levels
 from mqtick.recording.quantise import waveform_of_volts
-from mqtick.recording.said import outliers_of
+from mqtick.recording.sample_notes import outliers_of
 from mqtick.recording.units import Floats
 from mqtick.recording.waveform import Waveform
 from recording.tests.edge_parts import digitised, gaussian, ringing

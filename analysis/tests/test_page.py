@@ -61,7 +61,7 @@ class Outline(HTMLParser):
             self.text.append(data)
 
     @property
-    def said(self) -> str:
+    def describe(self) -> str:
         return re.sub(r"\s+", " ", " ".join(self.text))
 
 

@@ -162,10 +162,24 @@ def damaged(content: bytes, chance: random.Random, times: int) -> Iterator[bytes
         yield content[:at] + put + content[at + len(put) :]
 
 
-def read_damaged(name: str, times: int, folder: Path) -> None:
+BY_RIGOLWFM = (
+    *("lecroy_4.trc", "T0000CH1_cut.isf", "SDS814X-zoom-z1.bin", "MSO5074-A.bin"),
+    *("rs_rtp_03.bin", "DS1052E.wfm"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [
+        *((name, 8) for name in FILES),
+        *(pytest.param(name, 300, marks=pytest.mark.slow) for name in (*FILES, *BY_RIGOLWFM)),
+    ],
+)
+def test_a_damaged_file_raises_nothing_else(name: str, times: int, tmp_path: Path) -> None:
+    (tmp_path / "rs_rtp_03.Wfm.bin").write_bytes((BIN / "rs_rtp_03.Wfm.bin").read_bytes())
     content = (BIN / name).read_bytes()
     chance = random.Random(name)
-    path = folder / name
+    path = tmp_path / name
     for index, octets in enumerate(damaged(content, chance, times)):
         path.write_bytes(octets)
         with contextlib.suppress(CaptureError):
@@ -173,26 +187,3 @@ def read_damaged(name: str, times: int, folder: Path) -> None:
                 for signal in capture.signals.values():
                     if isinstance(signal, Waveform):
                         assert signal.codes.size <= 2 * len(content), index
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_damaged_file_raises_nothing_else(name: str, tmp_path: Path) -> None:
-    read_damaged(name, 8, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        *FILES,
-        "lecroy_4.trc",
-        "T0000CH1_cut.isf",
-        "SDS814X-zoom-z1.bin",
-        "MSO5074-A.bin",
-        "rs_rtp_03.bin",
-        "DS1052E.wfm",
-    ],
-)
-def test_a_file_damaged_in_many_ways_raises_nothing_else(name: str, tmp_path: Path) -> None:
-    (tmp_path / "rs_rtp_03.Wfm.bin").write_bytes((BIN / "rs_rtp_03.Wfm.bin").read_bytes())
-    read_damaged(name, 300, tmp_path)

@@ -114,14 +114,10 @@ def test_a_time_column_beside_t0_and_tinc_is_not_trusted(tmp_path: Path) -> None
     assert wave(capture, "CH1").instant_fs(2) == -(10**12) + 80_000_000
 
 
-def test_missing_rows_are_refused_instead_of_moving_the_others_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", ["0,1,1,\r\n1,1,1,\r\n3,1,1,\r\n", ",1,1,\r\n"])
+def test_missing_numbers_are_refused_instead_of_moving_rows_up(tmp_path: Path, rows: str) -> None:
     with pytest.raises(CaptureError, match="rows are missing"):
-        read_written(tmp_path, NUMBERED + "0,1,1,\r\n1,1,1,\r\n3,1,1,\r\n")
-
-
-def test_a_row_without_its_number_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="rows are missing"):
-        read_written(tmp_path, NUMBERED + ",1,1,\r\n")
+        read_written(tmp_path, NUMBERED + rows)
 
 
 def test_half_a_file_is_read_up_to_its_last_whole_row(tmp_path: Path) -> None:

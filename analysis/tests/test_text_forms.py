@@ -66,37 +66,24 @@ HANTEK = "#timebase=40000000(ps),#voltbase=1000000(uV)\n\n" + rows(
 )
 
 
-@pytest.mark.parametrize(
-    ("content", "channels", "said"),
-    [
-        (PLAIN.replace("\n", "\r"), "", ""),
-        (PLAIN.encode("utf-16-le"), "", ""),
-        (PLAIN.encode("utf-16-be"), "", ""),
-        (PLAIN.encode("utf-16"), "", ""),
-        (gzip.compress(PLAIN.encode(), mtime=0), "", ""),
-        (COMMAS, "", ""),
-        (RED_PITAYA, "12", "change their unit in row 92"),
-        (OWON, ("CH1_Voltage", "CH2_Voltage"), ""),
-        (OWON_BACKWARDS, ("CH1_Voltage", "CH2_Voltage"), "opposite sign"),
-        (UNI_T, "12", ""),
-        (YOKOGAWA, "12", ""),
-        (HANTEK, "12", ""),
-    ],
-    ids=[
-        "cr",
-        "le",
-        "be",
-        "utf-16",
-        "gzip",
-        "commas",
-        "red-pitaya",
-        "owon",
-        "backwards",
-        "uni-t",
-        "yokogawa",
-        "hantek",
-    ],
-)
+OWON_NAMES = ("CH1_Voltage", "CH2_Voltage")
+FORMS: dict[str, tuple[str | bytes, str | tuple[str, str], str]] = {
+    "cr": (PLAIN.replace("\n", "\r"), "", ""),
+    "le": (PLAIN.encode("utf-16-le"), "", ""),
+    "be": (PLAIN.encode("utf-16-be"), "", ""),
+    "utf-16": (PLAIN.encode("utf-16"), "", ""),
+    "gzip": (gzip.compress(PLAIN.encode(), mtime=0), "", ""),
+    "commas": (COMMAS, "", ""),
+    "red-pitaya": (RED_PITAYA, "12", "change their unit in row 92"),
+    "owon": (OWON, OWON_NAMES, ""),
+    "backwards": (OWON_BACKWARDS, OWON_NAMES, "opposite sign"),
+    "uni-t": (UNI_T, "12", ""),
+    "yokogawa": (YOKOGAWA, "12", ""),
+    "hantek": (HANTEK, "12", ""),
+}
+
+
+@pytest.mark.parametrize(("content", "channels", "said"), FORMS.values(), ids=FORMS)
 def test_volts_are_read_in_every_form(
     content: str | bytes, channels: str | tuple[str, str], said: str, tmp_path: Path
 ) -> None:
@@ -139,17 +126,16 @@ LONG = "Time [s],a,b\n0.0,0,0\n" + "".join(
 )
 
 
-@pytest.mark.parametrize(
-    ("content", "half_fs"),
-    [
-        ("# sample rate: 1 MHz\n" + ILA, 5 * 10**8),
-        (PULSEVIEW, 5 * 10**8),
-        (DSVIEW, 5 * 10**8),
-        (ISO, 10**6),
-        (LONG, 10**12),
-    ],
-    ids=["vivado", "pulseview", "dsview", "dates", "three-hours"],
-)
+LEVELS = {
+    "vivado": ("# sample rate: 1 MHz\n" + ILA, 5 * 10**8),
+    "pulseview": (PULSEVIEW, 5 * 10**8),
+    "dsview": (DSVIEW, 5 * 10**8),
+    "dates": (ISO, 10**6),
+    "three-hours": (LONG, 10**12),
+}
+
+
+@pytest.mark.parametrize(("content", "half_fs"), LEVELS.values(), ids=LEVELS)
 def test_levels_are_read_in_every_form(content: str, half_fs: int, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(content)

@@ -22,21 +22,6 @@ NS = 10**6
 
 # Heads as descriptions of the formats have them, over rows made up here.
 
-SIGLENT = """Record Length,Analog:5
-Sample Interval,CH1:0.0000020000000
-Vertical Units,CH1:V,,,
-Vertical Scale,CH1:0.50,,,
-Horizontal Units,us,,,
-Model Number,SDS1202X-E,,,
-Serial Number,0,,,
-Source,CH1
-Second,Volt
- 0.00000000000,1.25000
- 0.00000200000,1.50000
- 0.00000400000,1.50000
- 0.00000600000,1.75000
- 0.00000800000,2.00000
-"""
 SIGLENT_TWO_LINES = """Source,CH1
 Second,Volt
 -2.000000E-08,-3.000000E+00
@@ -229,7 +214,6 @@ def test_segments_of_an_infiniium_are_not_taken_for_channels(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "format", "instrument", "channel", "start_ns", "interval_ns", "volts"),
     [
-        (SIGLENT, "Siglent", "Siglent SDS1202X-E", "CH1", 0, 2000, [1.25, 1.5]),
         (PUBLISHED_SIGLENT, "Siglent", "Siglent SDS1202X-E", "CH1", 0, 2000, [1.16, 1.18]),
         (PUBLISHED_SIGLENT_CONVERTED, "Siglent", "Siglent", "CH1", -70_000, 10, [-0.194, -0.192]),
         (SIGLENT_TWO_LINES, "Siglent", "Siglent", "CH1", -20, 10, [-3, -1]),
@@ -271,7 +255,7 @@ def test_a_file_of_an_instrument_has_its_time_base_and_volts(
 
 HEADS = [path.read_bytes() for path in sorted(CSV.glob("[!s]*.csv"))] + [
     text.encode()
-    for text in (SIGLENT, SIGLENT_TWO_LINES, SIGLENT_OLD, TEKTRONIX_MSO, LECROY, SALEAE)
+    for text in (PUBLISHED_SIGLENT, SIGLENT_TWO_LINES, SIGLENT_OLD, TEKTRONIX_MSO, LECROY, SALEAE)
 ]
 
 
@@ -307,7 +291,10 @@ def test_damaged_files_are_read_or_refused_and_nothing_else(
     [
         ("x-axis,FFT\nHertz,dB\n0,1\n1,2\n", "the time is in 'Hertz', which must be s"),
         (TEKTRONIX_MSO.replace("Units,s", "Units,Hz"), "the time is in 'Hz'"),
-        (SIGLENT.partition("Second")[0], "head of a file of Siglent CSV but no line of names"),
+        (
+            PUBLISHED_SIGLENT.partition("Second")[0],
+            "head of a file of Siglent CSV but no line of names",
+        ),
         (TEKTRONIX_MSO.partition("-8.0")[0], "head of a file of Tektronix CSV but no line"),
         (LECROY.partition("-8.0")[0], "head of a file of LeCroy CSV but no line of names"),
     ],
@@ -331,7 +318,7 @@ def test_siglents_channels_may_be_several(tmp_path: Path) -> None:
 
 
 def test_siglents_record_that_begins_at_0_is_not_taken_for_triggered(tmp_path: Path) -> None:
-    _, (capture,) = read_written(tmp_path, SIGLENT)
+    _, (capture,) = read_written(tmp_path, PUBLISHED_SIGLENT)
     assert not capture.triggered
 
 

@@ -173,7 +173,7 @@ INLINE enum verdict examine(struct __sk_buff *skb, struct frame *frame, struct w
 	return parse_message(frame);
 }
 
-/* Whether this answers a question of the controller, so that the client must not get it. Other
+/* Whether this answers a PINGREQ of the controller, so that the client must not get it. Other
  * processors may count down at the same time: at each turn one of them succeeds.
  */
 INLINE int is_kept_back(const struct frame *frame)

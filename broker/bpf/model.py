@@ -239,15 +239,8 @@ class Plane:
             raise UnreadError("message", "length")
         kind = message[0] >> 4
         if 3 <= kind <= 7:
-            name = int.from_bytes(message[at : at + 2], "big")
-            is_whole = 0 < name <= 64 and 2 + name <= remaining
-            if message[0] == 0x30 and is_whole and message[at + 2 :].startswith(b"$"):
-                return "message"
             return "publish" if kind == 3 else "other"
-        changes = kind != 12
-        if from_broker:
-            changes = kind in (2, 9) and message[:4] != b"\x20\x02\x00\x01"
-        return "raises" if changes else "message"
+        return "raises" if message[0] == 0xE0 and not from_broker else "message"
 
     def _topic(self, frame: Frame, protocol: str) -> tuple[str, bytes, int]:
         """Return kind, id or name, and where the payload begins."""
@@ -268,6 +261,8 @@ class Plane:
             if not 0 < name <= 64 or len(message) < at + 2 + name:
                 raise RefusedError("length")
             topic = "name", message[at + 2 : at + 2 + name], at + 2 + name
+            if topic[1].startswith(b"$"):
+                raise RefusedError("no_rule")
             if message[0] != 0x30:
                 hindrance = "qos"
         self.hindrance = hindrance or self.hindrance

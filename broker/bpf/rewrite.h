@@ -326,10 +326,8 @@ INLINE enum verdict parse_mqtt_udp(struct frame *frame)
 	if (!name || name > MAX_NAME || remaining < 2 + name) /* no rule has such a name */
 		return count(frame, LENGTH, GONE);
 	at += 2;
-	if (m[at] == '$' && m[0] == 0x30) { /* concerns only one client and the broker */
-		frame->reason = MESSAGE;
-		return REPORT;
-	}
+	if (m[at] == '$') /* concerns only one client and the broker */
+		return count(frame, NO_RULE, GONE);
 	frame->key.kind = NAME;
 	frame->key.name_length = name;
 	copy_octets(frame->key.name, m + at, MAX_NAME);
@@ -392,25 +390,11 @@ INLINE enum verdict parse_message(struct frame *frame)
 	return verdict;
 }
 
-/* mqtt-udp: whether it is CONNACK with code 1, which changes nothing. */
-INLINE int says_wrong_level(const __u8 *m)
-{
-	return m[0] == 0x20 && m[1] == 2 && !m[2] && m[3] == 1;
-}
-
-/* Whether a reported frame of the broker may answer the controller's question in a client's name. */
+/* Whether a reported frame of the broker may answer the controller's PINGREQ in a client's name. */
 INLINE int is_answer(const struct frame *frame)
 {
-	const __u8 *m = frame->message;
-
-	if (frame->unread || frame->reason != MESSAGE)
-		return 0;
-	if (frame->protocol == MQTT_SN)
-		return m[1] == 0x17;
-	/* CONNACK with code 1, or a PUBLISH to $proof. */
-	return says_wrong_level(m) ||
-	       (m[0] == 0x30 && load16(m + 2) == 6 && m[4] == '$' && m[5] == 'p' && m[6] == 'r' &&
-		m[7] == 'o' && m[8] == 'o' && m[9] == 'f');
+	return !frame->unread && frame->reason == MESSAGE && frame->protocol == MQTT_SN &&
+	       frame->message[1] == 0x17;
 }
 
 /* Whether a reported frame may change the receivers: the table of section 11. */
@@ -423,9 +407,9 @@ INLINE int may_change_receivers(const struct frame *frame, int from_broker)
 		return 1;
 	if (frame->reason != MESSAGE)
 		return 0;
+	/* The broker answers no DISCONNECT, and announces all other changes itself. */
 	if (frame->protocol == MQTT_UDP)
-		return from_broker ? m[0] >> 4 == 9 || (m[0] >> 4 == 2 && !says_wrong_level(m))
-				   : m[0] >> 4 != 12 && m[0] >> 4 != 3;
+		return !from_broker && m[0] == 0xe0;
 	switch (m[at]) {
 	case 0x0a: /* REGISTER */
 	case 0x05: /* CONNACK */

@@ -228,6 +228,12 @@ def client(*ages_s: float, **values: Any) -> Probe:
 
 REFUSED = {"tag": 3, "replayed": 9, "no-reply": 2, "before-exchange": 7}
 ROW = {"server": 3, "delay_ns": 250_000, "kind": "echo"}
+VERDICTS = (("used", "selected", 1500), ("kept", "not-least", 600), ("refused", "contradicts", 25))
+
+
+def verdicts(*found: tuple[str, str, int]) -> list[dict[str, Any]]:
+    keys = ("verdict", "reason", "count")
+    return [{"kind": "two-way", **dict(zip(keys, one, strict=True))} for one in found]
 
 
 def rows(**values: Any) -> Probe:
@@ -259,6 +265,16 @@ def doors(are_open: bool) -> Probe:
             client(refused=REFUSED),
             "OK WARN",
             "3 tag (expected none) -> the keys differ",
+        ),
+        "refused, but a hundred times as many were good": (
+            client(refused=REFUSED, servers=[{"verdicts": verdicts(*VERDICTS[:2])}]),
+            "OK",
+            "synchronised",
+        ),
+        "samples that contradict": (
+            client(servers=[{"verdicts": verdicts(*VERDICTS)}]),
+            "OK WARN",
+            "25 contradicts (expected none) -> somebody steps the clock",
         ),
         "refused, and it waits for its exchange": (
             client(state="unsynchronised", refused=REFUSED),
@@ -571,7 +587,11 @@ def access(
         ),
         "all wait": (promptness((90.0, 89.0), (40.0, 60.0), (30.0, 30.0)), "WARN", "a proxy"),
         "nothing comes back": (promptness(), "WARN", "mqtick/c/pi7"),
-        "a good access list": (access(), "OK", "keeps this account from publishing time"),
+        "a good access list": (
+            access(),
+            "OK",
+            "keeps this account from publishing time, and from both writing and reading what is",
+        ),
         "one that lets no time be heard": (access(hears=False), "", ""),
         "anybody may publish time": (
             access(TIME, REQUEST),

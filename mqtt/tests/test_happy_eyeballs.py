@@ -80,3 +80,17 @@ def test_if_none_answers_the_error_is_one_of_theirs(
     resolve(monkeypatch, ("127.0.0.1", dead))
     with pytest.raises(TimeoutError):
         connect_to("broker.lan", 1883, 0.05)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_family_that_this_host_lacks_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch, dead: int, alive: int, *, first: bool
+) -> None:
+    """With `ipv6.disable=1` names still have IPv6 addresses."""
+    unknown = (44, socket.SOCK_STREAM, 6, "", ("::1", 1, 0, 0))
+    places = [("127.0.0.1", dead), ("127.0.0.1", alive)]
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+    found.insert(0 if first else 1, unknown)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: found)
+    with connect_to("broker.lan", 1883, 60.0) as sock:
+        assert sock.getpeername()[1] == alive

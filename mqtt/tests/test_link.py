@@ -152,6 +152,8 @@ def test_an_address_that_does_not_answer_beside_one_that_does_is_named(
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", each.getsockname())
             for each in (dead, alive)
         ]
+        # With `ipv6.disable=1` names still have IPv6 addresses, for which there are no sockets.
+        rows.insert(0, (44, socket.SOCK_STREAM, 6, "", ("::1", 1, 0, 0)))
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: rows)
         found = look_at_door(GOOD, parse_broker_url("mqtt://broker.lan"))
     assert found.dead == ("127.0.0.2",)

@@ -257,3 +257,21 @@ def test_the_name_of_the_broker_is_in_the_handshake(tmp_path: Path) -> None:
             node.until(lambda: names)
             thread.join()
     assert names[0] == "localhost"
+
+
+# -- files that are exchanged ----------------------------------------------------------------------
+
+
+def test_files_that_cannot_be_read_while_it_runs_do_not_end_the_program(
+    house: House, tmp_path: Path
+) -> None:
+    """A certificate is renewed, and at that moment the broker hangs up, or dates are checked."""
+    authority = tmp_path / "authority.pem"
+    authority.write_bytes((house.folder / "authority.pem").read_bytes())
+    with Node(house.urls["expired"], ca_file=str(authority), check_dates=False) as node:
+        connection = node.up().connection
+        authority.write_text("half of a")
+        assert connection.certificate_dates_error(time.time()) is not None
+        connection._lost("it hung up", Cause.HUNG_UP)
+        assert (connection.version_5, connection.error_5) == (True, "")
+        node.until(lambda: "expired" in connection.last_error)

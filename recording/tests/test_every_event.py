@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtick.recording.by_hand import ByHand
+from mqtick.recording.edge_overrides import EdgeOverrides
 from mqtick.recording.edges import Edge
 from mqtick.recording.every_event import windows_of
 from mqtick.recording.layout import Channel, Layout, Trigger
-from mqtick.recording.look import Seen, look_at_all
-from mqtick.recording.pairing import LEFT_OUT, Tally, pair, said
+from mqtick.recording.look import ChannelEdges, look_at_all
+from mqtick.recording.pairing import LEFT_OUT, Tally, describe, pair
 from mqtick.recording.shot import CAPTURED, MISSED, Shot
 from mqtick.recording.waveform import Waveform
 
@@ -40,16 +40,16 @@ def edges(instants: Sequence[int]) -> list[Edge]:
     return [Edge(at, rising, 7) for at, rising in sorted(both)]
 
 
-def seen(publisher: Sequence[int], first: Sequence[int], end: int = 0) -> dict[str, Seen]:
+def seen(publisher: Sequence[int], first: Sequence[int], end: int = 0) -> dict[str, ChannelEdges]:
     last = end or max([*publisher, *first], default=0) + PERIOD
     ends = {"begin_fs": min([*publisher, *first], default=0) - PERIOD, "end_fs": last}
     return {
-        name: Seen(edges(at), "" if at else "Flat.", interval_fs=1000, **ends)
+        name: ChannelEdges(edges(at), "" if at else "Flat.", interval_fs=1000, **ends)
         for name, at in (("publisher", publisher), ("first", first))
     }
 
 
-def paired(of: Layout, found: dict[str, Seen]) -> tuple[list[Shot], Tally]:
+def paired(of: Layout, found: dict[str, ChannelEdges]) -> tuple[list[Shot], Tally]:
     tally = Tally()
     return pair(of, found, tally), tally
 
@@ -89,7 +89,7 @@ def test_a_doubled_edge_of_the_publisher_is_no_event() -> None:
     shots, tally = paired(layout(), seen(doubled, answers))
     assert latencies_us(shots) == [100] * 10
     assert shots[3].edges["publisher"].found == 2
-    assert said(tally) == [
+    assert describe(tally) == [
         "publisher: 2 edges within 50 us after another one, left out as doubled."
     ]
 
@@ -149,7 +149,7 @@ def test_an_answer_before_the_first_event_is_counted() -> None:
     answers = [at + 100 * US for at in [0, *events]]
     shots, tally = paired(layout(), seen(events, answers))
     assert latencies_us(shots) == [100] * 9
-    assert "1 edge before the first event" in said(tally)[0]
+    assert "1 edge before the first event" in describe(tally)[0]
 
 
 def test_the_last_event_is_left_out_where_the_record_ends_before_its_answer() -> None:
@@ -194,7 +194,7 @@ def test_pins_that_toggle_make_an_event_of_each_direction() -> None:
     events = [number * PERIOD for number in range(8)]
     toggling = [Edge(at, number % 2 == 0, 7) for number, at in enumerate(events)]
     answers = [replace(edge, instant_fs=edge.instant_fs + 100 * US) for edge in toggling]
-    found = {"publisher": Seen(toggling), "first": Seen(answers)}
+    found = {"publisher": ChannelEdges(toggling), "first": ChannelEdges(answers)}
     assert latencies_us(paired(layout(slope="either"), found)[0]) == [100] * 8
 
 
@@ -250,8 +250,8 @@ def test_whatever_the_instants_are_each_edge_is_in_one_place(
 ) -> None:
     of = layout(kind, within_us)
     found = {
-        "publisher": Seen([Edge(at, True) for at in sorted(publisher)]),
-        "first": Seen([Edge(at, True) for at in sorted(first)]),
+        "publisher": ChannelEdges([Edge(at, True) for at in sorted(publisher)]),
+        "first": ChannelEdges([Edge(at, True) for at in sorted(first)]),
     }
     shots, tally = paired(of, found)
     assert shots
@@ -300,6 +300,6 @@ def test_the_window_by_hand_limits_the_events() -> None:
         name: pulse_train(np.full(20, late), 0.02, random)
         for name, late in (("publisher", 0.0), ("first", 90.0))
     }
-    of = replace(layout(), by_hand=ByHand({}, 2500 * US, 7500 * US))
+    of = replace(layout(), edge_overrides=EdgeOverrides({}, 2500 * US, 7500 * US))
     shots, _ = paired(of, look_at_all(of, signals))
     assert [round(shot.origins_fs[0] / US) for shot in shots] == [3000, 4000, 5000, 6000, 7000]

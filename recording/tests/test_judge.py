@@ -1,4 +1,4 @@
-"""What a shot's waveforms say, and every reason why they may be of no use."""
+"""What a shot's waveforms say, and every reason why they may be unusable."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mqtick.recording.edges import MOST_EDGES, Edge
 from mqtick.recording.judge import Origin, judge
 from mqtick.recording.layout import Advice, Channel, Layout, Trigger
-from mqtick.recording.look import Seen, look
+from mqtick.recording.look import ChannelEdges, look
 from mqtick.recording.shot import Shot
 from mqtick.recording.transitions import Transitions
 from recording.tests.wave_parts import wave
@@ -40,9 +40,9 @@ CLOCK = layout("clock", "reference", "pi")
 gaps = st.lists(st.integers(10**9, 10**15), min_size=2, max_size=12)
 
 
-def pulses(instants: list[int], width: int = 1000) -> Seen:
+def pulses(instants: list[int], width: int = 1000) -> ChannelEdges:
     """Return the edges of pulses."""
-    return Seen(
+    return ChannelEdges(
         [edge for at in instants for edge in (Edge(at, True, 7), Edge(at + width, False, 7))]
     )
 
@@ -93,7 +93,7 @@ def test_every_edge_of_the_reference_is_an_event_or_the_nearest_is(
     of: Layout,
 ) -> None:
     seen = {
-        name: Seen([Edge(at, rising) for at, rising in sorted(edges)])
+        name: ChannelEdges([Edge(at, rising) for at, rising in sorted(edges)])
         for name, edges in zip(of.channels, (reference, other), strict=True)
     }
     directed = replace(of, triggers={"": replace(of.triggers[""], slope=slope)})
@@ -111,7 +111,7 @@ def test_every_edge_of_the_reference_is_an_event_or_the_nearest_is(
 US = 10**9
 
 
-def one(publisher: Seen, first: Seen, slope: str = "rising") -> Shot:
+def one(publisher: ChannelEdges, first: ChannelEdges, slope: str = "rising") -> Shot:
     """Return the shot of a triggered capture of 1 ms."""
     seen = {
         "publisher": replace(publisher, end_fs=1000 * US),
@@ -121,8 +121,8 @@ def one(publisher: Seen, first: Seen, slope: str = "rising") -> Shot:
     return shot
 
 
-def rising(*instants_us: int) -> Seen:
-    return Seen([Edge(at * US, True, 7) for at in instants_us])
+def rising(*instants_us: int) -> ChannelEdges:
+    return ChannelEdges([Edge(at * US, True, 7) for at in instants_us])
 
 
 def test_an_old_answer_before_the_trigger_is_not_taken() -> None:
@@ -132,7 +132,7 @@ def test_an_old_answer_before_the_trigger_is_not_taken() -> None:
 
 
 def test_the_other_direction_counts_only_where_both_do() -> None:
-    falling = Seen([Edge(2 * US, False)])
+    falling = ChannelEdges([Edge(2 * US, False)])
     missed = one(rising(0), falling)
     assert "either direction counts with --edge both" in missed.reason
     assert set(missed.edges) == {"publisher"}
@@ -154,7 +154,7 @@ def test_the_answer_to_a_later_event_of_the_record_is_not_taken() -> None:
 
 def test_what_is_known_of_an_edge_is_kept() -> None:
     edge = Edge(5 * US, True, 7, "fitted", 3.5, clipped=True)
-    mark = one(rising(0), Seen([edge])).edges["first"]
+    mark = one(rising(0), ChannelEdges([edge])).edges["first"]
     assert (mark.quality, mark.samples_in_rise, mark.clipped) == ("fitted", 3.5, True)
 
 

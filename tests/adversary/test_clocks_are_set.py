@@ -19,6 +19,7 @@ from play import Conditions, Play
 from scenarios import Scenario, of_seed
 from virtual_time import MS, SECOND, US
 
+import mqtick.client.status as client_status
 from mqtick.client.sample import Kind
 
 CLOCK_MOVES = ("set", "set-and-back", "sleep")
@@ -127,6 +128,33 @@ def test_a_client_that_slept_knows_nothing_until_it_has_asked_again() -> None:
         play.run(8.0)
     assert play.faults == []
     assert play.state == "synchronised"
+
+
+def test_nobody_is_told_the_time_from_before_a_sleep_that_was_not_noticed_yet() -> None:
+    play = Play(Conditions(duration_s=20.0))
+    with play.running():
+        play.run()
+        assert play.state == "synchronised"
+        play.client_clock.sleep(SECOND, play.world.now_ns)
+        assert play.agent.best() is None, "although it looks once a second only"
+
+
+def test_a_sleep_while_a_status_is_made_does_not_escape_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who reads it compares how long the host has slept since."""
+    play = Play(Conditions(duration_s=20.0))
+
+    def slept_ns() -> int:
+        play.client_clock.sleep(SECOND, play.world.now_ns)
+        return play.client_clock.slept_ns()
+
+    monkeypatch.setattr(client_status, "slept_ns", slept_ns)
+    with play.running():
+        play.run()
+        told = client_status.status(play.agent, {})
+        slept_later_ns = play.client_clock.slept_ns() - told["slept_ns"]
+    assert not told["forecast"] or slept_later_ns > 0
 
 
 def test_a_virtual_machine_that_stood_still_ceases_to_know_the_time_once_it_has_asked_twice() -> (

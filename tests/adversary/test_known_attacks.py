@@ -22,6 +22,7 @@ from play import Conditions, Play
 from virtual_time import EPOCH_NS, MS, SECOND, US
 
 from mqtick.client.sample import Kind, Reason, Sample, SampleVerdict
+from mqtick.client.servers import MAXIMUM_SERVERS
 from mqtick.protocol.precise import Leap, Reply
 
 DAY_NS = 86_400 * SECOND
@@ -228,6 +229,30 @@ def test_a_forged_broadcast_does_not_say_how_good_the_servers_clock_is(
     best = play.agent.best()
     assert best is not None
     assert best[1].root_distance_ns < MS
+
+
+def test_servers_that_somebody_made_up_make_room_once_he_is_silent() -> None:
+    """A server that comes later is followed again, but none pushes out one that was asked."""
+    play = Play(Conditions(duration_s=10.0))
+    play.broker.attack = adversary = Adversary(play, [], broadcast_key=True)
+    numbers = range(MAXIMUM_SERVERS, 0, -1)
+    with play.running():
+        play.run()
+        for number in numbers:
+            adversary.say_time(Forged(number=number))
+        play.run(1.0)
+        assert [track.number for track in play.agent.tracks][:2] == [0, 2]
+        assert len(play.agent.tracks) == MAXIMUM_SERVERS
+        adversary.say_time(Forged(number=100))
+        play.run(1.0)
+        assert 100 not in {track.number for track in play.agent.tracks}
+        play.run()
+        for number in numbers:
+            adversary.say_time(Forged(number=100 + number))
+        play.run(1.0)
+    assert play.faults == []
+    assert play.state == "synchronised"
+    assert [track.number for track in play.agent.tracks][:2] == [0, 102]
 
 
 def test_a_forged_broadcast_announces_no_leap_second() -> None:

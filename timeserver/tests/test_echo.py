@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Self
 
 from mqtick.mqtt.broker import parse_broker_url
+from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
-from mqtick.protocol.topics import TopicTree
+from mqtick.mqtt.stamps import Stamp, StampSource
+from mqtick.protocol.topics import MAX_TOPIC_OCTETS, TopicTree
 from mqtick.timeserver.echo import EchoPair
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "mqtt/tests"))
@@ -73,3 +75,23 @@ def test_a_probe_that_finds_no_place_gets_that_of_a_client() -> None:
         assert echoes.come_to(31)
         held = False
         assert echoes.come_to(30)
+
+
+def test_of_messages_that_are_too_long_little_is_kept() -> None:
+    """Whoever writes reply topics can send thousands; they wait until the main thread asks."""
+    taken: list[Arrival] = []
+    loop = Loop()
+    url, tree = parse_broker_url("mqtt://nowhere.invalid"), TopicTree()
+    pair = EchoPair(
+        loop, url, "s", 0, tree, lambda arrival, _last: taken.append(arrival), lambda _topic: None
+    )
+    long, stamp = b"x" * 100_000, Stamp(1, StampSource.KERNEL)
+    reply = Arrival(tree.reply(0, "pi7"), bytes(64), stamp, False, b"")
+    for sent in (reply, reply._replace(topic="r" * 60_000, payload=long, properties=long)):
+        pair.last.on_publish(sent)
+    pair.hear(False)
+    loop.close()
+    assert taken[0] == reply
+    assert len(taken[1].topic) == 1 + MAX_TOPIC_OCTETS, "too long, and refused as such"
+    assert len(taken[1].payload) == 1 + 64
+    assert taken[1].properties == b""

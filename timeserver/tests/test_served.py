@@ -261,6 +261,26 @@ def test_the_root_distance_holds_utc_at_every_moment(
     assert most_ns < 3 * abs(behind_us) * US + 100 * US
 
 
+def test_the_root_distance_holds_utc_although_a_reading_is_interrupted(machine: Machine) -> None:
+    """The served clock lags; a reading that comes late must not make that look like less."""
+    machine.off(5_000)
+    machine.slew(83_333)
+    machine.wait(S)
+    look, steady = machine.served.look_at_system(), machine.steady
+    asked = replace(UTC, rate_ppb=machine.rate * 1e9).between(look, look)
+
+    def interrupted() -> int:
+        raw_ns = steady()
+        machine.advance(10 * MS)
+        return raw_ns
+
+    machine.served._steady = interrupted
+    reading = machine.served.read()
+    utc_ns = START_NS + machine.utc - 10 * MS  # when the system clock was read
+    assert utc_ns - reading.served_ns > 4 * MS
+    assert utc_ns - reading.served_ns <= asked.distance_ns(reading)
+
+
 def slewing(machine: Machine, seconds: int, ppm: int) -> Iterator[Reading]:
     machine.slew(ppm)
     yield from machine.run(seconds * S, step_ns=S / 7)
@@ -287,6 +307,21 @@ def test_a_stamp_is_what_was_read_then_while_nothing_is_slewed(machine: Machine)
         then = machine.served.read()
         machine.advance(machine.random.uniform(0, S))
         assert machine.served.span_of_kernel_ns(then.time_ns) == (then.served_ns, then.served_ns)
+
+
+def test_looks_that_were_interrupted_do_not_hide_a_slew() -> None:
+    for seed in range(50):
+        machine = Machine(seed=seed)
+        machine.slow_reads = 1.0
+        machine.off(-50_000)
+        machine.wait(12 * S)
+        machine.slow_reads = 0.0
+        machine.advance(machine.random.uniform(0, S))
+        machine.slew(83_333)
+        then = machine.served.read()
+        machine.advance(200 * US)
+        earliest_ns, latest_ns = machine.served.span_of_kernel_ns(then.time_ns)
+        assert earliest_ns - 8 * US <= then.served_ns <= latest_ns + 8 * US
 
 
 def any_moment(machine: Machine) -> None:

@@ -117,6 +117,7 @@ def test_the_clock_that_is_served_is_judged(
         ({"root_distance_ns": 9_000_000, "lag_ns": 1_000_000}, 0, ["OK", "OK"]),
         ({"echo_order": "broken"}, 0, ["OK", "WARN"]),
         ({"echo_order": "off", "refused": {"tag": 3, "length": 9}}, 0, ["OK", "OK", "WARN"]),
+        ({"refused": {"tag": 3}, "done": {"replies": 301}}, 0, ["OK", "OK"]),
     ],
 )
 def test_the_running_server_is_judged_by_its_own_status(
@@ -125,6 +126,20 @@ def test_the_running_server_is_judged_by_its_own_status(
     found = Status("mqtick-timeserver", 4711, age_ns, GOOD | changes)
     assert results(doctor.check_server(found)) == expected
     assert results(doctor.check_server(StatusError("there is none"))) == ["WARN"]
+
+
+@pytest.mark.parametrize(
+    ("lag_ns", "says"),
+    [(200_000, "200 us behind the system clock"), (-200_000, "200 us ahead of the system clock")],
+)
+def test_a_lag_is_told_with_its_direction(lag_ns: int, says: str) -> None:
+    values = GOOD | {"root_distance_ns": 450_000, "lag_ns": lag_ns}
+    (warned,) = [
+        each
+        for each in doctor.check_server(Status("mqtick-timeserver", 4711, 0, values))
+        if each.name == "served clock"
+    ]
+    assert warned.value == says
 
 
 # -- what the broker says --------------------------------------------------------------------------

@@ -16,17 +16,17 @@ from mqtick.analysis.results.frames import (
     pairs_frame,
     skew_frame,
 )
-from mqtick.recording.by_hand import ByHand, Rule
+from mqtick.recording.edge_overrides import EdgeOverrides, Rule
 from mqtick.recording.edges import Edge, EdgeError, StateLevels, find_edges, state_levels
 from mqtick.recording.sigrok import SigrokFileError, read_sigrok
 from mqtick.recording.transitions import Transitions
 from mqtick.recording.waveform import Waveform, femtoseconds
 
 __all__ = [
-    "ByHand",
     "CaptureOptions",
     "Edge",
     "EdgeError",
+    "EdgeOverrides",
     "Measurement",
     "Rule",
     "SigrokFileError",

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 
 from mqtick.analysis.captures.naming import NamingError
-from mqtick.analysis.commands import compare, look, report
+from mqtick.analysis.commands import compare, limit, look, report
 from mqtick.analysis.commands.quantities import joined
 from mqtick.analysis.load import LoadError
-from mqtick.recording.by_hand import ByHandError
 from mqtick.recording.capture import CaptureError
+from mqtick.recording.edge_overrides import EdgeOverridesError
 from mqtick.recording.run_folder import RunFolderError
 from mqtick.service.commandline import Exit, carry_out, make_parser
 
@@ -22,10 +22,11 @@ EXAMPLES = """\
   mqtick-report capture1.csv capture2.csv --channels publisher=1,first=2,last=3
   mqtick-report samples.jsonl --limit c37.118-50
   mqtick-report compare runs/software runs/hardware --out comparison
+  mqtick-report limit limit.json
   mqtick-report --version
 
 exit codes: 0 every limit holds, 1 it failed, 2 wrong use, 4 a limit is not met or not proven"""
-_COMMANDS = ("report", "compare", "look")
+_COMMANDS = ("report", "compare", "look", "limit")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.add(commands)
     compare.add(commands)
     look.add(commands)
+    limit.add(commands)
     args = parser.parse_args(words)
     return carry_out(
         lambda: args.call(args),
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             LoadError: Exit.WRONG_USE,
             CaptureError: Exit.FAILED,
             RunFolderError: Exit.FAILED,
-            ByHandError: Exit.FAILED,
+            EdgeOverridesError: Exit.FAILED,
         },
     )
 

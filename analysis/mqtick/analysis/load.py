@@ -17,21 +17,21 @@ from mqtick.analysis.clocks.sample_log import open_sample_log, recognises
 from mqtick.analysis.measurement import CLOCK, Measurement, TimeErrors
 from mqtick.analysis.readers.registry import HEAD_OCTETS
 from mqtick.analysis.runs.from_run import measurement_from_run
-from mqtick.recording.by_hand import ByHandError, kept
 from mqtick.recording.capture import CaptureError
+from mqtick.recording.edge_overrides import EdgeOverridesError, kept
 from mqtick.recording.run_folder import RECORD, load_run
 
 __all__ = ["LoadError", "files_in", "load", "needs_units", "refuse_for_run", "run_folder_of"]
 
 _OPTIONS: Final = tuple(each.name for each in fields(CaptureOptions))
-_OF_RUNS: Final = ("title", "timebase_ppm", "channel_uncertainty_fs", "by_hand")
+_OF_RUNS: Final = ("title", "timebase_ppm", "channel_uncertainty_fs", "edge_overrides")
 _OF_LOGS: Final = ("title", "simulated", "units")
 """What may be said of a run folder, and of logs; the rest they say themselves."""
 _FLAGS: Final = {
     "cable_delay_fs": "--cable-delay",
     "channel_uncertainty_fs": "--deskew-uncertainty",
     "simulated": "simulated",
-    "by_hand": "--threshold (and --hysteresis, --invert, --skip, --from, --to)",
+    "edge_overrides": "--threshold (and --hysteresis, --invert, --skip, --from, --to)",
     "within_fs": "--within",
 }
 
@@ -51,8 +51,9 @@ def load(
 
     `load("a.csv", channels={"publisher": "1", "first": "2", "last": "3"})`: every field of
     `CaptureOptions` may be given by name, or all of them as `options`. Of a run folder, title,
-    timebase_ppm, channel_uncertainty_fs and by_hand count (without by_hand what the folder keeps of
-    it), of logs title, simulated and units; they say the rest themselves, and LoadError says so.
+    timebase_ppm, channel_uncertainty_fs and edge_overrides count (without edge_overrides what the
+    folder keeps of it), of logs title, simulated and units; they say the rest themselves, and
+    LoadError says so.
     `progress` is told how many of how many were read; a run folder is read by that many
     `processes`. CaptureError and RunFolderError say what cannot be read, and what to do; TypeError
     that there is no such option.
@@ -101,7 +102,7 @@ def run_folder_of(paths: Sequence[Path]) -> Path | None:
 
 
 def refuse_for_run(folder: Path, options: CaptureOptions) -> None:
-    """LoadError if an option is given that a run folder has no use for."""
+    """LoadError if an option is given that is unusable with a run folder."""
     _refuse(options, _OF_RUNS, f"{folder} is a run folder, which")
 
 
@@ -123,13 +124,13 @@ def _of_run(
     processes: int,
 ) -> Measurement:
     refuse_for_run(folder, options)
-    by_hand = options.by_hand or kept(folder)
+    edge_overrides = options.edge_overrides or kept(folder)
     try:
-        measurement = measurement_from_run(load_run(folder), progress, processes, by_hand)
-    except ByHandError as error:
-        raise (LoadError(str(error)) if options.by_hand else error) from error
-    if by_hand and not options.by_hand:
-        measurement.by_hand.append(
+        measurement = measurement_from_run(load_run(folder), progress, processes, edge_overrides)
+    except EdgeOverridesError as error:
+        raise (LoadError(str(error)) if options.edge_overrides else error) from error
+    if edge_overrides and not options.edge_overrides:
+        measurement.edge_overrides.append(
             "The run folder keeps this (edges.json), so it counts each time it is read."
         )
     measurement.title = options.title or measurement.title

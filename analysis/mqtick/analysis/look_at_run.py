@@ -10,9 +10,9 @@ import numpy as np
 
 from mqtick.analysis.captures.look import Lane, Look
 from mqtick.analysis.captures.options import CaptureOptions
-from mqtick.analysis.captures.propose import by_hand_flags, glance_of, table
-from mqtick.recording.by_hand import kept
+from mqtick.analysis.captures.propose import glance_of, override_flags, table
 from mqtick.recording.capture import CaptureError
+from mqtick.recording.edge_overrides import kept
 from mqtick.recording.judge import judge
 from mqtick.recording.layout import LayoutError, layout_of
 from mqtick.recording.look import look_at_all
@@ -25,10 +25,11 @@ __all__ = ["look_at_run"]
 def look_at_run(folder: Path, options: CaptureOptions, number: int = 1) -> Look:
     """Look at the shot of this number, with what is said by hand, or else what the folder keeps.
 
-    CaptureError where there is no such shot, or no waveform in it; RunFolderError; ByHandError.
+    CaptureError where there is no such shot, or no waveform in it; RunFolderError;
+    EdgeOverridesError.
     """
     run = load_run(folder)
-    by_hand = options.by_hand or kept(folder)
+    edge_overrides = options.edge_overrides or kept(folder)
     path = shot_path(folder, number)
     if not path.exists():
         count = sum(1 for _ in path.parent.glob("[0-9]*.npz"))
@@ -36,13 +37,13 @@ def look_at_run(folder: Path, options: CaptureOptions, number: int = 1) -> Look:
             f"{folder} has no shot number {number}: it has {count}; name one of them."
         )
     try:
-        layout = replace(layout_of(run.record), by_hand=by_hand)
+        layout = replace(layout_of(run.record), edge_overrides=edge_overrides)
         known, waveforms = read_whole_shot(path)
     except (LayoutError, DamagedShotError) as error:
         raise CaptureError(f"{path} cannot be looked at: {error}") from error
     if not waveforms:
         raise CaptureError(f"{path} holds no waveform: it was {known.outcome}. {known.reason}")
-    by_hand.check(layout.channels)
+    edge_overrides.check(layout.channels)
     seen = look_at_all(layout, waveforms)
     (shot,) = judge(layout, seen, known=known)
     origins_fs = dict(zip(layout.triggers, shot.origins_fs, strict=True))
@@ -54,12 +55,12 @@ def look_at_run(folder: Path, options: CaptureOptions, number: int = 1) -> Look:
         glance = glance_of(its)
         at_fs = None if edge is None else edge.instant_fs + moved_fs
         used = np.array([each.instant_fs == at_fs for each in its.edges], np.bool_)
-        lanes.append(Lane(name, name, waveforms[name], glance, used, by_hand.of(name)))
+        lanes.append(Lane(name, name, waveforms[name], glance, used, edge_overrides.of(name)))
     head = [f"{path} is a shot of a run ({shot.outcome}). Its channels:"]
     head += table({lane.name: lane.glance for lane in lanes})
     if shot.reason:
         head.append(f"note: It cannot be used: {shot.reason}")
-    flags = "".join(f" {flag}" for flag in by_hand_flags(options.by_hand))
+    flags = "".join(f" {flag}" for flag in override_flags(options.edge_overrides))
     command = f"  mqtick-report {shlex.quote(str(folder))}{flags}"
     keeps = (
         ", which keeps what is said by hand in the run folder:" if flags else " of all shots is:"
@@ -70,7 +71,7 @@ def look_at_run(folder: Path, options: CaptureOptions, number: int = 1) -> Look:
         lanes=tuple(lanes),
         head=tuple(head),
         advice=(f"The command for a report{keeps}", "", command),
-        window_fs=(by_hand.begin_fs, by_hand.end_fs),
+        window_fs=(edge_overrides.begin_fs, edge_overrides.end_fs),
         triggered=True,
         assumed=False,
         simulated=run.simulated or known.simulated,

@@ -77,7 +77,7 @@ class Measurement:
         example: a typical shot, None where no waveforms were kept.
         damaged: a sentence for each file or shot that could not be read and was left out.
         notes: sentences on what had to be repaired or assumed.
-        by_hand: sentences on how edges were found and paired, where somebody said it.
+        edge_overrides: sentences on how edges were found and paired, where overridden by the user.
         provenance: what was measured with what: label and text, to be shown as they stand.
         timebase_ppm: how far the instrument's time base may be off, in parts per million.
         channel_uncertainty_fs: by how much two channels of the instrument may differ after deskew.
@@ -98,7 +98,7 @@ class Measurement:
     example: Example | None = None
     damaged: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    by_hand: list[str] = field(default_factory=list)
+    edge_overrides: list[str] = field(default_factory=list)
     provenance: list[tuple[str, str]] = field(default_factory=list)
     timebase_ppm: float = 25.0
     channel_uncertainty_fs: int = 0

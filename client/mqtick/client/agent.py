@@ -177,6 +177,7 @@ class Agent:
         access list may keep its answers there: its broadcasts may take longer than
         `assumed_path_delay_us`.
         """
+        self._clock_changed()  # nothing is told of the time before the host slept
         now_ns = self.clock.raw_ns()
         known = [
             (track, estimate)

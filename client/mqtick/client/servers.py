@@ -148,11 +148,12 @@ class Servers:
         """Whether a request makes sense: a server that has fallen silent would not answer."""
         if not self._connection.connected or not self._settings.estimator.use_two_way:
             return False
-        if self._settings.traffic == "low":
-            return True  # only its replies are heard
+        return self._settings.traffic == "low" or not self._is_silent(track)  # low: replies only
+
+    def _is_silent(self, track: PreciseTrack) -> bool:
         since_ns = track.met_raw_ns if track.heard_raw_ns is None else track.heard_raw_ns
         silence_ns = self._context.clock.raw_ns() - since_ns
-        return silence_ns <= self._settings.server_timeout_s * NS_PER_S
+        return silence_ns > self._settings.server_timeout_s * NS_PER_S
 
     # -- meeting and leaving -----------------------------------------------------------------
 
@@ -171,9 +172,15 @@ class Servers:
         return track
 
     def _forget_one(self) -> None:
-        """Make room: drop a server whose time was never heard; DecodeError if there is none."""
+        """Make room; DecodeError if there is none.
+
+        Dropped is a server whose time was never heard, or one that has fallen silent and does not
+        tell the time any more, or never did: whoever has a broadcast key can make servers up.
+        """
+        now_ns = self._context.clock.raw_ns()
         for number, track in self._tracks.items():
-            if track.heard_raw_ns is None:
+            is_known = track.estimator.at(now_ns).state.is_known
+            if track.heard_raw_ns is None or (self._is_silent(track) and not is_known):
                 self._asking.forget(track)
                 self._connection.unsubscribe([self._tree.reply(number, self._name)])
                 self._context.unhook(self._tree.time(number))

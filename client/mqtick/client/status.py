@@ -105,8 +105,11 @@ def disagreements_at(tracks: Sequence[Track], raw_ns: int) -> list[Disagreement]
 
 def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return the whole status; offsets are reference minus the judged clock, ns."""
-    raw_ns, time_minus_raw_ns = agent.clock.raw_ns(), agent.clock.time_minus_raw_ns()
+    # In this order: if the host sleeps before the agent looks, it forgets what it measured; if it
+    # sleeps later, readers compare with how long it had slept before.
+    slept_before_ns = slept_ns()
     best = agent.best()
+    raw_ns, time_minus_raw_ns = agent.clock.raw_ns(), agent.clock.time_minus_raw_ns()
     servers = [_server(track, raw_ns, time_minus_raw_ns) for track in agent.tracks]
     chosen = agent.tracks.index(best[0]) if best is not None else None
     clock, connection = agent.clock, agent.connection
@@ -119,7 +122,7 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "disagreements": [asdict(each) for each in disagreements_at(agent.tracks, raw_ns)],
         "forecast": forecast(best[0], raw_ns) if best is not None else [],
         "boot_id": boot_id(),
-        "slept_ns": slept_ns(),
+        "slept_ns": slept_before_ns,
         "virtual_clock": clock.settings.to_text() if isinstance(clock, VirtualClock) else "",
         "broker": connection.address,
         "connected": connection.connected,

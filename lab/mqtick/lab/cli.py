@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mqtick.lab.commands import crowd, doctor, hardware, run, scope, simulate
-from mqtick.lab.scope.conversation import InstrumentError
 from mqtick.service import SettingsError
-from mqtick.service.commandline import Exit, carry_out, make_parser
+from mqtick.service.commandline import Exit, carry_out, make_parser, needing
+
+with needing("lab"):
+    from mqtick.lab.commands import crowd, doctor, hardware, run, scope, simulate
+    from mqtick.lab.scope.conversation import InstrumentError
 
 __all__ = ["main"]
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from mqtick.mqtt.broker import Broker
+from mqtick.mqtt.broker import Broker, BrokerError
 from mqtick.mqtt.causes import Cause, cause_of, why_not_connected
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop, Timer
@@ -184,20 +184,10 @@ class Connection:
         was_connected, self.connected = self.connected, False
         if self._closing or self._retry is not None or self._connecting:
             return
-        if self.version_5 and cause in _SEEMS_OLD:
-            self._speak(version_5=False, because=reason)
-            self._connect()
-            return
-        if self._will is not None and not self.lacks and cause in _REFUSES_WILL:
-            self.lacks = (
-                f"without retained messages ({reason}): that a server ended is noticed by its "
-                "silence only, and that it is there by its next time message"
-            )
-            self._speak(version_5=self.version_5, because=self.error_5)
+        if self._speaks_otherwise(reason, cause):
             self._connect()
             return
         if self.error_5 or self.lacks:  # the next broker at this address may do more
-            self.lacks = ""
             self._speak(version_5=self.broker.version == "5")
         is_news = was_connected or reason != self.last_error
         self.last_error, self.last_cause = reason, cause
@@ -212,10 +202,33 @@ class Connection:
         if was_connected or self._failures == 1:
             self._on_down(reason)
 
-    def _speak(self, *, version_5: bool, because: str = "") -> None:
-        """Use another version of MQTT from the next connection on."""
-        self.version_5, self.error_5 = version_5, because
-        self._session = self._make_session()
+    def _speaks_otherwise(self, reason: str, cause: Cause) -> bool:
+        """Whether to try at once what a broker takes that does less."""
+        if self.version_5 and cause in _SEEMS_OLD:
+            return self._speak(version_5=False, because=reason, lacks=self.lacks)
+        if self._will is not None and not self.lacks and cause in _REFUSES_WILL:
+            lacks = (
+                f"without retained messages ({reason}): that a server ended is noticed by its "
+                "silence only, and that it is there by its next time message"
+            )
+            return self._speak(version_5=self.version_5, because=self.error_5, lacks=lacks)
+        return False
+
+    def _speak(self, *, version_5: bool, because: str = "", lacks: str = "") -> bool:
+        """Use another version of MQTT from the next connection on, or do without something.
+
+        False: all stays as it is, because files for TLS cannot be read now: they may just be in
+        exchange.
+        """
+        before = self.version_5, self.error_5, self.lacks
+        self.version_5, self.error_5, self.lacks = version_5, because, lacks
+        try:
+            self._session = self._make_session()
+        except BrokerError as error:
+            self.version_5, self.error_5, self.lacks = before
+            _log.warning("%s: %s; those that were read before are used", self._name, error)
+            return False
+        return True
 
     # -- running ---------------------------------------------------------------------------
 

@@ -32,7 +32,11 @@ def connect_to(host: str, port: int, timeout_s: float) -> socket.socket:
             if left:
                 family, kind, protocol, _, address = left.pop(0)
                 end_s = time.monotonic() + (_BETWEEN_ATTEMPTS_S if left else timeout_s)
-                sock = socket.socket(family, kind, protocol)
+                try:
+                    sock = socket.socket(family, kind, protocol)
+                except OSError as caught:  # this host has no IPv6, for instance
+                    error = caught
+                    continue
                 tried[sock.fileno()] = sock
                 sock.setblocking(False)
                 code = sock.connect_ex(address)

@@ -136,12 +136,12 @@ def _answer(broker: Broker, *, tls: bool) -> str:
 def _dead_addresses(broker: Broker) -> tuple[str, ...]:
     dead, found = [], socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
     for family, kind, _, _, where in found if len(found) > 1 else ():
-        with socket.socket(family, kind) as door:
-            door.settimeout(_PATIENCE_S)
-            try:
+        try:
+            with socket.socket(family, kind) as door:
+                door.settimeout(_PATIENCE_S)
                 door.connect(where)
-            except TimeoutError:
-                dead.append(str(where[0]))
-            except OSError:
-                pass  # refused at once: that costs nothing
+        except TimeoutError:
+            dead.append(str(where[0]))
+        except OSError:
+            pass  # refused at once: that costs nothing
     return tuple(dead)

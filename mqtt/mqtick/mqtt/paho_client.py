@@ -16,7 +16,7 @@ from mqtick.mqtt.frames import FrameSocket, Transport
 from mqtick.mqtt.happy_eyeballs import connect_to
 from mqtick.mqtt.session import Will
 from mqtick.mqtt.stamps import KernelSocket
-from mqtick.mqtt.tls import TlsSocket, client_context
+from mqtick.mqtt.tls import NO_CHECK_TIME, TlsSocket, client_context
 
 __all__ = ["PahoClient"]
 
@@ -66,7 +66,7 @@ class PahoClient(paho.Client):
             self.ws_set_options(path=broker.path)
         if broker.scheme in ("mqtts", "wss"):
             self.tls_set_context(ssl.create_default_context())  # only tells paho to use TLS
-            self.use_tls(check_dates=check_dates)
+            self._use_tls(check_dates=check_dates)
         if will is not None:
             self.will_set(will.topic, will.payload, qos=1, retain=True)
         # A resumed session would keep the order of its old subscriptions.
@@ -77,8 +77,7 @@ class PahoClient(paho.Client):
             clean_start=True if is_5 else paho.MQTT_CLEAN_START_FIRST_ONLY,
         )
 
-    def use_tls(self, *, check_dates: bool) -> None:
-        """Set how the broker is verified from the next connection on."""
+    def _use_tls(self, *, check_dates: bool) -> None:
         broker = self.broker
         try:
             self.tls_context = client_context(
@@ -93,6 +92,11 @@ class PahoClient(paho.Client):
                 f"TLS cannot be set up with {', '.join(filter(None, files))}: {error}; "
                 "authorities, certificate and key must be PEM files that belong together"
             ) from error
+
+    def check_dates(self) -> None:
+        """Also check the dates of the broker's certificate, from the next connection on."""
+        if self.tls_context is not None:
+            self.tls_context.verify_flags &= ~ssl.VerifyFlags(NO_CHECK_TIME)
 
     def abort(self) -> None:
         """Make a handshake in another thread fail: `connect_timeout` holds for each octet only."""

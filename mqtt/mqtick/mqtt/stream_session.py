@@ -281,4 +281,4 @@ class StreamSession:
 
     def check_dates(self) -> None:
         """See `Session`."""
-        self._client.use_tls(check_dates=True)
+        self._client.check_dates()

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mqtick.recording.crossing import BETWEEN, FITTED, INTERPOLATED, Search, crossings
+from mqtick.recording.drifting_levels import drifting_levels
 from mqtick.recording.levels import (
     HYSTERESIS,
     SIGMAS,
@@ -22,7 +23,6 @@ from mqtick.recording.levels import (
     is_clipped,
     state_levels,
 )
-from mqtick.recording.own_levels import own_levels
 from mqtick.recording.waveform import Codes, Waveform, seen
 
 __all__ = [
@@ -109,8 +109,8 @@ def find_edges(
     around the middle meets it, the last ones before it arrived; of a slow edge, one that is fitted
     to all of its middle part. Where the levels drift or droop, each edge has its own middle.
     Outliers are passed over: the sample before takes their place, and an edge among them is
-    uncertain by that many samples. An edge at a level that somebody said, away from the middle, may
-    be anywhere between two samples, unless a fit describes it: its shape is known less there.
+    uncertain by that many samples. An edge at a level overridden by the user, away from the middle,
+    may be anywhere between two samples, unless a fit describes it: its shape is known less there.
     """
     levels = levels or state_levels(waveform, minimum_v)
     codes = waveform.codes
@@ -152,7 +152,7 @@ def find_edges(
         band=band / levels.amplitude,
     )
     if levels.wander and levels.reference is None:
-        search = own_levels(search, levels.jitter)
+        search = drifting_levels(search, levels.jitter)
     found = crossings(search)
     errors = found.errors
     if levels.nearest < _OFF_MIDDLE * levels.amplitude:

@@ -1,4 +1,4 @@
-"""From the signals of one record to its shots: which edges belong together, or why they are no use.
+"""From the signals of one record to its shots: which edges belong together, or are unusable.
 
 The bench judges each shot by this while it runs, and a report judges it again from the files; files
 that were saved by hand are judged by it too.
@@ -17,7 +17,7 @@ from typing import Final
 from mqtick.recording.edges import Edge
 from mqtick.recording.every_event import EARLY, windows_of
 from mqtick.recording.layout import CLOCK, Layout, Trigger
-from mqtick.recording.look import Seen
+from mqtick.recording.look import ChannelEdges
 from mqtick.recording.shot import CAPTURED, MISSED, Shot
 from mqtick.recording.units import FS_PER_US
 from mqtick.recording.waveform import femtoseconds
@@ -52,7 +52,7 @@ class _Record:
     """What is the same for all events of a record."""
 
     def __init__(
-        self, layout: Layout, seen: Mapping[str, Seen], origin: Origin, known: Shot
+        self, layout: Layout, seen: Mapping[str, ChannelEdges], origin: Origin, known: Shot
     ) -> None:
         self.layout, self.seen, self.origin = layout, seen, origin
         self.times = {name: [edge.instant_fs for edge in its.edges] for name, its in seen.items()}
@@ -82,7 +82,7 @@ class _Record:
 
 def judge(
     layout: Layout,
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, ChannelEdges],
     origin: Origin = Origin.SET_TRIGGER,
     known: Shot | None = None,
 ) -> list[Shot]:
@@ -221,8 +221,8 @@ def _needed(record: _Record, there: set[str]) -> set[str]:
     content with one of them.
     """
     layout = record.layout
-    by_hand = record.origin is not Origin.SET_TRIGGER
-    if layout.kind == CLOCK and by_hand and there - {layout.publisher}:
+    edge_overrides = record.origin is not Origin.SET_TRIGGER
+    if layout.kind == CLOCK and edge_overrides and there - {layout.publisher}:
         return {layout.publisher}
     return layout.needed()
 
@@ -312,7 +312,7 @@ def _faults_of_records(record: _Record) -> list[str]:
     return faults
 
 
-def _outside(record: _Record, its: Seen) -> str:
+def _outside(record: _Record, its: ChannelEdges) -> str:
     """Say why a channel has no edge, and that its edge may lie outside the record."""
     around = (
         f", {its.begin_fs / FS_PER_US:.1f} to {its.end_fs / FS_PER_US:.1f} us around the trigger"
@@ -354,7 +354,7 @@ def _unanswered(layout: Layout, name: str) -> str:
     return f"{layout.shown(name)} has no edge that belongs to the event: none is {within}."
 
 
-def _elsewhere(layout: Layout, name: str, seen: Seen, origins_fs: Mapping[str, int]) -> str:
+def _elsewhere(layout: Layout, name: str, seen: ChannelEdges, origins_fs: Mapping[str, int]) -> str:
     """Say that none of a channel's edges belongs to the event."""
     channel = layout.channels[name]
     moved_fs = origins_fs[channel.instrument] + channel.cable_delay_fs

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mqtick.recording.by_hand import UNTOUCHED, ByHand
+from mqtick.recording.edge_overrides import NO_OVERRIDES, EdgeOverrides
 from mqtick.recording.waveform import femtoseconds
 
 __all__ = [
@@ -79,8 +79,9 @@ class Layout:
 
     For kind clock `publisher` is the reference. `first` and `last` are "" if there is none.
     `interval_fs` is the time between two events, 0 where it is not known. A smaller amplitude than
-    `minimum_v` is no edge. `by_hand` is what somebody said about finding the edges. `within_fs` is
-    the longest time from an event to an answer where a record has many, 0: up to the next event.
+    `minimum_v` is no edge. `edge_overrides` is what the user overrides in finding the edges.
+    `within_fs` is the longest time from an event to an answer where a record has many, 0: up to the
+    next event.
     """
 
     kind: str
@@ -92,7 +93,7 @@ class Layout:
     interval_fs: int = 0
     minimum_v: float = 0.5
     advice: Advice = Advice()
-    by_hand: ByHand = UNTOUCHED
+    edge_overrides: EdgeOverrides = NO_OVERRIDES
     within_fs: int = 0
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.recording.populated import Counts, is_few, mode, populated
+from mqtick.recording.outliers import Counts, is_few, mode, without_outliers
 from mqtick.recording.waveform import Codes, Waveform, seen
 
 __all__ = [
@@ -85,7 +85,7 @@ class StateLevels:
 
     @property
     def middle(self) -> float:
-        """The reference level, in codes: that of 50 %, unless somebody said another one."""
+        """The reference level, in codes: that of 50 %, unless overridden by the user."""
         return (self.low + self.high) / 2 if self.reference is None else self.reference
 
     @property
@@ -128,8 +128,8 @@ def state_levels(
     """Find low and high level as the modes of the lower and upper half (IEEE 181, 5.2).
 
     A few samples beyond the range of two levels count as outliers and have no part in that (see
-    `populated`). `minimum_v` is the least amplitude in volts that counts as a signal. EdgeError
-    where the waveform is empty, flat, or nothing but noise.
+    `without_outliers`). `minimum_v` is the least amplitude in volts that counts as a signal.
+    EdgeError where the waveform is empty, flat, or nothing but noise.
 
     With a `threshold_v` in volts, the levels are those of the parts below and above it, whatever
     their amplitude and noise are; EdgeError where all samples lie on one side of it.
@@ -162,7 +162,7 @@ def state_levels(
         )
     every = _counted(codes, lowest, highest)
     least = max(_LEAST_CODES * _step(every), minimum_v / scale)
-    first, last = populated(every, least) or (0, every.size - 1)
+    first, last = without_outliers(every, least) or (0, every.size - 1)
     if reference is not None and not lowest + first < reference < lowest + last:
         first, last = 0, every.size - 1
     counts, begin, end = every[first : last + 1], lowest + first, lowest + last

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.recording.by_hand import AUTOMATIC, ByHand, Rule
 from mqtick.recording.capture import Signal
 from mqtick.recording.cut import cut
+from mqtick.recording.edge_overrides import AUTOMATIC, EdgeOverrides, Rule
 from mqtick.recording.edges import (
     MOST_EDGES,
     Edge,
@@ -20,12 +20,12 @@ from mqtick.recording.edges import (
     too_many,
 )
 from mqtick.recording.layout import Channel, Layout
-from mqtick.recording.said import no_passage, outliers_of
+from mqtick.recording.sample_notes import no_passage, outliers_of
 from mqtick.recording.transitions import UNKNOWN, Transitions
 from mqtick.recording.units import FS_PER_US
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Seen", "look", "look_at_all"]
+__all__ = ["ChannelEdges", "look", "look_at_all"]
 
 _CLIPPED_SHARE: Final = 0.01
 _FLAT_SHARE: Final = 0.25
@@ -35,7 +35,7 @@ _LEVELS: Final = {0: "0", 1: "1", UNKNOWN: "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ChannelEdges:
     """What one channel's signal shows: its edges, not yet moved; or why it has none.
 
     `begin_fs` and `end_fs` are the instants of its record's ends, as far as they are known;
@@ -58,12 +58,12 @@ def look(
     minimum_v: float = 0.5,
     channel: Channel | None = None,
     rule: Rule = AUTOMATIC,
-    window: ByHand | None = None,
-) -> Seen:
+    window: EdgeOverrides | None = None,
+) -> ChannelEdges:
     """Find a signal's edges. Whatever the signal is, this does not raise."""
     if window is not None and (window.begin_fs, window.end_fs) != (None, None):
         part = _part(signal, window)
-        if isinstance(part, Seen):
+        if isinstance(part, ChannelEdges):
             return part
         signal = part
     found = (
@@ -82,17 +82,19 @@ def look(
     return found if edges is found.edges else replace(found, edges=edges)
 
 
-def look_at_all(layout: Layout, signals: Mapping[str, Signal]) -> dict[str, Seen]:
+def look_at_all(layout: Layout, signals: Mapping[str, Signal]) -> dict[str, ChannelEdges]:
     """Find the edges of every channel of a layout that has a record; others are left out."""
-    by_hand = layout.by_hand
+    edge_overrides = layout.edge_overrides
     return {
-        name: look(signals[name], layout.minimum_v, channel, by_hand.of(name), by_hand)
+        name: look(
+            signals[name], layout.minimum_v, channel, edge_overrides.of(name), edge_overrides
+        )
         for name, channel in layout.channels.items()
         if name in signals
     }
 
 
-def _part(signal: Signal, window: ByHand) -> Signal | Seen:
+def _part(signal: Signal, window: EdgeOverrides) -> Signal | ChannelEdges:
     """Return what of a signal is in a window, or that nothing is."""
     if isinstance(signal, Transitions):
         if not signal.ticks.size:
@@ -103,7 +105,7 @@ def _part(signal: Signal, window: ByHand) -> Signal | Seen:
     from_fs = begin_fs if window.begin_fs is None else window.begin_fs
     to_fs = end_fs if window.end_fs is None else window.end_fs
     if to_fs < begin_fs or from_fs > end_fs:
-        return Seen(
+        return ChannelEdges(
             why_not=f"The window of {from_fs / FS_PER_US:,.10g} to {to_fs / FS_PER_US:,.10g} us is "
             f"outside its record, which is from {begin_fs / FS_PER_US:,.10g} to "
             f"{end_fs / FS_PER_US:,.10g} us; correct --from and --to."
@@ -115,19 +117,21 @@ def _ends(waveform: Waveform) -> tuple[int, int]:
     return waveform.start_fs, waveform.start_fs + waveform.codes.size * waveform.interval_fs
 
 
-def _digital(signal: Transitions) -> Seen:
+def _digital(signal: Transitions) -> ChannelEdges:
     if (count := signal.ticks.size + signal.missing) > MOST_EDGES:
-        return Seen(why_not=too_many(count))
+        return ChannelEdges(why_not=too_many(count))
     edges = signal.edges()
     levels = dict.fromkeys([signal.initial, *signal.levels.tolist()]) if not edges else {}
     why_not = f"Its level is {' and '.join(_LEVELS[each] for each in levels)} throughout."
-    return Seen(edges, "" if edges else why_not, *signal.ends_fs())
+    return ChannelEdges(edges, "" if edges else why_not, *signal.ends_fs())
 
 
-def _analog(signal: Waveform, minimum_v: float, channel: Channel | None, rule: Rule) -> Seen:
+def _analog(
+    signal: Waveform, minimum_v: float, channel: Channel | None, rule: Rule
+) -> ChannelEdges:
     begin_fs, end_fs = _ends(signal)
     clipped = channel is not None and _is_clipped(channel, signal)
-    record = Seen([], "", begin_fs, end_fs, signal.interval_fs, clipped=clipped)
+    record = ChannelEdges([], "", begin_fs, end_fs, signal.interval_fs, clipped=clipped)
     try:
         levels = state_levels(signal, minimum_v, rule.threshold_v)
         edges = find_edges(signal, minimum_v, levels, rule.hysteresis_v)

@@ -13,18 +13,18 @@ from mqtick.recording.edges import instants_of
 from mqtick.recording.every_event import Windows, windows_of
 from mqtick.recording.judge import Origin, directions, judge
 from mqtick.recording.layout import Layout
-from mqtick.recording.look import Seen
+from mqtick.recording.look import ChannelEdges
 from mqtick.recording.shot import CAPTURED, MISSED, Shot
 from mqtick.recording.units import FS_PER_US
 
-__all__ = ["LEFT_OUT", "Tally", "pair", "said"]
+__all__ = ["LEFT_OUT", "Tally", "describe", "pair"]
 
 LEFT_OUT = "left out"
 Tally = Counter[tuple[str, str]]
 """How many there are of something, by channel and by what it is."""
 
 
-def pair(layout: Layout, seen: Mapping[str, Seen], tally: Tally) -> list[Shot]:
+def pair(layout: Layout, seen: Mapping[str, ChannelEdges], tally: Tally) -> list[Shot]:
     """Judge every event of a record; `tally` counts what is not in a shot.
 
     An event without an answer whose window goes on beyond the record's end is left out: nobody
@@ -49,7 +49,7 @@ def pair(layout: Layout, seen: Mapping[str, Seen], tally: Tally) -> list[Shot]:
     return _whole(layout, seen, windows, shots, tally)
 
 
-def said(tally: Tally) -> list[str]:
+def describe(tally: Tally) -> list[str]:
     """Return one sentence for each thing that was counted."""
     lines = []
     for (name, what), count in tally.items():
@@ -59,7 +59,9 @@ def said(tally: Tally) -> list[str]:
     return lines
 
 
-def _count_strays(layout: Layout, seen: Mapping[str, Seen], windows: Windows, tally: Tally) -> None:
+def _count_strays(
+    layout: Layout, seen: Mapping[str, ChannelEdges], windows: Windows, tally: Tally
+) -> None:
     ((_, trigger),) = layout.triggers.items()
     assert windows.begin_fs is not None
     assert windows.end_fs is not None
@@ -106,7 +108,11 @@ def _without_ambiguous(shots: list[Shot], needed: list[str], tally: Tally) -> li
 
 
 def _whole(
-    layout: Layout, seen: Mapping[str, Seen], windows: Windows, shots: list[Shot], tally: Tally
+    layout: Layout,
+    seen: Mapping[str, ChannelEdges],
+    windows: Windows,
+    shots: list[Shot],
+    tally: Tally,
 ) -> list[Shot]:
     """Leave out events without an answer whose windows are not wholly in the record."""
     assert windows.begin_fs is not None
@@ -121,7 +127,7 @@ def _whole(
         shot
         for shot, begin_fs, end_fs in rows
         if shot.outcome == CAPTURED
-        or needed <= set(shot.edges)  # it has its answers, and is of no use for another reason
+        or needed <= set(shot.edges)  # it has its answers, and is unusable for another reason
         or (end_fs <= last_fs and (begin_fs >= first_fs or not layout.symmetric))
     ]
     if len(kept) < len(shots) and kept:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.recording.populated import populated_range
+from mqtick.recording.outliers import range_without_outliers
 from mqtick.recording.waveform import Waveform
 
 __all__ = ["waveform_of_volts"]
@@ -52,8 +52,8 @@ def waveform_of_volts(volts: npt.ArrayLike, interval_fs: int, start_fs: int) -> 
     instruments. No value is moved by more than an eighth of a step. Of a record with few different
     values (a step without noise) a step is divided into several codes: `find_edges` then says that
     the edge lies between two samples, and not where.
-    Outliers (see `populated`) do not affect that; if they are too far away for that many codes,
-    they become the lowest or the highest code of the type.
+    Outliers (see `without_outliers`) do not affect that; if they are too far away for that many
+    codes, they become the lowest or the highest code of the type.
     """
     values = np.asarray(volts)
     if values.dtype != np.float32:
@@ -75,7 +75,7 @@ def _at_once(values: Samples, lowest: float, highest: float) -> _Codes | None:
     The step is looked for in a part of a long record.
     """
     part = values[:: -(-values.size // _LOOKED_AT)]
-    low, high = _ends(part, *populated_range(part, _LEAST_V))
+    low, high = _ends(part, *range_without_outliers(part, _LEAST_V))
     blur = _blur(values, max(abs(lowest), abs(highest)))
     used = np.unique(np.append(part.astype(np.float64), (lowest, highest)))
     step, tolerance = _step_of(used, blur)
@@ -99,7 +99,7 @@ def _at_once(values: Samples, lowest: float, highest: float) -> _Codes | None:
 
 def _by_range(values: Samples, lowest: float, highest: float) -> _Codes:
     """Return codes for any values; those far outside the two levels do not settle the step."""
-    low, high = populated_range(values, _LEAST_V)
+    low, high = range_without_outliers(values, _LEAST_V)
     span, largest = high - low, max(abs(low), abs(high))
     finest = max(largest * _FINEST, 1e-30)
     step = 0.0

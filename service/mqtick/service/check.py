@@ -27,8 +27,10 @@ __all__ = [
 
 P = ParamSpec("P")
 Result = Literal["OK", "WARN", "FAIL"]
-# Fewer refusals are not reported: a reply may be lost now and then.
+# Fewer refusals are not reported: a reply may be lost now and then. Nor are those of a program that
+# has run for weeks, beside a hundred times as many messages that were good.
 _WORTH_A_WORD = 3
+_WORTH_A_SHARE = 0.01
 _COLOURS = {"OK": "\033[32m", "WARN": "\033[33m", "FAIL": "\033[31m"}
 
 
@@ -143,9 +145,10 @@ def check_troubles(values: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def check_refusals(
-    name: str, refused: Mapping[str, Any], remedies: Mapping[str, str]
+    name: str, refused: Mapping[str, Any], remedies: Mapping[str, str], *, good: int = 0
 ) -> Iterator[Check]:
-    """Explain the refusals, by reason, for which there is a remedy."""
+    """Explain the refusals, by reason, for which there is a remedy; so many others were `good`."""
+    least = max(_WORTH_A_WORD, _WORTH_A_SHARE * good)
     for reason, remedy in remedies.items():
-        if (count := refused.get(reason, 0)) >= _WORTH_A_WORD:
+        if (count := refused.get(reason, 0)) >= least:
             yield warn(name, f"{count} {reason}", "none", remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import enum
 import importlib.metadata
@@ -29,6 +30,7 @@ __all__ = [
     "carry_out",
     "fail",
     "make_parser",
+    "needing",
     "read_settings",
     "with_default_command",
 ]
@@ -51,6 +53,18 @@ def fail(sentence: str, code: Exit = Exit.FAILED) -> Exit:
     red, plain = ("\033[31m", "\033[0m") if _colours() else ("", "")
     print(f"{red}error:{plain} {sentence}", file=sys.stderr)
     return code
+
+
+@contextlib.contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """End the program with one sentence if a package of this extra cannot be imported within."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.startswith("mqtick"):
+            raise
+        said = f"the Python package {missing.name} is not installed; mqtick[{extra}] brings it"
+        raise SystemExit(fail(said)) from missing
 
 
 def _colours() -> bool:

@@ -29,7 +29,7 @@ from mqtick.timeserver.doctor_listen import Heard, listen
 from mqtick.timeserver.reference import Reference, from_chronyd
 from mqtick.timeserver.served import most_lag_ns
 from mqtick.timeserver.settings_check import NO_KEYS, check_settings
-from mqtick.timeserver.status import PROGRAM, STALE_NS
+from mqtick.timeserver.status import PROGRAM, STALE_NS, lag_says
 
 __all__ = ["Host", "examine"]
 
@@ -157,7 +157,8 @@ def check_server(status: Status | StatusError) -> Iterator[Check]:
     if values.get("silent_formats"):
         yield warn("formats", values["silent_formats"], "served", "see the reference clock above")
     yield from _check_echo(values)
-    yield from check_refusals("refused since its start", values.get("refused", {}), _REMEDIES)
+    refused, good = values.get("refused", {}), values.get("done", {}).get("replies", 0)
+    yield from check_refusals("refused since its start", refused, _REMEDIES, good=good)
 
 
 def _check_lag(values: Mapping[str, Any]) -> Iterator[Check]:
@@ -166,7 +167,7 @@ def _check_lag(values: Mapping[str, Any]) -> Iterator[Check]:
     if abs(lag_ns) > limit_ns:
         yield warn(
             "served clock",
-            f"{lag_ns / 1e3:.0f} us behind the system clock",
+            f"{lag_says(lag_ns)} the system clock",
             f"at most {limit_ns / 1e3:.0f} us",
             "chronyd slews the system clock faster than time is served; it is taken anew once it "
             "is steady: chronyc tracking",

@@ -22,9 +22,12 @@ from mqtick.mqtt.broker import Broker
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
-from mqtick.protocol.topics import TopicTree
+from mqtick.protocol.topics import MAX_TOPIC_OCTETS, TopicTree
 
 __all__ = ["EchoPair", "NoEcho"]
+
+# The longest message of the precise format (version 2).
+_LONGEST = 64
 
 # Six times the longest pause of our clients between two requests (an hour). If the first echo
 # unsubscribed for a client that is still there, and subscribed again later, it would be behind that
@@ -143,8 +146,14 @@ class EchoPair:
         """Keep an arrival; hand all over if `hear(True)` was called, or if it is the order probe.
 
         A reply is complete with the last echo. A probe is handed over from both echoes, because its
-        order is what it tests.
+        order is what it tests. Of a message that is too long for either, as much is kept as shows
+        that: thousands may wait here, of up to 256 KiB each.
         """
+        arrival = arrival._replace(
+            topic=arrival.topic[: MAX_TOPIC_OCTETS + 1],
+            payload=arrival.payload[: _LONGEST + 1],
+            properties=b"",
+        )
         self._arrived.append((arrival, last))
         if (last and self._at_once) or arrival.topic == self._topic(_PROBE):
             self._main.call_soon_threadsafe(self._deliver)

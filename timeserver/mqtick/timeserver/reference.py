@@ -62,6 +62,7 @@ class Reference:
         age_ns = now.raw_ns - asked.raw_ns
         utc_ns = asked.time_ns + age_ns + round(age_ns * self.rate_ppb / NS_PER_S)
         grown_ns = asked.unsure_ns + math.ceil(age_ns * self.rate_error_ppb / NS_PER_S)
+        grown_ns += now.half_width_ns
         drift_ppb = self.rate_error_ppb - _DRIFT_PPB
         if self.asked is not None and now.rate_ppb is not None:
             drift_ppb += abs(self.rate_ppb - now.rate_ppb)

@@ -35,6 +35,9 @@ _NOISE_NS = 200
 # night, a crystal drifts by some 3 ppm.
 _FOLLOW_PPB_PER_S = 0.25
 _LINE_S = 1000
+# So much may have been slewed without being noticed when a stamp is converted, at most: where
+# readings are too uncertain to say so, any slew is reckoned with.
+_UNNOTICED_NS = 8_000
 # The most by which a clock of Linux is slewed is 10.05 % (adjtimex: tick and frequency).
 _MOST_SLEW = 8
 RATE_CHANGE_PPB: Final = 2 * _CORRIDOR_PPB + round(_FOLLOW_PPB_PER_S * _LINE_S)
@@ -63,6 +66,8 @@ class Reading(NamedTuple):
     served_ns: int
     rate_ppb: float | None = None
     """How much faster the served clock runs than the steady timeline; None: not learned yet."""
+    half_width_ns: int = 0
+    """How wrong `raw_ns` can be: much, if the program was interrupted meanwhile."""
 
     @property
     def lag_ns(self) -> int:
@@ -184,7 +189,8 @@ class ServedClock:
         served_ns = time_ns
         if self._rate_ppb is not None:
             served_ns = min(max(time_ns, least_ns), most_ns)
-        return Reading((before_ns + after_ns) // 2, time_ns, served_ns, self._rate_ppb)
+        raw_ns, half_width_ns = (before_ns + after_ns) // 2, (after_ns - before_ns + 1) // 2
+        return Reading(raw_ns, time_ns, served_ns, self._rate_ppb, half_width_ns)
 
     def _line_ns(self, raw_ns: int) -> int:
         elapsed_ns = raw_ns - self._anchor.raw_ns
@@ -234,15 +240,14 @@ class ServedClock:
             before_ppb = _rate_ppb(*before) - self._rate_ppb if before[1:] else 0.0
             if abs(before_ppb) <= _CORRIDOR_PPB:  # the served clock goes with it
                 before_ppb = 0.0
-            noise_ns = 2 * (_NOISE_NS + sum(one.half_width_ns for one in before))
-            noise_ns += _share(elapsed_ns, 2 * _CORRIDOR_PPB)
-            if abs(slewed_ns - _share(elapsed_ns, before_ppb)) <= noise_ns:  # at a constant rate
+            unsure_ns = now.half_width_ns + sum(one.half_width_ns for one in before)
+            noise_ns = unsure_ns + 2 * _NOISE_NS + _share(elapsed_ns, 2 * _CORRIDOR_PPB)
+            off_ns = abs(slewed_ns - _share(elapsed_ns, before_ppb))
+            if off_ns <= min(noise_ns, _UNNOTICED_NS - unsure_ns):  # at a constant rate
                 least_ns = most_ns = round(age_ns * before_ppb / (NS_PER_S + before_ppb))
             else:
-                least_ns, most_ns = (
-                    max(least_ns, min(slewed_ns, 0)),
-                    min(most_ns, max(slewed_ns, 0)),
-                )
+                least_ns = max(least_ns, min(slewed_ns - unsure_ns, 0))
+                most_ns = min(most_ns, max(slewed_ns + unsure_ns, 0))
         served_ns = time_ns - now.lag_ns
         return served_ns + least_ns, served_ns + most_ns
 

@@ -9,7 +9,7 @@ from mqtick.service import Metric
 from mqtick.service.program import trouble_lines
 from mqtick.timeserver.server import Server
 
-__all__ = ["PROGRAM", "STALE_NS", "metrics", "status", "status_lines"]
+__all__ = ["PROGRAM", "STALE_NS", "lag_says", "metrics", "status", "status_lines"]
 
 PROGRAM = "mqtick-timeserver"
 STALE_NS = 5_000_000_000
@@ -74,6 +74,11 @@ def status(server: Server, monotonic_ns: int) -> dict[str, Any]:
     }
 
 
+def lag_says(lag_ns: int, digits: int = 0) -> str:
+    """Say of a lag: `12 us behind`, or `ahead of` if it is negative."""
+    return f"{abs(lag_ns) / 1000:.{digits}f} us {'behind' if lag_ns >= 0 else 'ahead of'}"
+
+
 def status_lines(values: dict[str, Any]) -> Iterator[str]:
     """Yield the status as a person reads it."""
     us = 1000.0
@@ -104,7 +109,7 @@ def status_lines(values: dict[str, Any]) -> Iterator[str]:
     change_ppb = values["rate_change_ppb"]
     promise = f"by {change_ppb} ppb at most" if change_ppb is not None else "not known yet"
     yield (
-        f"served clock      {values['lag_ns'] / us:.1f} us behind the system clock, "
+        f"served clock      {lag_says(values['lag_ns'], 1)} the system clock, "
         f"changes its rate {promise}"
     )
     yield (

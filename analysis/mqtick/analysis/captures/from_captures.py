@@ -17,17 +17,17 @@ from mqtick.analysis.captures.look import Look, look_at, look_of
 from mqtick.analysis.captures.naming import (
     NamingError,
     UnknownChannelError,
-    by_hand_of,
     channels_of,
+    edge_overrides_of,
     layout_of_channels,
     resolve,
 )
 from mqtick.analysis.captures.notes import (
     dependent_notes,
+    describe_events,
     late_note,
     notes_of,
     provenance_of_captures,
-    said_of_events,
 )
 from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.clocks.pps import one_after_another, time_errors_of
@@ -37,14 +37,14 @@ from mqtick.analysis.measurement import (
     TimeErrors,
 )
 from mqtick.analysis.results.typical import typical
-from mqtick.recording.by_hand import UNTOUCHED
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile
+from mqtick.recording.edge_overrides import NO_OVERRIDES
 from mqtick.recording.judge import Origin, directions, judge
 from mqtick.recording.layout import Layout
 from mqtick.recording.look import look_at_all
 from mqtick.recording.octets import told_of
-from mqtick.recording.pairing import Tally, pair, said
-from mqtick.recording.said import first_of_each
+from mqtick.recording.pairing import Tally, describe, pair
+from mqtick.recording.sample_notes import first_of_each
 from mqtick.recording.transitions import Transitions
 
 __all__ = ["ListingError", "measurement_from_captures"]
@@ -135,16 +135,21 @@ def _read(reading: _Reading, group: Group, paths: Sequence[Path]) -> None:
 def _name(
     reading: _Reading, capture: Capture, paths: Sequence[Path], opened: Sequence[CaptureFile]
 ) -> None:
-    """Settle who is who, by the first capture that can be read."""
+    """Settle the channel roles by the first capture that can be read."""
     options, measurement = reading.options, reading.measurement
     channels = options.channels or channels_of(capture)
     if not channels:
         raise ListingError(look_of(paths, opened, capture, options, measurement.damaged))
     layout, notes = layout_of_channels(channels, options)
     found = resolve(channels, capture)
-    layout = replace(layout, by_hand=by_hand_of(layout.by_hand, found, capture.signals))
+    layout = replace(
+        layout, edge_overrides=edge_overrides_of(layout.edge_overrides, found, capture.signals)
+    )
     digital = [name for name, of in found.items() if isinstance(capture.signals[of], Transitions)]
-    measurement.by_hand = [*layout.by_hand.said(digital), *said_of_events(options)]
+    measurement.edge_overrides = [
+        *layout.edge_overrides.describe(digital),
+        *describe_events(options),
+    ]
     reading.layout, reading.channels = layout, channels
     measurement.kind, measurement.nodes = layout.kind, tuple(layout.channels)
     measurement.reference = layout.publisher
@@ -200,7 +205,7 @@ def _nothing(reading: _Reading, paths: Sequence[Path]) -> str:
     damaged = reading.measurement.damaged
     if reading.unknown:
         said = f"{reading.unknown[0].upper()}{reading.unknown[1:]}"
-        asked = replace(reading.options, channels={}, by_hand=UNTOUCHED)
+        asked = replace(reading.options, channels={}, edge_overrides=NO_OVERRIDES)
         return f"{said}\n\n{look_at(paths, asked).text}"
     if not damaged:
         return f"{paths[0]} holds no capture: save it again." if paths else "No file was named."
@@ -238,7 +243,7 @@ def _finish(reading: _Reading, groups: Sequence[Group]) -> None:
             f"{count} of {reading.captures} captures hold more than one such edge of "
             f"{measurement.nodes[0]}: only the one nearest to the trigger was used as an event."
         )
-    measurement.notes += said(reading.tally)
+    measurement.notes += describe(reading.tally)
     if options.every_event:
         measurement.notes += dependent_notes(measurement.shots)
     instants_fs = [origin.instant_fs for origin in origins] if reading.captures == 1 else []

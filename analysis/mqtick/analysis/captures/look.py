@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from mqtick.analysis.captures.groups import group_files, read_group
 from mqtick.analysis.captures.naming import (
-    by_hand_of,
     channels_of,
+    edge_overrides_of,
     layout_of_channels,
     resolve,
 )
@@ -27,12 +27,12 @@ from mqtick.analysis.captures.propose import (
     table,
     what,
 )
-from mqtick.recording.by_hand import Rule
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
+from mqtick.recording.edge_overrides import Rule
 from mqtick.recording.judge import Origin, judge
 from mqtick.recording.layout import Layout
-from mqtick.recording.look import Seen, look
-from mqtick.recording.pairing import Tally, pair, said
+from mqtick.recording.look import ChannelEdges, look
+from mqtick.recording.pairing import Tally, describe, pair
 
 __all__ = ["Lane", "Look", "look_at", "look_of"]
 
@@ -151,14 +151,16 @@ def look_of(
     channels = options.channels or channels_of(capture)
     named = resolve(channels, capture) if channels else {}
     others = [name for name in signals if name not in named.values()]
-    by_hand = by_hand_of(options.by_hand, {**named, **{name: name for name in others}}, signals)
+    edge_overrides = edge_overrides_of(
+        options.edge_overrides, {**named, **{name: name for name in others}}, signals
+    )
     names = {signal: name for name, signal in named.items()}
-    rules = {signal: by_hand.of(names.get(signal, signal)) for signal in signals}
+    rules = {signal: edge_overrides.of(names.get(signal, signal)) for signal in signals}
 
-    def seen_of(name: str) -> Seen:
-        return look(signals[name], options.minimum_v, None, rules[name], by_hand)
+    def seen_of(name: str) -> ChannelEdges:
+        return look(signals[name], options.minimum_v, None, rules[name], edge_overrides)
 
-    whole: dict[str, Seen] = {}
+    whole: dict[str, ChannelEdges] = {}
     glances: dict[str, Glance] = {}
     for name in signals:
         found = seen_of(name)
@@ -172,11 +174,11 @@ def look_of(
         if edge != "rising" and options.edge == "rising":
             options = replace(options, edge=edge)
     used: Mapping[str, npt.NDArray[np.bool_]] = {}
-    said_of_events: list[str] = []
+    describe_events: list[str] = []
     if named:
         layout, _ = layout_of_channels(named, options)
         seen = {name: whole.get(of) or seen_of(of) for name, of in named.items()}
-        used, said_of_events = _used(layout, named, seen, capture, options)
+        used, describe_events = _used(layout, named, seen, capture, options)
     parts = {signal: name for name, signal in named.items()}
     lanes = tuple(
         Lane(
@@ -190,7 +192,7 @@ def look_of(
         for name, signal in signals.items()
     )
     file = opened[0]
-    remarks = [*notes(opened, glances, reasons), *said_of_events]
+    remarks = [*notes(opened, glances, reasons), *describe_events]
     return Look(
         title=source or str(file.path),
         path=file.path,
@@ -201,7 +203,7 @@ def look_of(
             *(f"note: {note}" for note in remarks),
         ),
         advice=tuple(advice(paths, capture, glances, named, options)),
-        window_fs=(by_hand.begin_fs, by_hand.end_fs),
+        window_fs=(edge_overrides.begin_fs, edge_overrides.end_fs),
         triggered=capture.triggered,
         assumed=assumed,
         simulated=any(file.simulated for file in opened),
@@ -211,7 +213,7 @@ def look_of(
 def _used(
     layout: Layout,
     named: Mapping[str, str],
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, ChannelEdges],
     capture: Capture,
     options: CaptureOptions,
 ) -> tuple[dict[str, npt.NDArray[np.bool_]], list[str]]:
@@ -231,7 +233,7 @@ def _used(
         }
         used[signal] = np.array([e.instant_fs in instants for e in seen[name].edges], np.bool_)
     missed = [shot.reason for shot in shots if shot.reason]
-    lines = said(tally)
+    lines = describe(tally)
     if missed:
         more = f" (and {len(missed) - 1:,} more)" if len(missed) > 1 else ""
         lines.append(f"{len(missed):,} of {len(shots):,} events cannot be used: {missed[0]}{more}")

@@ -8,8 +8,8 @@ from typing import Final
 
 from mqtick.analysis.captures.options import CaptureOptions
 from mqtick.analysis.measurement import CLOCK, LATENCY, SKEW
-from mqtick.recording.by_hand import EVERY, ByHand, Rule
 from mqtick.recording.capture import Capture, CaptureError, Signal, find_signal
+from mqtick.recording.edge_overrides import EVERY, EdgeOverrides, Rule
 from mqtick.recording.layout import Advice, Channel, Layout, Trigger
 from mqtick.recording.waveform import Waveform
 
@@ -19,8 +19,8 @@ __all__ = [
     "PUBLISHER",
     "NamingError",
     "UnknownChannelError",
-    "by_hand_of",
     "channels_of",
+    "edge_overrides_of",
     "layout_of_channels",
     "resolve",
 ]
@@ -40,7 +40,7 @@ class UnknownChannelError(CaptureError):
 
 
 def channels_of(capture: Capture) -> dict[str, str]:
-    """Return name to channel if the file's own names say who is who, else nothing."""
+    """Return name to channel if the file's own names are channel roles, else nothing."""
     names = {name.strip().casefold(): name for name in capture.signals}
     if any(name in names for name in _REFERENCES) or (FIRST in names and LAST in names):
         return names if len(names) > 1 else {}
@@ -66,7 +66,7 @@ def layout_of_channels(
         first=first,
         last=last,
         minimum_v=options.minimum_v,
-        by_hand=options.by_hand,
+        edge_overrides=options.edge_overrides,
         within_fs=options.within_fs,
         advice=Advice("record more before and after the trigger", "with --edge both"),
     ), notes
@@ -128,9 +128,9 @@ def _parts(
     return (kind or (SKEW if last else LATENCY), nodes, first, last), notes
 
 
-def by_hand_of(
-    by_hand: ByHand, channels: Mapping[str, str], signals: Mapping[str, Signal]
-) -> ByHand:
+def edge_overrides_of(
+    edge_overrides: EdgeOverrides, channels: Mapping[str, str], signals: Mapping[str, Signal]
+) -> EdgeOverrides:
     """Return what was said by hand, by the names of `channels` (name to the file's channel).
 
     It may have been said by the file's own names. NamingError where there is no such channel, or
@@ -138,7 +138,7 @@ def by_hand_of(
     """
     names = {signal: name for name, signal in channels.items()}
     rules: dict[str, Rule] = {}
-    for said, rule in by_hand.rules.items():
+    for said, rule in edge_overrides.rules.items():
         name = said if said in channels else names.get(find_signal(signals, said) or "", "")
         if said != EVERY and not name:
             raise NamingError(
@@ -155,7 +155,7 @@ def by_hand_of(
                 f"{name or 'Every channel'} is digital: its file has changes of level and no "
                 "voltages, to which a threshold or a hysteresis could apply; leave it out."
             )
-    return replace(by_hand, rules=rules)
+    return replace(edge_overrides, rules=rules)
 
 
 def resolve(channels: Mapping[str, str], capture: Capture) -> dict[str, str]:

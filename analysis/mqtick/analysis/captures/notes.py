@@ -61,7 +61,7 @@ def late_note(layout: Layout, shots: Sequence[Shot], instants_fs: Sequence[int])
     )
 
 
-def said_of_events(options: CaptureOptions) -> list[str]:
+def describe_events(options: CaptureOptions) -> list[str]:
     """Say how events and answers are paired where every event of a record counts."""
     if not options.every_event:
         return []

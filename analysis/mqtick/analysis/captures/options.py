@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
-from mqtick.recording.by_hand import UNTOUCHED, ByHand
+from mqtick.recording.edge_overrides import NO_OVERRIDES, EdgeOverrides
 
 __all__ = ["MINIMUM_V", "CaptureOptions", "matches"]
 
@@ -31,7 +31,7 @@ class CaptureOptions:
         title: of the report.
         channel_uncertainty_fs: by how much two channels may differ after deskew.
         simulated: whether what was recorded was simulated.
-        by_hand: thresholds, inversions and a window, where finding the edges fails.
+        edge_overrides: thresholds, inversions and a window, where finding the edges fails.
         every_event: whether each edge of the publisher is an event, in a triggered record too.
         units: of two columns of text without a line of names, that of the times and that of the
             offsets: "s,ns"; "s,-ns" where these are local minus reference.
@@ -49,7 +49,7 @@ class CaptureOptions:
     title: str = ""
     channel_uncertainty_fs: int = 0
     simulated: bool = False
-    by_hand: ByHand = UNTOUCHED
+    edge_overrides: EdgeOverrides = NO_OVERRIDES
     every_event: bool = False
     within_fs: int = 0
     units: str = ""

@@ -14,12 +14,12 @@ import numpy.typing as npt
 from mqtick.analysis.captures.groups import in_order
 from mqtick.analysis.captures.naming import FIRST, LAST, PUBLISHER
 from mqtick.analysis.captures.options import MINIMUM_V, CaptureOptions
-from mqtick.recording.by_hand import AUTOMATIC, EVERY, ByHand
 from mqtick.recording.capture import Capture, CaptureFile, find_signal
+from mqtick.recording.edge_overrides import AUTOMATIC, EVERY, EdgeOverrides
 from mqtick.recording.edges import instants_of
-from mqtick.recording.look import Seen
+from mqtick.recording.look import ChannelEdges
 
-__all__ = ["Glance", "advice", "by_hand_flags", "glance_of", "notes", "proposed", "table", "what"]
+__all__ = ["Glance", "advice", "glance_of", "notes", "override_flags", "proposed", "table", "what"]
 
 _MOST_NAMES: Final = 8
 _FS_PER_NS: Final = 1e6
@@ -37,7 +37,7 @@ class Glance:
 
     instants_fs: npt.NDArray[Any]
     rising: npt.NDArray[np.bool_]
-    seen: Seen
+    seen: ChannelEdges
 
     def first_fs(self) -> int:
         """Return the instant of the first rising edge, or of the first one where none rises."""
@@ -45,7 +45,7 @@ class Glance:
         return int(self.instants_fs[up[0] if up.size else 0])
 
 
-def glance_of(seen: Seen) -> Glance:
+def glance_of(seen: ChannelEdges) -> Glance:
     """Return the same in little memory."""
     return Glance(
         instants_of(seen.edges),
@@ -170,14 +170,14 @@ def _given(options: CaptureOptions, *, edge: bool = True) -> str:
         flags.append("--every-event")
     if options.within_fs:
         flags.append(f"--within {options.within_fs / _FS_PER_US:.12g}us")
-    flags += by_hand_flags(options.by_hand)
+    flags += override_flags(options.edge_overrides)
     return "".join(f" {flag}" for flag in flags)
 
 
-def by_hand_flags(by_hand: ByHand) -> list[str]:
+def override_flags(edge_overrides: EdgeOverrides) -> list[str]:
     """Return the flags that say it on a command line."""
-    rules = by_hand.rules.items()
-    every = by_hand.rules.get(EVERY, AUTOMATIC)
+    rules = edge_overrides.rules.items()
+    every = edge_overrides.rules.get(EVERY, AUTOMATIC)
     common = {
         "--threshold": every.threshold_v,
         "--hysteresis": every.hysteresis_v,
@@ -198,7 +198,7 @@ def by_hand_flags(by_hand: ByHand) -> list[str]:
             flags.append(f"{flag} {shlex.quote(','.join(said))}")
     if inverted := [name if name != EVERY else "all" for name, rule in rules if rule.invert]:
         flags.append(f"--invert {shlex.quote(','.join(inverted))}")
-    for flag, fs in (("--from", by_hand.begin_fs), ("--to", by_hand.end_fs)):
+    for flag, fs in (("--from", edge_overrides.begin_fs), ("--to", edge_overrides.end_fs)):
         if fs is not None:
             flags.append(f"{flag} {fs / _FS_PER_US:.12g}us")
     return flags

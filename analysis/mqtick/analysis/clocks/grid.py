@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.clocks.line import slope
+from mqtick.analysis.statistics.lines import slope
 from mqtick.recording.units import Floats
 
 __all__ = ["GAP_INTERVALS", "Even", "evenly", "gaps", "median_interval"]

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.clocks.deviation import Deviation
+from mqtick.analysis.clocks.stability import Deviation
 from mqtick.recording.units import Floats
 
 __all__ = ["MASKS", "MAXIMUM", "Mask", "MaskVerdict", "mask_verdicts"]

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.clocks.line import product, slope, without_line
+from mqtick.analysis.statistics.lines import product, slope, without_line
 from mqtick.recording.units import Floats
 
 __all__ = ["ALPHAS", "degrees_of_freedom", "noise_exponents"]

@@ -48,18 +48,18 @@ def ticc_reader() -> Parser:
 
 def timelab_reader() -> Parser:
     """Return what reads a .tim of phases: keys with TAU and SCL, then a phase in s for each TAU."""
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     rows = count()
 
     def read(line: str) -> Value | None:
         if found := _KEY.fullmatch(line.strip()):
-            told[found[1]] = found[2]
+            fields[found[1]] = found[2]
         if not re.match(r"\s*[-+.\d]", line):
             return None
-        if told.get("DAT", "PHASE").strip().upper() != "PHASE":
-            raise ValueError(f"it is of {told['DAT'][:20]}, and phases are read")
-        phase_s = float(line) * float(told.get("SCL", 1))
-        return _checked(next(rows) * float(told["TAU"]), phase_s * 1e9)
+        if fields.get("DAT", "PHASE").strip().upper() != "PHASE":
+            raise ValueError(f"it is of {fields['DAT'][:20]}, and phases are read")
+        phase_s = float(line) * float(fields.get("SCL", 1))
+        return _checked(next(rows) * float(fields["TAU"]), phase_s * 1e9)
 
     return read
 

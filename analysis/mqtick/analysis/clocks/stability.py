@@ -13,22 +13,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import scipy
 
-from mqtick.analysis.clocks.deviation import Deviation
-from mqtick.analysis.clocks.line import product, without_line
 from mqtick.analysis.clocks.noise import ALPHAS, degrees_of_freedom, noise_exponents
+from mqtick.analysis.statistics.lines import product, without_line
 from mqtick.recording.units import Floats
 
-__all__ = ["adev", "default_factors", "mtie", "tdev"]
+__all__ = ["Deviation", "adev", "default_factors", "mtie", "tdev"]
 
 _A_DECADE: Final = 10
 _LARGEST_SHARE: Final = 4
 """A variance over tau above a quarter of the record is hardly more than one value."""
 _LARGEST_SHARE_MTIE: Final = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deviation:
+    """One stability measure over observation intervals.
+
+    Attributes:
+        name: "MTIE", "TDEV" or "ADEV".
+        tau_s: observation intervals in s.
+        value: MTIE and TDEV in ns, ADEV without unit.
+        low, high: confidence interval, None for MTIE (a maximum, it has none).
+    """
+
+    name: str
+    tau_s: Floats
+    value: Floats
+    low: Floats | None = None
+    high: Floats | None = None
 
 
 def default_factors(most: int) -> list[int]:

@@ -8,18 +8,25 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mqtick.analysis.clocks.convergence import FEWEST, converged_from
-from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.grid import evenly, gaps, median_interval
 from mqtick.analysis.clocks.masks import MaskVerdict, mask_verdicts
-from mqtick.analysis.clocks.stability import adev, mtie, tdev
+from mqtick.analysis.clocks.stability import Deviation, adev, mtie, tdev
 from mqtick.analysis.measurement import TimeErrors
 from mqtick.analysis.statistics.describe import describe
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
+from mqtick.analysis.statistics.lines import without_line
 from mqtick.recording.units import NS_PER_US, Floats
 
-__all__ = ["ClockSummary", "Holdover", "summarise_clock"]
+__all__ = ["ClockSummary", "Holdover", "converged_from", "summarise_clock"]
 
+FEWEST: Final = 20
+"""Fewer samples do not show when a clock converged."""
+SPREADS: Final = 3.0
+"""The band extends this many spreads to either side."""
+_WINDOW: Final = 5
+_STAY: Final = 0.1
+"""Share of the samples for which it has to stay in the band."""
+_MAY_LEAVE: Final = 0.05
 FEWEST_FOR_STABILITY: Final = 16
 
 
@@ -91,7 +98,7 @@ def summarise_clock(
 ) -> ClockSummary:
     """Say what a clock's time error is like.
 
-    When it converged is told by `convergence.converged_from`; everything but the holdovers is about
+    When it converged is told by `converged_from`; everything but the holdovers is about
     the time from then on. A gap is where two samples are more than five median intervals apart.
 
     Args:
@@ -209,3 +216,39 @@ def _outside(errors: TimeErrors, begin: int) -> int | None:
     if errors.upper_ns is not None:
         is_outside |= np.asarray(errors.upper_ns, np.float64)[begin:] < 0
     return int(np.count_nonzero(is_outside))
+
+
+def converged_from(error_ns: Floats) -> int | None:
+    """Return the index of the first sample of a converged clock, None if there is none.
+
+    The second half of the samples says where the clock belongs: their median, and a band of three
+    spreads to either side (half the distance of the 15.9 % and 84.1 % quantiles around their
+    straight line: outliers do not widen it, nor does a drift). The clock has converged with the
+    first sample from which on the median of five neighbours is in that band for 95 % of the next
+    tenth of all samples: one outlier does not count, and what happens long after, a holdover say,
+    is an error of a converged clock. None where that is not before the second half begins, as with
+    a clock that drifts away, or with fewer than 20 samples.
+    """
+    n = error_ns.size
+    if n < FEWEST:
+        return None
+    settled = error_ns[n // 2 :]
+    middle = float(np.median(settled))
+    band = SPREADS * _spread_around_line(settled)
+    padded = np.pad(error_ns, _WINDOW // 2, mode="edge")
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(padded, _WINDOW), axis=1)
+    beyond = np.concatenate(([0], np.cumsum(np.abs(medians - middle) > band)))
+    stay = max(_WINDOW, round(_STAY * n))
+    stays = np.flatnonzero(beyond[stay:] - beyond[:-stay] <= _MAY_LEAVE * stay)
+    first = int(stays[0]) if stays.size else n
+    # The median smooths the edge of the band: the sample itself has to be in it too.
+    while first < n and abs(error_ns[first] - middle) > band:
+        first += 1
+    return first if first < n // 2 else None
+
+
+def _spread_around_line(values: Floats) -> float:
+    if 2 * np.count_nonzero(values == np.median(values)) > values.size:
+        return float(np.std(values))  # values that are mostly equal have no such quantiles
+    low, high = np.quantile(without_line(values), (0.1587, 0.8413))
+    return float(high - low) / 2

@@ -17,7 +17,7 @@ from mqtick.analysis.commands.quantities import (
     table_of,
     threshold_v,
 )
-from mqtick.recording.by_hand import EVERY, ByHand, Rule
+from mqtick.recording.edge_overrides import EVERY, EdgeOverrides, Rule
 from mqtick.recording.waveform import femtoseconds
 
 __all__ = ["add_capture_flags", "capture_options", "positive"]
@@ -72,7 +72,7 @@ def add_capture_flags(parser: argparse.ArgumentParser) -> None:
         help="with --every-event: the longest time from an event to an answer, such as 800us "
         "(default: the usual time between two events)",
     )
-    _add_by_hand_flags(parser)
+    _add_override_flags(parser)
 
 
 def capture_options(args: argparse.Namespace) -> CaptureOptions:
@@ -88,13 +88,13 @@ def capture_options(args: argparse.Namespace) -> CaptureOptions:
         cable_delay_fs=args.cable_delay,
         edge=args.edge,
         minimum_v=args.minimum_v,
-        by_hand=_by_hand_of(args),
+        edge_overrides=_edge_overrides_of(args),
         every_event=args.every_event,
         within_fs=args.within,
     )
 
 
-def _add_by_hand_flags(parser: argparse.ArgumentParser) -> None:
+def _add_override_flags(parser: argparse.ArgumentParser) -> None:
     """Add what says how edges are found, where finding them fails."""
     group = parser.add_argument_group(
         "by hand, where edges are not found as they should be (see `mqtick-report look`)"
@@ -129,7 +129,7 @@ def _add_by_hand_flags(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _by_hand_of(args: argparse.Namespace) -> ByHand:
+def _edge_overrides_of(args: argparse.Namespace) -> EdgeOverrides:
     """Return what the flags say; WrongUseError where they contradict each other."""
     if None not in (args.begin_fs, args.end_fs) and args.begin_fs >= args.end_fs:
         raise WrongUseError("--from is not before --to, so nothing lies between them.")
@@ -149,7 +149,7 @@ def _by_hand_of(args: argparse.Namespace) -> ByHand:
         )
         for name in names
     }
-    return ByHand(rules, args.begin_fs, args.end_fs)
+    return EdgeOverrides(rules, args.begin_fs, args.end_fs)
 
 
 def _table(text: str) -> dict[str, str]:

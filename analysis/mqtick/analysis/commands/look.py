@@ -13,7 +13,7 @@ from mqtick.analysis.commands.capture_flags import add_capture_flags, capture_op
 from mqtick.analysis.commands.common import WrongUseError
 from mqtick.analysis.load import files_in, refuse_for_run, run_folder_of
 from mqtick.analysis.look_at_run import look_at_run
-from mqtick.recording.by_hand import ByHandError
+from mqtick.recording.edge_overrides import EdgeOverridesError
 from mqtick.service.commandline import Exit, fail
 
 __all__ = ["add"]
@@ -71,7 +71,7 @@ def _call(args: argparse.Namespace) -> int:
             found = look_at_run(run, options, args.capture)
         else:
             found = look_at(files_in(args.paths), options, args.capture)
-    except (WrongUseError, UnknownChannelError, ByHandError) as error:
+    except (WrongUseError, UnknownChannelError, EdgeOverridesError) as error:
         said = str(error)
         return fail(said[0].upper() + said[1:], Exit.WRONG_USE)
     return _draw(found, args.out)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from mqtick.recording.by_hand import EVERY
+from mqtick.recording.edge_overrides import EVERY
 
 __all__ = [
     "count",

@@ -30,7 +30,7 @@ from mqtick.analysis.commands.common import (
 from mqtick.analysis.commands.outputs import asks_for_files
 from mqtick.analysis.load import load, run_folder_of
 from mqtick.analysis.readers.registry import FORMATS
-from mqtick.recording.by_hand import forget, keep
+from mqtick.recording.edge_overrides import forget, keep
 from mqtick.recording.waveform import femtoseconds
 from mqtick.service.commandline import Exit, fail
 
@@ -160,8 +160,8 @@ def _call(args: argparse.Namespace) -> int:
             forget(run)
         measurement = load(*args.paths, options=options, progress=watch(args), processes=PROCESSES)
         results = results_of([measurement], limits, args.confidence)
-        if options.by_hand and run is not None:
-            keep(run, options.by_hand)
+        if options.edge_overrides and run is not None:
+            keep(run, options.edge_overrides)
     except ListingError as error:
         if args.limit or args.json or args.out or asks_for_files(args):
             raise  # a report was asked for, maybe by a script: it must not mistake this for one

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from mqtick.analysis.instants import since_1970
+from mqtick.analysis.readers.time_base import Floats, Grid
 from mqtick.recording.capture import CaptureError
-from mqtick.recording.octets import opened, read_so_far
+from mqtick.recording.octets import EXACT_S, opened, read_so_far
 
 __all__ = [
-    "Columns",
-    "Floats",
+    "Column",
+    "CsvLayout",
     "Rows",
     "cells_of",
     "head_lines",
@@ -37,8 +37,6 @@ __all__ = [
     "read_head",
     "read_rows",
 ]
-
-Floats = npt.NDArray[np.floating]
 
 MAX_OCTETS: Final = 200_000_000
 """A file whose numbers would take more octets of memory than this is refused."""
@@ -156,30 +154,71 @@ def is_number(cell: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """Where the numbers of a text file stand.
+class Column:
+    """A column of samples: its name, its place from 0, and the factor to volts."""
+
+    name: str
+    column: int
+    to_volts: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CsvLayout:
+    """What the head of a text file says of its rows.
 
     Attributes:
-        first_row: how many lines there are before them.
-        columns: the cells that are read of every row, from 0.
+        format, instrument: as CaptureFile has them.
+        first_row: how many lines there are before the rows.
+        channels: the columns of samples.
+        time_column: the column of times, None where time is counted in rows from `grid`.
+        to_seconds: the factor from that column to seconds.
+        index_column: the column of sample numbers, which `grid` counts, None where it is the row.
+        grid: the time base, where the head has it.
+        unit_assumed: whether nothing says that this column is in s.
+        interval_s: the interval if the head tells it in addition to a time column, else 0.
+        rows: how many rows the head announces, 0 where it does not.
         delimiter: between the cells, "" for white space.
         decimal_comma: whether 1,5 is one and a half.
-        every_row: whether a row counts that has no number at all, because time is counted in rows.
-        exact: the column that is kept in 64 bits, because it counts or has times; the others have
-            32 bits, which is more than any converter. None where all are samples.
-        factor: what the numbers of that column are multiplied by.
-        largest: where the first of these is further from 0, it is subtracted from all of them, as
-            a decimal number: seconds since 1970 with their microseconds have no room in 64 bits.
+        triggered: whether time 0 is the trigger; None: where it lies within the record.
+        heading: the names, which may be repeated among the rows.
+        notes: what a reader of the report has to know of the columns.
     """
 
+    format: str
+    instrument: str
     first_row: int
-    columns: tuple[int, ...]
+    channels: tuple[Column, ...]
+    time_column: int | None = 0
+    to_seconds: float = 1.0
+    unit_assumed: bool = False
+    index_column: int | None = None
+    grid: Grid | None = None
+    interval_s: float = 0.0
+    rows: int = 0
     delimiter: str = ","
     decimal_comma: bool = False
-    every_row: bool = False
-    exact: int | None = None
-    factor: float = 1.0
-    largest: float = math.inf
+    triggered: bool | None = True
+    heading: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> int | None:
+        """The column that is kept in 64 bits, because it counts or has times; None: there is none.
+
+        The others have 32 bits, which is more than any converter.
+        """
+        return self.index_column if self.grid else self.time_column
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The cells that are read of every row, from 0."""
+        first = () if self.exact is None else (self.exact,)
+        return tuple(dict.fromkeys((*first, *(each.column for each in self.channels))))
+
+    @property
+    def factor(self) -> float:
+        """What the numbers of the exact column are multiplied by."""
+        return 1.0 if self.grid else self.to_seconds
 
     def octets(self, rows: int) -> int:
         """Return how much memory that many rows take, at most (while codes are made of them)."""
@@ -196,7 +235,7 @@ class Rows:
     `words` the first lines that have words where it should have a number: they are no rows.
     """
 
-    layout: Columns
+    layout: CsvLayout
     size: int = 0
     count: int = 0
     octets_read: int = 0
@@ -273,8 +312,8 @@ class Rows:
             return None
         cells = (self._cell(line, self.layout.exact) for line in self.first_lines)
         first = next((cell for cell in cells if math.isfinite(number(cell))), "0")
-        is_far = abs(number(first)) * self.layout.factor > self.layout.largest
-        return Decimal(first) if is_far else None
+        is_far = abs(number(first)) * self.layout.factor > EXACT_S
+        return Decimal(first) if is_far and not self.layout.grid else None
 
     def _since(self, cell: str) -> float:
         """Return a number of the exact column, less its origin."""
@@ -324,13 +363,14 @@ class Rows:
             with np.errstate(invalid="ignore"):
                 over = np.abs(values) >= _OVERRANGE
             values[over] = np.copysign(np.inf, values[over])
-            if self.layout.every_row or not np.isnan(values[:, 0]).any():
+            if self.layout.exact is None or not np.isnan(values[:, 0]).any():
                 return values
             return values[~np.isnan(values).all(axis=1)]
         return self._one_by_one(text)
 
     def _one_by_one(self, text: str) -> Floats:
         rows = []
+        columns, exact = self.layout.columns, self.layout.exact
         for line in text.split("\n"):
             if not line.strip():
                 continue
@@ -339,14 +379,13 @@ class Rows:
                 self.words += [line] if len(self.words) < _MOST_WORDS else []
                 continue
             row = [
-                (self._since if c == self.layout.exact else number)(cells[c])
-                if c < len(cells)
-                else np.nan
-                for c in self.layout.columns
+                (self._since if c == exact else number)(cells[c]) if c < len(cells) else np.nan
+                for c in columns
             ]
-            if self.layout.every_row or not all(np.isnan(value) for value in row):
+            # Where time is counted in rows, each counts, without a number too.
+            if exact is None or not all(np.isnan(value) for value in row):
                 rows.append(row)
-        return np.array(rows, np.float64).reshape(len(rows), len(self.layout.columns))
+        return np.array(rows, np.float64).reshape(len(rows), len(columns))
 
     def _is_words(self, cells: list[str]) -> bool:
         exact = self.layout.exact
@@ -395,7 +434,7 @@ def _finest(cells: Iterable[str]) -> float:
     return min(found, default=0.0)
 
 
-def read_rows(path: Path, layout: Columns, notes: list[str]) -> Rows:
+def read_rows(path: Path, layout: CsvLayout, notes: list[str]) -> Rows:
     """Read the rows of numbers; CaptureError where there are none, or too many.
 
     A last line that was cut off is left out, and a note says so.

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from mqtick.analysis.readers.format import Format
-from mqtick.analysis.readers.text_grid import grid_of
+from mqtick.analysis.readers.time_base import grid_of
 from mqtick.analysis.readers.units import named, time_unit, unit_of
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.recording.octets import LONGEST_S

@@ -9,13 +9,13 @@ from typing import Final
 
 from mqtick.analysis.readers import (
     agilent_bin,
-    heads,
     logic_files,
     mqtick_shot,
     parquet,
     rigol_wfm,
     saleae_binary,
     tektronix_wfm,
+    text_capture,
 )
 from mqtick.analysis.readers.columns import is_text, plain_text
 from mqtick.analysis.readers.format import Format
@@ -37,7 +37,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     *tektronix_wfm.FORMATS,
     *saleae_binary.FORMATS,
     *rigol_wfm.FORMATS,
-    *heads.FORMATS,
+    *text_capture.FORMATS,
 )
 
 

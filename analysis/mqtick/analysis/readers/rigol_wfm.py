@@ -169,9 +169,9 @@ def _segments(path: Path, joined: Capture) -> Iterator[Capture]:
         yield Capture({name: replace(whole, codes=codes, start_fs=begin_fs)}, started_ns=started_ns)
 
 
-def _date_ns(told: tuple[float, int, int, int, int, int]) -> int | None:
+def _date_ns(stated: tuple[float, int, int, int, int, int]) -> int | None:
     """Return seconds, minute, hour, day, month and year in ns of the Unix epoch, None if none."""
-    seconds, minute, hour, day, month, year = told
+    seconds, minute, hour, day, month, year = stated
     try:
         date = datetime(year, month, day, hour, minute, tzinfo=UTC)
         return int(date.timestamp()) * 10**9 + round(seconds * 1e9)
@@ -212,12 +212,12 @@ def _add_channel(
 
 def _interval_s(channel: Any) -> float:
     """Return what the file says, where the time axis agrees with it but for its last sample."""
-    told = short_decimal(float(channel.seconds_per_point))
+    stated = short_decimal(float(channel.seconds_per_point))
     count = len(channel.times)
     if count < 2:
-        return told
+        return stated
     seen = (float(channel.times[-1]) - float(channel.times[0])) / (count - 1)
-    return told if abs(seen - told) <= 1.5 * told / (count - 1) else seen
+    return stated if abs(seen - stated) <= 1.5 * stated / (count - 1) else seen
 
 
 def _codes(

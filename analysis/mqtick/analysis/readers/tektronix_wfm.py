@@ -129,9 +129,9 @@ def _add(
     elif codes.dtype.kind == "f" or codes.itemsize > 2 or scale < 0:
         add_waveform(signals, notes, name, codes.astype(np.float64) * scale + offset, timing)
     else:
-        told = {"volts_per_code": scale, "code_at_zero": -offset / scale}
+        scaling = {"volts_per_code": scale, "code_at_zero": -offset / scale}
         native = codes.astype(codes.dtype.newbyteorder("="))
-        add_waveform(signals, notes, name, native, timing, told)
+        add_waveform(signals, notes, name, native, timing, scaling)
 
 
 def _started_ns(update: Any) -> int | None:

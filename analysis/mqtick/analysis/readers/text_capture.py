@@ -1,147 +1,121 @@
-"""From the rows of a text file to captures: what all CSV formats have in common."""
+"""Text files of samples: recognised by their heads, and read row by row to captures."""
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.readers.columns import Columns, Floats, Rows, cells_of, read_rows
-from mqtick.analysis.readers.text_grid import UNEVEN_TIMES, Grid, grid_of, once
+from mqtick.analysis.readers.columns import (
+    CsvLayout,
+    Rows,
+    cells_of,
+    head_lines,
+    is_text,
+    plain_text,
+    read_head,
+    read_rows,
+)
+from mqtick.analysis.readers.format import Format
+from mqtick.analysis.readers.text_dialects import DIALECTS, PLAIN, Dialect
+from mqtick.analysis.readers.text_head import rows_of_numbers, titles_in
+from mqtick.analysis.readers.text_layout import layout_of
 from mqtick.analysis.readers.text_transitions import is_changes, is_levels, transitions_of
-from mqtick.analysis.readers.time_column import even_times, steps_of
+from mqtick.analysis.readers.time_base import (
+    UNEVEN_TIMES,
+    Floats,
+    Grid,
+    even_times,
+    grid_of,
+    once,
+    steps_of,
+)
 from mqtick.analysis.readers.units import time_unit
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
-from mqtick.recording.octets import EXACT_S
 from mqtick.recording.quantise import waveform_of_volts
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Column", "Grid", "Plan", "open_plan"]
+__all__ = ["FORMATS"]
 
+_MOST_LINES: Final = 200
 _MOST_UNITS: Final = 8
 _LATEST_S: Final = 10**10
 """Seconds since 1970 are less until the year 2286; larger numbers are ms, us or ns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of samples: its name, its place from 0, and the factor to volts."""
-
-    name: str
-    column: int
-    to_volts: float = 1.0
+@functools.lru_cache(maxsize=4)
+def _head_lines(octets: bytes) -> list[str] | None:
+    """Return the lines of a file's first octets, None where they are no text."""
+    octets = plain_text(octets)
+    return head_lines(octets)[:_MOST_LINES] if is_text(octets) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What the head of a text file says of its rows.
-
-    Attributes:
-        format, instrument: as CaptureFile has them.
-        first_row: how many lines there are before the rows.
-        channels: the columns of samples.
-        time_column: the column of times, None where time is counted in rows from `grid`.
-        to_seconds: the factor from that column to seconds.
-        index_column: the column of sample numbers, which `grid` counts, None where it is the row.
-        grid: the time base, where the head has it.
-        unit_assumed: whether nothing says that this column is in s.
-        interval_s: the interval if the head tells it in addition to a time column, else 0.
-        rows: how many rows the head announces, 0 where it does not.
-        delimiter, decimal_comma: as Columns has them.
-        triggered: whether time 0 is the trigger; None: where it lies within the record.
-        heading: the names, which may be repeated among the rows.
-        notes: what a reader of the report has to know of the columns.
-    """
-
-    format: str
-    instrument: str
-    first_row: int
-    channels: tuple[Column, ...]
-    time_column: int | None = 0
-    to_seconds: float = 1.0
-    unit_assumed: bool = False
-    index_column: int | None = None
-    grid: Grid | None = None
-    interval_s: float = 0.0
-    rows: int = 0
-    delimiter: str = ","
-    decimal_comma: bool = False
-    triggered: bool | None = True
-    heading: list[str] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
+def _recognises(dialect: Dialect, octets: bytes) -> bool:
+    lines = _head_lines(octets)
+    return lines is not None and dialect.signature.search("\n".join(lines)) is not None
 
 
-def open_plan(path: Path, plan: Plan) -> CaptureFile:
-    """Return a file whose head was understood; CaptureError where it names no channel."""
-    if not plan.channels:
+def _is_table(octets: bytes) -> bool:
+    lines = _head_lines(octets) or []
+    return titles_in(lines) is not None or any(rows_of_numbers(lines))
+
+
+def _open(dialect: Dialect, path: Path) -> CaptureFile:
+    layout = layout_of(path, dialect, head_lines(read_head(path))[:_MOST_LINES])
+    if not layout.channels:
         raise CaptureError(
-            f"{path}: the head of this {plan.format} names no channel; save it again with at "
+            f"{path}: the head of this {layout.format} names no channel; save it again with at "
             "least one channel switched on."
         )
     notes: list[str] = []
     return CaptureFile(
-        path, plan.format, plan.instrument, lambda: _captures(path, plan, notes), notes
+        path, layout.format, layout.instrument, lambda: _captures(path, layout, notes), notes
     )
 
 
-def _captures(path: Path, plan: Plan, notes: list[str]) -> Iterator[Capture]:
-    notes[:] = plan.notes
-    reads = [channel.column for channel in plan.channels]
-    counts = plan.index_column if plan.grid else plan.time_column
-    if counts is not None:
-        reads.insert(0, counts)
-    layout = Columns(
-        plan.first_row,
-        tuple(dict.fromkeys(reads)),
-        plan.delimiter,
-        plan.decimal_comma,
-        every_row=counts is None,
-        exact=counts,
-        factor=1.0 if plan.grid else plan.to_seconds,
-        largest=math.inf if plan.grid else EXACT_S,
-    )
+def _captures(path: Path, layout: CsvLayout, notes: list[str]) -> Iterator[Capture]:
+    notes[:] = layout.notes
     rows = read_rows(path, layout, notes)
-    _look_at_words(path, plan, rows.words, notes)
-    if plan.unit_assumed and rows.origin is not None and abs(rows.origin) > _LATEST_S:
+    _look_at_words(path, layout, rows.words, notes)
+    if layout.unit_assumed and rows.origin is not None and abs(rows.origin) > _LATEST_S:
         raise CaptureError(
             f"{path}: the times, from {rows.origin:f} on, are no seconds since 1970, and nothing "
             "says what they are. Name their unit in the head of the column: `time [us]`."
         )
-    if plan.rows > rows.count:
+    if layout.rows > rows.count:
         notes.append(
-            f"The head announces {plan.rows:,} samples and there are {rows.count:,}: the file was "
-            "cut off."
+            f"The head announces {layout.rows:,} samples and there are {rows.count:,}: the file "
+            "was cut off."
         )
     found = False
-    for first, last, grid in _segments(path, plan, rows, notes):
+    for first, last, grid in _segments(path, layout, rows, notes):
         if grid is None:
-            signals = _changes(path, plan, rows)
+            signals = _changes(path, layout, rows)
         else:
-            signals = _waveforms(plan, rows, (first, last), grid, notes)
+            signals = _waveforms(layout, rows, (first, last), grid, notes)
         if signals:
             found = True
             yield Capture(
                 signals,
-                _triggered(plan, grid, last - first),
+                _triggered(layout, grid, last - first),
                 timebase_ppm=grid.error_ppm if grid else 0.0,
             )
     if not found:
         raise CaptureError(f"{path}: no channel has samples that can be read. " + " ".join(notes))
 
 
-def _look_at_words(path: Path, plan: Plan, lines: list[str], notes: list[str]) -> None:
+def _look_at_words(path: Path, layout: CsvLayout, lines: list[str], notes: list[str]) -> None:
     """Say which lines are no rows; CaptureError where one has other names than the head."""
     others = []
     for line in lines:
-        cells = cells_of(line, plan.delimiter)
-        if plan.time_column is None or cells == plan.heading:
+        cells = cells_of(line, layout.delimiter)
+        if layout.time_column is None or cells == layout.heading:
             continue
-        if time_unit(cells[plan.time_column]) is not None:
+        if time_unit(cells[layout.time_column]) is not None:
             raise CaptureError(
                 f"{path} has other names further down, {line.strip()[:80]!r}, and maybe other "
                 "units. Split it into a file for each line of names."
@@ -153,13 +127,13 @@ def _look_at_words(path: Path, plan: Plan, lines: list[str], notes: list[str]) -
 
 
 def _segments(
-    path: Path, plan: Plan, rows: Rows, notes: list[str]
+    path: Path, layout: CsvLayout, rows: Rows, notes: list[str]
 ) -> Iterator[tuple[int, int, Grid | None]]:
     """Yield first row, end and time base of each segment; None where only changes are kept."""
-    if plan.grid:
-        grid = plan.grid
-        if plan.index_column is not None:
-            numbers = rows.column(plan.index_column)
+    if layout.grid:
+        grid = layout.grid
+        if layout.index_column is not None:
+            numbers = rows.column(layout.index_column)
             first, last = float(numbers[0]), float(numbers[-1])
             if not (np.isfinite(first) and all((by == 1).all() for by in steps_of(numbers))):
                 raise CaptureError(
@@ -170,9 +144,9 @@ def _segments(
             grid = Grid(grid.start_fs + int(first) * grid.interval_fs, grid.interval_fs)
         yield 0, rows.count, grid
         return
-    assert plan.time_column is not None
-    resolution = rows.resolution(plan.time_column)
-    times = rows.column(plan.time_column)
+    assert layout.time_column is not None
+    resolution = rows.resolution(layout.time_column)
+    times = rows.column(layout.time_column)
     back = _back(times, resolution)
     if len(back) == rows.count - 1 > 1:
         np.negative(times, out=times)
@@ -190,7 +164,7 @@ def _segments(
             f"The times go back {len(back)} time{'s' if len(back) > 1 else ''} among the rows: the "
             f"{len(back) + 1} parts were read as captures of their own."
         )
-    kept = [rows.column(each.column) for each in plan.channels]
+    kept = [rows.column(each.column) for each in layout.channels]
     changes = not back and is_levels(kept)
     if changes and not is_changes(kept):
         changes = not even_times(times, resolution)
@@ -205,9 +179,9 @@ def _segments(
             path,
             times[begin:end],
             resolution,
-            (plan.interval_s, plan.rows),
+            (layout.interval_s, layout.rows),
             notes,
-            assumed=plan.unit_assumed,
+            assumed=layout.unit_assumed,
         )
         if end == rows.count:
             del times
@@ -249,28 +223,28 @@ def _one_unit(times: Floats, back: list[int], notes: list[str]) -> bool:
     return True
 
 
-def _triggered(plan: Plan, grid: Grid | None, count: int) -> bool:
-    if plan.triggered is not None:
-        return plan.triggered
+def _triggered(layout: CsvLayout, grid: Grid | None, count: int) -> bool:
+    if layout.triggered is not None:
+        return layout.triggered
     return grid is not None and grid.start_fs < 0 <= grid.start_fs + count * grid.interval_fs
 
 
-def _changes(path: Path, plan: Plan, rows: Rows) -> dict[str, Signal]:
-    assert plan.time_column is not None
-    times = rows.taken(plan.time_column)
-    levels = ((each.name, rows.taken(each.column)) for each in plan.channels)
-    resolution = rows.resolution(plan.time_column)
-    return dict(transitions_of(path, times, resolution, levels, plan.interval_s))
+def _changes(path: Path, layout: CsvLayout, rows: Rows) -> dict[str, Signal]:
+    assert layout.time_column is not None
+    times = rows.taken(layout.time_column)
+    levels = ((each.name, rows.taken(each.column)) for each in layout.channels)
+    resolution = rows.resolution(layout.time_column)
+    return dict(transitions_of(path, times, resolution, levels, layout.interval_s))
 
 
 def _waveforms(
-    plan: Plan, rows: Rows, within: tuple[int, int], grid: Grid, notes: list[str]
+    layout: CsvLayout, rows: Rows, within: tuple[int, int], grid: Grid, notes: list[str]
 ) -> dict[str, Signal]:
     signals: dict[str, Signal] = {}
     only = within == (0, rows.count)
     if only and rows.layout.exact is not None:
         rows.taken(rows.layout.exact)
-    for channel in plan.channels:
+    for channel in layout.channels:
         values = rows.taken(channel.column) if only else rows.column(channel.column, *within)
         if channel.to_volts != 1.0:
             values *= np.float32(channel.to_volts)
@@ -310,3 +284,17 @@ def _waveform(name: str, values: Floats, grid: Grid, notes: list[str]) -> Wavefo
 
 def _samples(count: int) -> str:
     return f"{count:,} sample{'s' if count > 1 else ''}"
+
+
+FORMATS: Final = (
+    *(
+        Format(
+            each.name,
+            each.tested,
+            functools.partial(_recognises, each),
+            functools.partial(_open, each),
+        )
+        for each in DIALECTS
+    ),
+    Format(PLAIN.name, PLAIN.tested, _is_table, functools.partial(_open, PLAIN)),
+)

@@ -9,8 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.readers.columns import Floats
-from mqtick.analysis.readers.time_column import pieces_of, steps_of
+from mqtick.analysis.readers.time_base import Floats, pieces_of, steps_of
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import EXACT_S, LONGEST_S
 from mqtick.recording.transitions import UNKNOWN, Transitions
@@ -51,13 +50,13 @@ def transitions_of(
     times_s: Floats,
     resolution_s: float,
     channels: Iterable[tuple[str, Floats]],
-    told_s: float = 0.0,
+    interval_s: float = 0.0,
 ) -> Iterator[tuple[str, Transitions]]:
     """Yield the changes of each channel by its name; CaptureError where times go back.
 
-    Where the file does not keep the interval between samples (`told_s` is 0), a change is uncertain
-    by the greatest distance that all changes are whole multiples of, or by the last digit where
-    there are too few changes.
+    Where the file does not keep the interval between samples (`interval_s` is 0), a change is
+    uncertain by the greatest distance that all changes are whole multiples of, or by the last digit
+    where there are too few changes.
     `times_s` is used up.
     """
     if not np.isfinite(times_s).all() or (times_s[1:] < times_s[:-1]).any():
@@ -71,7 +70,7 @@ def transitions_of(
             f"{path}: times up to {largest:.4g} s, and {LONGEST_S:,.0f} s is the most. Export a "
             "shorter range, with times counted from its start."
         )
-    uncertainty = femtoseconds(told_s) or _interval_fs(times_s[1:-1], resolution_s)
+    uncertainty = femtoseconds(interval_s) or _interval_fs(times_s[1:-1], resolution_s)
     # In floats, later times are not exact to 1 ps: their last digit is what counts.
     tick_fs = 1 if largest < EXACT_S else max(femtoseconds(resolution_s), 1000)
     times_s *= 1e15 / tick_fs

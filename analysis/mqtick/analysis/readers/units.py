@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from mqtick.recording.capture import CaptureError
 
-__all__ = ["Named", "has_unit", "named", "split_unit", "time_unit", "unit_of", "units_said"]
+__all__ = ["Named", "has_bare_unit", "has_unit", "named", "split_unit", "time_unit", "unit_of"]
 
 _TIMES: Final = {
     *("time", "t", "x", "timestamp", "zeit", "temps", "tiempo", "tempo", "x-axis", "x_value"),
@@ -128,30 +128,30 @@ class Named:
     note: str = ""
 
 
-def named(path: Path, cell: str, told: str = "") -> Named:
-    """Return what a column's name says; `told` is the unit that stands elsewhere.
+def named(path: Path, cell: str, elsewhere: str = "") -> Named:
+    """Return what a column's name says; `elsewhere` is the unit that another line has.
 
     CaptureError where it may be in V or in another unit, with what to write instead.
     """
     name, unit = split_unit(cell)
     at_end = unit_of(_at_end(cell, "V")[1] or cell, "V")
-    factor = unit_of(unit or told, "V")
+    factor = unit_of(unit or elsewhere, "V")
     if factor is not None:
         if not unit and at_end not in (None, factor):
-            raise _doubtful(path, cell, f"its name says another one than {told!r} beside it")
+            raise _doubtful(path, cell, f"its name says another one than {elsewhere!r} beside it")
         return Named(name, factor)
-    if unit_of(unit or told, "s") is not None:
+    if unit_of(unit or elsewhere, "s") is not None:
         return Named(cell, None, f"{cell!r} has times and no volts; it was left out.")
     counted = _A_NUMBER.fullmatch(_at_end(cell, "V")[0]) if at_end not in (None, 1.0) else None
     is_number = counted is not None and not _NUMBERED.fullmatch(counted[1])
     if at_end is not None and not unit and not is_number:
         return Named(cell, at_end)
-    if is_number or any(doubt.search(_plain(f"{cell} {told}")) for doubt in _DOUBTFUL):
-        raise _doubtful(path, f"{cell} {told}".strip(), "it may be V, mV or another one")
+    if is_number or any(doubt.search(_plain(f"{cell} {elsewhere}")) for doubt in _DOUBTFUL):
+        raise _doubtful(path, f"{cell} {elsewhere}".strip(), "it may be V, mV or another one")
     # A unit that is not of volts belongs to the name: `gate (open)`.
     note = ""
-    if _OTHER.fullmatch(unit or told):
-        note = f"{cell!r} is in {unit or told} and not in V: its numbers were taken as volts."
+    if _OTHER.fullmatch(unit or elsewhere):
+        note = f"{cell!r} is in {unit or elsewhere} and not in V: its numbers were taken as volts."
     return Named(cell if unit else name, 1.0, note)
 
 
@@ -167,7 +167,7 @@ def _doubtful(path: Path, cell: str, why: str) -> CaptureError:
     )
 
 
-def units_said(line: str, of: Literal["s", "V"]) -> bool:
+def has_bare_unit(line: str, of: Literal["s", "V"]) -> bool:
     """Whether a line above the names has a unit, other than behind a number (500 mV)."""
     found = _BARE.findall(_plain(line))
     return any(unit_of(each, of) not in (None, 1.0) for each in found)

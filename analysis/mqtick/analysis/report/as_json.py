@@ -18,7 +18,7 @@
       compared[]            with the first measurement: quantity, subscribers (null: of growth),
                             statistic, reference_us, value_us, difference_us, ratio, p, shown, ...
       damaged[], notes[]    sentences
-      by_hand[]             sentences: how edges were found and paired, where somebody said it
+      by_hand[]             sentences: how edges were found and paired, where overridden by the user
       provenance[]          label, text
 
 The file report.json has also files[]: the figures and tables next to it.
@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from mqtick.analysis.clocks.deviation import Deviation
+from mqtick.analysis.clocks.stability import Deviation
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report.edges import QUALITIES, ChannelEdges, channels_of
 from mqtick.analysis.report.headline import headlines_of
@@ -94,7 +94,7 @@ def _result(result: Result, sentence: str) -> dict[str, Any]:
         "compared": [_compared(each) for each in result.compared],
         "damaged": list(measurement.damaged),
         "notes": list(measurement.notes),
-        "by_hand": list(measurement.by_hand),
+        "by_hand": list(measurement.edge_overrides),
         "provenance": [{"label": label, "text": text} for label, text in measurement.provenance],
         "timebase_ppm": measurement.timebase_ppm,
         "channel_uncertainty_us": measurement.channel_uncertainty_fs / 1e9,

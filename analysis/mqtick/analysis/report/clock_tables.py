@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from mqtick.analysis.clocks.deviation import Deviation
+from mqtick.analysis.clocks.stability import Deviation
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report.blocks import Block, Cell, Listing, Paragraph, Table, estimate_cell
 from mqtick.analysis.report.numbers import (

@@ -95,5 +95,5 @@ def _label(lane: Lane) -> str:
     edges, used = lane.glance.rising.size, int(lane.used.sum())
     name = f"{lane.name} = {lane.part}" if lane.part not in ("", lane.name) else lane.name
     count = f"{edges:,} edge{'' if edges == 1 else 's'}, {used:,} used" if edges else "no edge"
-    by_hand = lane.rule.said()
-    return f"{name}: {count}" + (f" ({by_hand})" if by_hand else "")
+    edge_overrides = lane.rule.describe()
+    return f"{name}: {count}" + (f" ({edge_overrides})" if edge_overrides else "")

@@ -25,7 +25,7 @@ def method_blocks(results: Sequence[Result]) -> list[Block]:
     blocks: list[Block] = []
     if any(result.measurement.shots for result in results):
         blocks += _edges()
-    blocks += _by_hand(results)
+    blocks += _edge_overrides(results)
     if kinds & {SKEW, LATENCY}:
         blocks += _shots(kinds)
     if clocks or CLOCK in kinds:
@@ -45,15 +45,15 @@ def _edges() -> list[Block]:
     ]
 
 
-def _by_hand(results: Sequence[Result]) -> list[Block]:
-    """Say what somebody said about finding and pairing edges."""
+def _edge_overrides(results: Sequence[Result]) -> list[Block]:
+    """Say what the user overrides in finding and pairing edges."""
     blocks: list[Block] = []
     for result in results:
         measurement = result.measurement
-        if measurement.by_hand:
+        if measurement.edge_overrides:
             of = f" in {plain(measurement.title)}" if len(results) > 1 else ""
             blocks.append(Paragraph(f"By hand. How edges{of} are found was said, not found out:"))
-            blocks.append(Listing(tuple(plain(each) for each in measurement.by_hand)))
+            blocks.append(Listing(tuple(plain(each) for each in measurement.edge_overrides)))
     return blocks
 
 

@@ -28,7 +28,7 @@ from mqtick.analysis.report.titles import level, title_of_all
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.limit import Verdict
 
-__all__ = ["Drawn", "page_of"]
+__all__ = ["Drawn", "page_of", "page_of_parts"]
 
 _LONG: Final = 60
 """From this many characters on, a cell of words asks for a wider column."""
@@ -52,7 +52,26 @@ def page_of(results: Sequence[Result], pictures: Sequence[Drawn], command: str =
     """Return the page; `pictures` as `figures.pictures_of` has them, the main one first."""
     title = title_of_all(results)
     sections = sections_of(results, command)
-    main = [_first_screen(results, title), *(_figure(each, 1, "") for each in pictures[:1])]
+    footer = f"Intervals have {level(results[0])} confidence."
+    return _page(title, _first_screen(results, title), pictures, sections, footer)
+
+
+def page_of_parts(
+    headline: Headline, pictures: Sequence[Drawn], sections: Sequence[Section]
+) -> str:
+    """Return a page of the same form that shows no `Result`."""
+    first = f"<header><h1>{_text(headline.title)}</h1>{_answer(headline, '')}</header>"
+    return _page(headline.title, first, pictures, sections)
+
+
+def _page(
+    title: str,
+    first: str,
+    pictures: Sequence[Drawn],
+    sections: Sequence[Section],
+    footer: str = "",
+) -> str:
+    main = [first, *(_figure(each, 1, "") for each in pictures[:1])]
     main.append(_contents(sections, bool(pictures[1:])))
     if pictures[1:]:
         main.append('<section><h2 id="figures">Figures</h2>')
@@ -66,7 +85,7 @@ def page_of(results: Sequence[Result], pictures: Sequence[Drawn], command: str =
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{_text(title)}</title>\n<style>\n{CSS}\n{_css()}</style>\n</head>\n<body>\n"
         "<main>\n" + "\n".join(main) + "\n</main>\n"
-        f"<footer>Made by mqtick-report. Intervals have {level(results[0])} confidence.</footer>\n"
+        f"<footer>{f'Made by mqtick-report. {footer}'.strip()}</footer>\n"
         "</body>\n</html>\n"
     )
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from matplotlib.figure import Figure
+
 from mqtick.analysis.report.figures import pictures_of
+from mqtick.analysis.report.figures.picture import Picture
 from mqtick.analysis.report.page import Drawn, page_of
 from mqtick.analysis.report.pdf import print_page
 from mqtick.analysis.report.svg import png_of, svg_file, svg_of
@@ -15,7 +18,7 @@ from mqtick.analysis.report.write_tables import earlier_files, write_tables
 from mqtick.analysis.results.result import Result
 from mqtick.recording.shot import replace_file
 
-__all__ = ["Written", "write_report"]
+__all__ = ["Written", "drawn_of", "write_report"]
 
 _WIDE: Final = 7.0
 """Inches: A4 without its margins."""
@@ -37,6 +40,14 @@ class Written:
     folder: Path
     files: tuple[Path, ...]
     without: str
+
+
+def drawn_of(picture: Picture, place: int) -> tuple[Drawn, Figure]:
+    """Draw the picture at a place of a page; returns it, and the wide one as a figure."""
+    wide = picture.draw(_WIDE)
+    phone = svg_of(picture.draw(_PHONE), picture.alt, f"p{place}")
+    shown = svg_of(wide, picture.alt, f"w{place}")
+    return Drawn(picture.title, picture.caption, shown, phone), wide
 
 
 def write_report(
@@ -63,13 +74,11 @@ def write_report(
     files: list[Path] = []
     drawn: list[Drawn] = []
     for place, picture in enumerate(pictures_of(results)):
-        wide = picture.draw(_WIDE)
-        shown = svg_of(wide, picture.alt, f"w{place}")
-        for ending, octets in (("svg", svg_file(shown).encode()), ("png", png_of(wide))):
+        shown, wide = drawn_of(picture, place)
+        for ending, octets in (("svg", svg_file(shown.wide).encode()), ("png", png_of(wide))):
             files.append(figures / f"{picture.name}.{ending}")
             replace_file(files[-1], octets)
-        phone = svg_of(picture.draw(_PHONE), picture.alt, f"p{place}")
-        drawn.append(Drawn(picture.title, picture.caption, shown, phone))
+        drawn.append(shown)
     files += write_tables(results, out, files)
     files.append(out / "report.html")
     replace_file(files[-1], page_of(results, drawn, command).encode())

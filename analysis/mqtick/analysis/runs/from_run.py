@@ -23,15 +23,15 @@ from mqtick.analysis.measurement import (
 from mqtick.analysis.overlay import thinned
 from mqtick.analysis.results.typical import typical
 from mqtick.analysis.runs.missing import missing_note
-from mqtick.analysis.runs.processes import worked_on
+from mqtick.analysis.runs.processes import parallel_map
 from mqtick.analysis.runs.provenance import provenance_of
 from mqtick.analysis.runs.reduced import Reduced
-from mqtick.recording.by_hand import UNTOUCHED, ByHand
+from mqtick.recording.edge_overrides import NO_OVERRIDES, EdgeOverrides
 from mqtick.recording.judge import judge
 from mqtick.recording.layout import Layout, LayoutError, layout_of
 from mqtick.recording.look import look_at_all
 from mqtick.recording.run_folder import Run, shot_path
-from mqtick.recording.said import first_of_each
+from mqtick.recording.sample_notes import first_of_each
 from mqtick.recording.shot import (
     DamagedShotError,
     Shot,
@@ -65,7 +65,7 @@ def measurement_from_run(
     run: Run,
     progress: Callable[[int, int], None] | None = None,
     processes: int = 1,
-    by_hand: ByHand = UNTOUCHED,
+    edge_overrides: EdgeOverrides = NO_OVERRIDES,
 ) -> Measurement:
     """Read a run's shots once, find their edges again, and keep nothing else of the waveforms.
 
@@ -74,8 +74,8 @@ def measurement_from_run(
     `progress` is told how many shots of how many were read. With several `processes` (forked ones:
     for a program that has no threads) a long run is read faster. Shots that cannot be read are
     in `damaged`; what differs from what the bench found, and what had no waveforms, is in `notes`.
-    RunFolderError where a process was killed; ByHandError where `by_hand` names a channel that the
-    run does not have, or where run.json does not say what was wired to what.
+    RunFolderError where a process was killed; EdgeOverridesError where `edge_overrides` names a
+    channel that the run does not have, or where run.json does not say what was wired to what.
     """
     measurement = Measurement(
         title=str(run.record.get("title") or run.folder.resolve().name),
@@ -93,9 +93,9 @@ def measurement_from_run(
         )
     else:
         measurement.instruments = len(layout.triggers)
-        layout = replace(layout, by_hand=by_hand)
-        measurement.by_hand = by_hand.said()
-    by_hand.check(layout.channels if layout else ())
+        layout = replace(layout, edge_overrides=edge_overrides)
+        measurement.edge_overrides = edge_overrides.describe()
+    edge_overrides.check(layout.channels if layout else ())
     _name_nodes(measurement, run, layout)
     paths = sorted(
         (run.folder / "shots").glob("[0-9]*.npz"), key=lambda path: (len(path.name), path)
@@ -169,7 +169,7 @@ def _all_judged(paths: list[Path], layout: Layout | None, processes: int) -> Ite
     alone = processes < 2 or len(paths) < _WORTH_A_PROCESS * processes
     if alone or any(expanded_octets(path) > _LARGE_OCTETS for path in paths):
         return map(work, paths)
-    return worked_on(work, paths, processes)
+    return parallel_map(work, paths, processes)
 
 
 def _judged(layout: Layout | None, path: Path) -> _Judged:

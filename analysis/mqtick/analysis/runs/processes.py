@@ -14,14 +14,14 @@ from typing import Final, TypeVar
 
 from mqtick.recording.run_folder import RunFolderError
 
-__all__ = ["worked_on"]
+__all__ = ["parallel_map"]
 
 T = TypeVar("T")
 
 _CHUNK: Final = 4
 
 
-def worked_on(work: Callable[[Path], T], paths: Sequence[Path], processes: int) -> Iterator[T]:
+def parallel_map(work: Callable[[Path], T], paths: Sequence[Path], processes: int) -> Iterator[T]:
     """Yield what `work` returns of each path, done in that many forked processes.
 
     They end with this one: on Ctrl-C after their current work, and also if it is killed.

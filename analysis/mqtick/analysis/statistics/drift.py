@@ -11,7 +11,7 @@ import numpy as np
 from mqtick.analysis.statistics.dependence import autocorrelation_time
 from mqtick.analysis.statistics.estimate import Estimate
 from mqtick.analysis.statistics.exact import student_quantile
-from mqtick.analysis.statistics.huber import TUNING, huber_line, scale_of
+from mqtick.analysis.statistics.lines import TUNING, huber_line, scale_of
 from mqtick.recording.units import Floats
 
 __all__ = ["Drift", "fit_drift"]

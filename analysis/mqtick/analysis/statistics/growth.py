@@ -13,7 +13,7 @@ import numpy.typing as npt
 from mqtick.analysis.statistics.bootstrap import resampled_bound
 from mqtick.analysis.statistics.dependence import autocorrelation_time
 from mqtick.analysis.statistics.estimate import Estimate
-from mqtick.analysis.statistics.huber import huber_line, scale_of
+from mqtick.analysis.statistics.lines import huber_line, scale_of
 from mqtick.recording.units import Floats
 
 __all__ = ["Line", "fit_line", "time_within"]

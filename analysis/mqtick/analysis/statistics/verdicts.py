@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mqtick.analysis.statistics.bootstrap import LEAST, studentise
 from mqtick.analysis.statistics.dependence import autocorrelation_time, effective_number
-from mqtick.analysis.statistics.describe import QUANTILES, describe_absolute
+from mqtick.analysis.statistics.describe import QUANTILES, describe_absolute, spread
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.exact import (
     MOST_SHOTS,
@@ -20,7 +20,6 @@ from mqtick.analysis.statistics.exact import (
     shots_to_tell,
 )
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Limit, Verdict, duration
-from mqtick.analysis.statistics.spread import spread
 from mqtick.recording.units import Floats
 
 __all__ = ["ALL", "verdict_on"]
@@ -147,32 +146,32 @@ def _bounded(limit: Limit, values: Floats, time: float, missed: int, confidence:
         return NOT_PROVEN, f"{name} {what}: estimating the scatter takes at least {LEAST}"
     found = studentise(values, time) if limit.statistic == "mean" else spread(values, time)
     value, low, high = found.value, found.bound(1 - confidence), found.bound(confidence)
-    told, limit_words = f"{name} is {duration(value)}", f"the limit is {duration(bound)}"
+    sentence, limit_words = f"{name} is {duration(value)}", f"the limit is {duration(bound)}"
     if n < LEAST:
-        return NOT_PROVEN, f"{told} of only {n} shots; {limit_words}: it takes at least {LEAST}"
+        return NOT_PROVEN, f"{sentence} of only {n} shots; {limit_words}: it takes at least {LEAST}"
     sure = f"with {_percent(confidence)} confidence"
     share = missed / (n + missed)
     lost = f"; {_number(missed)} of {_number(n + missed)} shots were missed" if missed else ""
     if high is not None and _keeps(high, limit):
-        told += f" and {sure} below {duration(high)}; {limit_words}{lost}"
+        sentence += f" and {sure} below {duration(high)}; {limit_words}{lost}"
         if share <= MISSED_SHARE:
-            return HOLDS, told
+            return HOLDS, sentence
         return NOT_PROVEN, (
-            f"{told}, perhaps because they were late: it takes a run in which at most "
+            f"{sentence}, perhaps because they were late: it takes a run in which at most "
             f"{_percent(MISSED_SHARE)} are"
         )
     if low is not None and not _keeps(low, limit):
-        return FAILS, f"{told} and {sure} above {duration(low)}; {limit_words}{lost}"
+        return FAILS, f"{sentence} and {sure} above {duration(low)}; {limit_words}{lost}"
     if low is None and high is None:
-        return NOT_PROVEN, f"{told}; {limit_words}{lost}: it takes more shots"
+        return NOT_PROVEN, f"{sentence}; {limit_words}{lost}: it takes more shots"
     lower = "anything" if low is None else duration(low)
     upper = "anything" if high is None else duration(high)
-    told += f" and {sure} between {lower} and {upper}; {limit_words}{lost}"
+    sentence += f" and {sure} between {lower} and {upper}; {limit_words}{lost}"
     end = low if value > bound else high
     if end is None or value == bound:
-        return NOT_PROVEN, f"{told}: it takes more shots"
+        return NOT_PROVEN, f"{sentence}: it takes more shots"
     needed = n * ((end - value) / (bound - value)) ** 2
-    return NOT_PROVEN, f"{told}: it takes about {_shots(needed)} shots like these {_number(n)}"
+    return NOT_PROVEN, f"{sentence}: it takes about {_shots(needed)} shots like these {_number(n)}"
 
 
 def _counted(
@@ -183,40 +182,42 @@ def _counted(
     beyond = n - int(np.count_nonzero(_keeps(values, limit)))
     weight = effective / n
     most = share_at_most((beyond + missed) * weight, (n + missed) * weight, confidence)
-    told = _told(limit, beyond, n, effective)
+    sentence = _describe(limit, beyond, n, effective)
     sure = f"with {_percent(confidence)} confidence"
     if limit.statistic == "max":
         if beyond:
-            return FAILS, f"{told}; the largest is {duration(float(values.max()))}"
+            return FAILS, f"{sentence}; the largest is {duration(float(values.max()))}"
         if missed:
             return NOT_PROVEN, (
-                f"{told}, but {_number(missed)} of {_number(n + missed)} shots were missed, "
+                f"{sentence}, but {_number(missed)} of {_number(n + missed)} shots were missed, "
                 "perhaps because they were late: it takes a run in which none is"
             )
-        told += f": {sure}, at most {_percent(most)} of all are"
+        sentence += f": {sure}, at most {_percent(most)} of all are"
         if most <= MAX_SHARE:
-            return HOLDS, told
+            return HOLDS, sentence
         needed = shots_to_tell(MAX_SHARE, 0.0, confidence)
-        return NOT_PROVEN, f"{told}; {_percent(MAX_SHARE)} takes {_takes(needed, weight)}"
+        return NOT_PROVEN, f"{sentence}; {_percent(MAX_SHARE)} takes {_takes(needed, weight)}"
     allowed = 1 - QUANTILES[limit.statistic]
     name = "the median" if limit.statistic == "median" else limit.statistic
     allows = f"{name} allows {_percent(allowed)}"
     least = share_at_least(beyond * weight, effective, confidence)
     if least > allowed:
-        return FAILS, f"{told}: {sure} at least {_percent(least)} of all are, and {allows}"
+        return FAILS, f"{sentence}: {sure} at least {_percent(least)} of all are, and {allows}"
     if missed:
-        told += f", and {_number(missed)} more shots were missed, which count as beyond"
+        sentence += f", and {_number(missed)} more shots were missed, which count as beyond"
     if most <= allowed:
-        return HOLDS, f"{told}: {sure} at most {_percent(most)} of all are, and {allows}"
-    told += f": {sure} {_percent(least)} to {_percent(most)} of all are, and {allows}; it takes "
+        return HOLDS, f"{sentence}: {sure} at most {_percent(most)} of all are, and {allows}"
+    sentence += (
+        f": {sure} {_percent(least)} to {_percent(most)} of all are, and {allows}; it takes "
+    )
     seen, at_worst = beyond / n, (beyond + missed) / (n + missed)
     if missed and at_worst >= allowed >= seen:
-        return NOT_PROVEN, f"{told}a run in which fewer are missed"
+        return NOT_PROVEN, f"{sentence}a run in which fewer are missed"
     needed = shots_to_tell(allowed, seen if seen > allowed else at_worst, confidence)
-    return NOT_PROVEN, told + _takes(needed, weight)
+    return NOT_PROVEN, sentence + _takes(needed, weight)
 
 
-def _told(limit: Limit, beyond: int, n: int, effective: float) -> str:
+def _describe(limit: Limit, beyond: int, n: int, effective: float) -> str:
     count = "none" if beyond == 0 else _number(beyond)
     worth = "" if effective > 0.9 * n else f" (worth {_number(effective)}, as they are correlated)"
     passes = "beyond" if limit.inclusive else "at or beyond"

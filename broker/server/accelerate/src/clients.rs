@@ -3,20 +3,20 @@
 //! A stranger is a client that may have a session with the broker, but whose subscriptions were not
 //! seen. Nothing is accelerated while there is one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use crate::controller::{SECOND_NS, Settings};
-use crate::names::has_wildcards;
-use crate::pings::Pings;
+use mqtick_topics::has_wildcards;
+
+use crate::clock::SECOND_NS;
 use crate::plane::Key;
 use crate::reason::Reason;
 use crate::session::{OTHER_QOS_NS, Session, State, Subscription};
+use crate::settings::Settings;
 
 mod answered;
 mod asked;
-mod leases;
 
 /// The most sessions of clients that are away. Further such clients become strangers.
 const MOST_KEPT: usize = 256;
@@ -45,9 +45,6 @@ struct Stranger {
     heard_ns: u64,
     id: Option<Rc<str>>,
     leaving: bool,
-    challenged: bool,
-    /// Its requests that the broker may still answer with a challenge.
-    pings: Pings,
 }
 
 /// All clients.
@@ -66,10 +63,8 @@ pub struct Clients {
     others: HashMap<Who, u64>,
     /// When a client was last not noted for lack of room.
     crowded_ns: Option<u64>,
-    // Subscribers by filter, each with a number that increases in the order of subscription.
-    exact: HashMap<Rc<str>, HashMap<SocketAddr, u64>>,
-    wild: HashMap<SocketAddr, u64>, // clients with a filter that has wildcards or is not known
-    listed: u64,
+    exact: HashMap<Rc<str>, HashSet<SocketAddr>>, // subscribers by filter
+    wild: HashSet<SocketAddr>, // clients with a filter that has wildcards or is not known
     followed: usize,
     /// The rules that have to be checked again.
     pub dirty: Vec<Dirty>,
@@ -111,8 +106,7 @@ impl Clients {
             others: HashMap::new(),
             crowded_ns: None,
             exact: HashMap::new(),
-            wild: HashMap::new(),
-            listed: 0,
+            wild: HashSet::new(),
             followed: 0,
             dirty: Vec::new(),
             restarts: 0,
@@ -129,9 +123,7 @@ impl Clients {
         );
         new.crowded_ns = self.crowded_ns;
         for (client, session) in std::mem::take(&mut self.sessions) {
-            if session.state != State::New || session.lease.is_none() {
-                new.add_stranger(now_ns, client, session.id());
-            }
+            new.add_stranger(now_ns, client, Some(session.as_said.id));
         }
         *self = new;
     }
@@ -159,9 +151,7 @@ impl Clients {
     /// The numbers of known clients and of strangers.
     #[must_use]
     pub fn sizes(&self) -> (usize, usize) {
-        let is_there = |one: &&Session| one.lease.is_none() || one.state != State::New;
-        let known = self.sessions.values().filter(is_there).count();
-        (known, self.strangers.len())
+        (self.sessions.len(), self.strangers.len())
     }
 
     /// Whether the broker has, or may have, a session with this client.
@@ -204,23 +194,11 @@ impl Clients {
     /// The clients that may be subscribed to a topic name.
     #[must_use]
     pub fn subscribed_to(&self, name: &str) -> Vec<SocketAddr> {
-        let mut clients = self.subscribed_to_exactly(name);
-        clients.extend(self.wild.keys());
+        let exact = self.exact.get(name).into_iter().flatten();
+        let mut clients: Vec<_> = exact.chain(&self.wild).copied().collect();
         clients.sort_unstable();
         clients.dedup();
         clients
-    }
-
-    /// The clients that may have this name as a filter, in the order of subscription.
-    #[must_use]
-    pub fn subscribed_to_exactly(&self, name: &str) -> Vec<SocketAddr> {
-        in_order(self.exact.get(name).into_iter().flatten())
-    }
-
-    /// The clients that may have filters with wildcards, in the order of subscription.
-    #[must_use]
-    pub fn with_wildcards(&self) -> Vec<SocketAddr> {
-        in_order(&self.wild)
     }
 
     /// A client that is away and whose kept session may be subscribed to a name.
@@ -266,22 +244,15 @@ impl Clients {
         if before && self.general_reason().is_none() {
             self.dirty.push(Dirty::All);
         }
-        let (mut gone, mut changed) = (Vec::new(), Vec::new());
-        let (mut over, mut lost) = (Vec::new(), Vec::new());
+        let (mut gone, mut changed, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for (client, session) in &mut self.sessions {
-            // Publishers and leases are checked each time: their rules are to open soon, and to end
-            // in time.
+            // Publishers are checked each time: their rules are to open soon.
             let is_due = now_ns.saturating_sub(session.looked_ns) >= SECOND_NS;
-            if !is_due && session.publishes.is_empty() && session.lease.is_none() {
+            if !is_due && session.publishes.is_empty() {
                 continue;
             }
-            let last_ns = match is_due || session.lease.is_none() {
-                true => heard_ns(client),
-                false => None,
-            };
-            if is_due || session.lease.is_none() {
-                session.looked_ns = now_ns;
-            }
+            session.looked_ns = now_ns;
+            let last_ns = heard_ns(client);
             if let Some(at_ns) = last_ns.filter(|at_ns| *at_ns > session.heard_ns) {
                 session.hear(at_ns.min(now_ns));
             }
@@ -294,15 +265,8 @@ impl Clients {
                 true => changed.push(*client),
                 false => {}
             }
-            if session.misses_an_answer(now_ns) {
-                changed.push(*client);
-            }
-            if session.is_refuted(now_ns) {
-                over.push(*client);
-            }
             let is_late = session.is_overdue(now_ns);
-            let is_known = last_ns.is_some() || session.lease.is_some();
-            if is_known && session.is_gone(now_ns) {
+            if last_ns.is_some() && session.is_gone(now_ns) {
                 gone.push(*client);
             } else if is_late != std::mem::replace(&mut session.late, is_late) {
                 // The broker may have ended the session meanwhile.
@@ -312,7 +276,6 @@ impl Clients {
             }
         }
         changed.iter().for_each(|client| self.touch(*client));
-        over.iter().for_each(|client| self.lease_ends(*client));
         gone.iter().for_each(|client| self.end(now_ns, *client));
         // The broker has never accepted these clients.
         lost.into_iter()
@@ -323,8 +286,7 @@ impl Clients {
     pub fn hear(&mut self, now_ns: u64, client: SocketAddr) {
         if let Some(session) = self.sessions.get_mut(&client) {
             session.hear(now_ns);
-            // A packet alone does not renew a lease.
-            if session.lease.is_none() && std::mem::take(&mut session.late) {
+            if std::mem::take(&mut session.late) {
                 session.returned = true;
                 self.touch(client);
             }
@@ -336,20 +298,14 @@ impl Clients {
     /// Make a client a stranger: the broker may have a session of it with unknown subscriptions.
     pub fn estrange(&mut self, now_ns: u64, client: SocketAddr) {
         let session = self.remove(client);
-        let pings = session.as_ref().map(|session| session.pings.clone());
-        self.add_stranger(now_ns, client, session.and_then(Session::id));
-        if let (Some(pings), Some(stranger)) = (pings, self.strangers.get_mut(&client)) {
-            stranger.pings = pings;
-        }
+        self.add_stranger(now_ns, client, session.map(|session| session.as_said.id));
     }
 
     /// The effect of a client's packet is not known. If the broker has not accepted the client yet,
     /// this matters only once it does.
     pub fn loses_track(&mut self, now_ns: u64, client: SocketAddr) {
         match self.sessions.get_mut(&client) {
-            Some(session) if session.lease.is_none() && session.state == State::New => {
-                session.is_lost_track_of();
-            }
+            Some(session) if session.state == State::New => session.is_lost_track_of(),
             Some(_) => self.estrange(now_ns, client),
             None => {}
         }
@@ -376,22 +332,22 @@ impl Clients {
             heard_ns: now_ns,
             id,
             leaving: false,
-            challenged: false,
-            pings: Pings::default(),
         };
         self.strangers.insert(client, stranger);
     }
 
-    /// Remove a stranger and return it.
-    fn forget_stranger(&mut self, client: SocketAddr) -> Option<Stranger> {
-        let stranger = self.strangers.remove(&client)?;
+    /// Remove a stranger. Returns whether the client was one.
+    fn forget_stranger(&mut self, client: SocketAddr) -> bool {
+        let Some(stranger) = self.strangers.remove(&client) else {
+            return false;
+        };
         if let Some(id) = &stranger.id {
             self.stranger_ids.remove(id);
         }
         if self.general_reason().is_none() {
             self.dirty.push(Dirty::All);
         }
-        Some(stranger)
+        true
     }
 
     fn remove(&mut self, client: SocketAddr) -> Option<Session> {
@@ -435,8 +391,10 @@ impl Clients {
         self.kept.insert(session.as_said.id, filters);
     }
 
-    fn touch_filters(&mut self, filters: &[Subscription]) {
-        let filters = filters.iter().map(|one| Dirty::Filter(one.filter.clone()));
+    fn touch_filters<'a>(&mut self, filters: impl IntoIterator<Item = &'a Subscription>) {
+        let filters = filters
+            .into_iter()
+            .map(|one| Dirty::Filter(one.filter.clone()));
         self.dirty.extend(filters);
     }
 
@@ -452,14 +410,13 @@ impl Clients {
     }
 
     fn list(&mut self, client: SocketAddr, subscription: &Subscription) {
-        self.listed += 1;
         let clients = match &subscription.filter {
             Some(filter) if !has_wildcards(filter) => {
                 self.exact.entry(Rc::clone(filter)).or_default()
             }
             _ => &mut self.wild,
         };
-        clients.entry(client).or_insert(self.listed);
+        clients.insert(client);
     }
 
     fn unlist(&mut self, client: SocketAddr, filter: &Rc<str>) {
@@ -482,11 +439,4 @@ impl Clients {
             self.unlist(client, filter);
         }
     }
-}
-
-/// Clients in the order of their numbers.
-fn in_order<'a>(numbers: impl IntoIterator<Item = (&'a SocketAddr, &'a u64)>) -> Vec<SocketAddr> {
-    let mut found: Vec<_> = numbers.into_iter().collect();
-    found.sort_unstable_by_key(|(_, number)| **number);
-    found.into_iter().map(|(client, _)| *client).collect()
 }

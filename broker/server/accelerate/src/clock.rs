@@ -4,6 +4,9 @@ use mqtick_clock::Clock;
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
+/// The nanoseconds of a second.
+pub const SECOND_NS: u64 = 1_000_000_000;
+
 /// CLOCK_MONOTONIC, ns; 0 if it cannot be read.
 #[must_use]
 pub fn now_ns() -> u64 {

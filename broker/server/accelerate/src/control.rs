@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::program::{Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const MOST_WAITING: usize = 8;

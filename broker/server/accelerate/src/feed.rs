@@ -12,25 +12,23 @@ use std::rc::Rc;
 
 use mqtick_sn::{Code, Message};
 
-use crate::clock::now_ns;
-use crate::controller::{Counters, Event, Reason, Status, Way};
-use crate::plane::{Copy, Key, Plane, Refusal, Topic};
-use crate::program::{Driver, Outcome, Watcher};
+use crate::clock::{SECOND_NS, now_ns};
+use crate::driver::{Counters, Driver, Event, Status, Watcher};
+use crate::failure::Outcome;
+use crate::packet::Way;
+use crate::pings::{PATIENCE_NS, PINGREQ, retry_ns};
+use crate::plane::{Copy, Key, Plane, Topic};
+use crate::reason::Reason;
 use crate::rules::{Name, Protocol};
 
 const HELLO: &str = "mqtick-feed 2";
-const SECOND_NS: u64 = 1_000_000_000;
-const PATIENCE_NS: u64 = 3 * SECOND_NS;
 const REST_NS: u64 = 10 * SECOND_NS; // how long no PINGREQ is sent after an unanswered one
 const MOST_PINGING: usize = 65_536;
 const MOST_CLIENTS: usize = 65_536;
 // if there are too many clients, those that were silent for this time are forgotten
 const GONE_NS: u64 = 3_600 * SECOND_NS;
-const RETRY_NS: u64 = 10_000_000;
-const LONGEST_RETRY_NS: u64 = SECOND_NS;
 const LINE: usize = 4 << 20; // octets; more than a rule with 4,095 copies has
 const AT_ONCE: usize = 1 << 16;
-const PINGREQ: [u8; 2] = [2, 0x16];
 /// The beginning of a PUBLISH of mqtt-udp to `$accelerate`; 16 octets of payload follow.
 const QUESTION: &[u8] = b"\x30\x1d\x00\x0b$accelerate";
 
@@ -602,7 +600,7 @@ impl Told {
         let pings = self.pings.entry(client).or_default();
         let before_ns = pings.pinged_ns;
         let since_ns = before_ns.map_or(u64::MAX, |at_ns| now_ns.saturating_sub(at_ns));
-        let retry_ns = LONGEST_RETRY_NS.min(RETRY_NS << pings.tries.min(10));
+        let retry_ns = retry_ns(pings.tries);
         let (mut closed, mut silent) = (false, false);
         for key in keys {
             let Some(Offer {
@@ -707,11 +705,7 @@ fn set(rule: &Rule, driver: &mut impl Driver) -> (Result<Key, Reason>, HashSet<S
             true => driver.set_marked(key, &copies, rule.residence),
             false => driver.set(key, &copies, rule.residence),
         };
-        set.map(|()| key).map_err(|refusal| match refusal {
-            Refusal::Full => Reason::Full,
-            Refusal::Copies => Reason::Copies,
-            Refusal::Unreachable(who) => Reason::Unreachable(who),
-        })
+        set.map(|()| key).map_err(Reason::from)
     });
     (set, copies.iter().map(|copy| copy.to).collect())
 }

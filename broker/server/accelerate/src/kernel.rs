@@ -103,7 +103,6 @@ pub struct Kernel {
     in_path: bool,
     rate: Rate,
     lent_ns: Option<i64>,
-    first_end_ns: i64,
 }
 
 struct Rule {
@@ -196,7 +195,6 @@ impl Kernel {
             in_path,
             rate: Rate::default(),
             lent_ns: None,
-            first_end_ns: i64::MAX,
         };
         this.name_brokers(brokers)?;
         for interface in interfaces {
@@ -272,15 +270,6 @@ impl Kernel {
         self.alive()
     }
 
-    /// Copy nothing from this time (CLOCK_MONOTONIC) on, even if [`Self::alive`] is called.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn copy_until(&mut self, until_ns: u64) -> io::Result<()> {
-        self.first_end_ns = i64::try_from(until_ns).unwrap_or(i64::MAX);
-        self.alive()
-    }
-
     /// Tell the kernel that the controller is alive; to be called four times a second.
     ///
     /// # Errors
@@ -291,7 +280,7 @@ impl Kernel {
         let ahead_ns = tai?.num_nanoseconds() - utc?.num_nanoseconds();
         let ahead_ns = (ahead_ns + 500_000_000).div_euclid(1_000_000_000) * 1_000_000_000;
         let own_ns = now.num_nanoseconds() + ALIVE.as_nanos() as i64;
-        let until_ns = self.lent_ns.unwrap_or(own_ns).min(self.first_end_ns);
+        let until_ns = self.lent_ns.unwrap_or(own_ns);
         let clock = self.rate.look();
         let flags = [(self.in_path, IN_PATH), (self.is_steady(), STEADY)];
         let flags = flags

@@ -5,11 +5,11 @@ mod clients;
 pub mod clock;
 pub mod control;
 pub mod controller;
+pub mod driver;
+pub mod failure;
 pub mod feed;
 #[cfg(feature = "kernel")]
 pub mod kernel;
-mod lease;
-pub mod names;
 #[cfg(feature = "kernel")]
 pub mod neighbours;
 pub mod options;
@@ -22,8 +22,8 @@ pub mod reason;
 mod rulebook;
 pub mod rules;
 mod session;
+pub mod settings;
 pub mod status;
 #[cfg(feature = "kernel")]
 pub mod switch;
 pub mod table;
-mod udp;

@@ -1,7 +1,8 @@
 //! The program `mqtick-accelerate`.
 
+use mqtick_accelerate::failure::Failure;
 use mqtick_accelerate::options::Options;
-use mqtick_accelerate::program::{Failure, run};
+use mqtick_accelerate::program::run;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

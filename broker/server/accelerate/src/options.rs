@@ -1,16 +1,17 @@
 //! The command line.
 
 use lexopt::prelude::*;
+use mqtick_topics::valid_filter;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::controller::{LONGEST_SETTLE_NS, Settings};
-use crate::names::is_filter;
-use crate::program::{Failure, Outcome};
+use crate::clock::SECOND_NS;
+use crate::failure::{Failure, Outcome};
 use crate::rules::{Broker, Protocol};
+use crate::settings::{LONGEST_SETTLE_NS, Settings};
 
 /// The text of `--help`.
 pub const HELP: &str = "\
@@ -32,12 +33,12 @@ and why, says `status`; broker/spec/acceleration.md says what it must know first
                        for kernels that cannot. With --interface: only if the kernel cannot, and
                        `status` says why; clients must find it there then
   --broker HOST[:PORT] where the broker listens (port 1883) for MQTT-SN; mqtt+udp://HOST[:PORT]: for
-                       MQTT over UDP. With --feed both may be given, if it has both
+                       MQTT over UDP, with --feed. Both may be given, if it has both
   --feed PATH          the broker is mqtick-broker on this host, and says at this place what may be
                        copied (delivery.accelerate in its configuration): nothing has to be declared
                        or waited for
-  --only FILTER        topics whose subscribers are all clients over this protocol that come this way,
-                       and which all of those may publish to; several may be given. Without it nothing
+  --only FILTER        topics whose subscribers are all MQTT-SN clients that come this way, and
+                       which all of those may publish to; several may be given. Without it nothing
                        is copied, since only you know that
   --residence FILTER   topics of mqtick's time messages: each copy says how long it was in this host
                        (broker/spec/residence.md); several may be given
@@ -45,8 +46,6 @@ and why, says `status`; broker/spec/acceleration.md says what it must know first
   --fresh              the broker has no sessions yet: it is started after this program
   --settle SECONDS     else: wait so long for clients that were there before; at least one and a half
                        times the longest keep-alive or sleep (98302, the longest there can be)
-  --lease SECONDS      mqtt+udp: how long the broker's leases are for clients that state no keep-alive;
-                       without it, what such clients are subscribed to is left to the broker
   --rules N            topics of publishers that are copied at a time (4096)
   --control PATH       where `status` asks (/run/mqtick-accelerate.sock)
 
@@ -58,7 +57,6 @@ Examples:
   mqtick-accelerate --interface eth0 --broker 192.0.2.1:1883 --only '#' --settle 90
   mqtick-accelerate --interface eth0 --broker 192.0.2.1 --feed /run/mqtick-broker/accelerate
   mqtick-accelerate --interface eth0 --broker mqtt+udp://192.0.2.1 --feed /run/mqtick-broker/accelerate
-  mqtick-accelerate --interface eth0 --broker mqtt+udp://192.0.2.1 --only '#' --fresh
   mqtick-accelerate --proxy 0.0.0.0:1884 --broker 127.0.0.1:1883 --only 'time/#' --settle 90
   mqtick-accelerate status --json
 
@@ -132,7 +130,6 @@ struct Given {
     predefined: BTreeMap<u16, Rc<str>>,
     fresh: bool,
     settle_s: Option<u64>,
-    lease_s: Option<u64>,
     rules: Option<usize>,
     control: Option<PathBuf>,
     feed: Option<PathBuf>,
@@ -195,9 +192,6 @@ impl Given {
                 Long("settle") => {
                     self.settle_s = Some(number("--settle", &text(parser)?, 1, 31_536_000)?);
                 }
-                Long("lease") => {
-                    self.lease_s = Some(number("--lease", &text(parser)?, 1, 3600)?);
-                }
                 Long("rules") => self.rules = Some(number("--rules", &text(parser)?, 1, 16_384)?),
                 Long("feed") => self.feed = Some(text(parser)?.into()),
                 Long("control") => self.control = Some(text(parser)?.into()),
@@ -221,13 +215,11 @@ impl Given {
                 "more than one --broker is for one that speaks both protocols at one address.";
             return Err(Failure::Use(text.to_owned()));
         }
-        if self.feed.is_none() && brokers.len() > 1 {
-            let text = "two --broker need --feed: nobody else says who is subscribed over the other \
-                        protocol.";
+        let is_udp = |one: &Broker| one.protocol == Protocol::MqttUdp;
+        if self.feed.is_none() && brokers.iter().any(is_udp) {
+            let text =
+                "mqtt+udp:// needs --feed: only mqtick-broker says who is subscribed over it.";
             return Err(Failure::Use(text.to_owned()));
-        }
-        if self.lease_s.is_some() && first.protocol != Protocol::MqttUdp {
-            return Err(Failure::Use("--lease is for mqtt+udp.".to_owned()));
         }
         for one in &mut brokers {
             one.vlan = self.vlan;
@@ -267,25 +259,22 @@ impl Given {
         }
         let guesses = self.fresh
             || self.settle_s.is_some()
-            || self.lease_s.is_some()
             || !self.predefined.is_empty()
             || !(self.only.is_empty() && self.residence.is_empty());
         if self.feed.is_some() && guesses {
-            let text = "with --feed the broker says what --only, --residence, --predefined, --fresh, \
-                        --settle and --lease would.";
+            let text = "with --feed the broker says what --only, --residence, --predefined, --fresh \
+                        and --settle would.";
             return Err(Failure::Use(text.to_owned()));
         }
         let first = brokers.first().ok_or_else(no_broker)?;
         let mut settings = Settings::new(first.address);
-        settings.protocol = first.protocol;
-        settings.lease_ns = self.lease_s.map(|seconds| seconds * 1_000_000_000);
         settings.only = self.only;
         settings.residence = self.residence;
         settings.predefined = self.predefined;
         settings.fresh = self.fresh;
         settings.settle_ns = self
             .settle_s
-            .map_or(LONGEST_SETTLE_NS, |seconds| seconds * 1_000_000_000);
+            .map_or(LONGEST_SETTLE_NS, |seconds| seconds * SECOND_NS);
         let rules = self.rules.unwrap_or(4096);
         Ok(Command::Run {
             plane,
@@ -372,7 +361,7 @@ fn broker(text: &str) -> Outcome<Broker> {
 }
 
 fn filter(option: &str, text: &str) -> Outcome<Rc<str>> {
-    if !is_filter(text) {
+    if !valid_filter(text) {
         return Err(Failure::Use(format!("{option} '{text}' is not a filter.")));
     }
     Ok(Rc::from(text))

@@ -3,7 +3,6 @@
 
 use mqtick_sn::{MARK, Message, Qos, publish_flags};
 
-use crate::controller::Way;
 use crate::rules::{Name, Protocol, Topic};
 
 /// The octets of the trailer of a time message.
@@ -13,8 +12,15 @@ const MOST_NS: u64 = 100_000_000;
 const DATAGRAM: usize = 1472; // octets of the longest datagram of mqtt-udp
 const DUP: u8 = 8;
 const QOS_3: u8 = 6;
-/// CONNACK with code 1.
-const WRONG_LEVEL: [u8; 4] = [0x20, 2, 0, 1];
+
+/// Where a packet was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It came from the side of the clients.
+    ToBroker,
+    /// It came from the side of the broker.
+    FromBroker,
+}
 
 /// The kind of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +31,7 @@ pub enum Packet {
     Nothing,
     /// It is a PUBLISH.
     Publish(Publish),
-    /// It may answer a question of the controller in a client's name: PINGRESP of MQTT-SN, CONNACK
-    /// with code 1 or a challenge of mqtt-udp.
+    /// It may answer a PINGREQ of the controller in a client's name: PINGRESP of MQTT-SN.
     Answer,
     /// It is another packet, for the controller.
     Other {
@@ -64,24 +69,17 @@ impl Packet {
     }
 }
 
-/// Replaces a PUBLISH of which only the first fragment is known: the same with a shorter payload.
-/// `None`: it may be another packet.
+/// Replaces a PUBLISH of MQTT-SN of which only the first fragment is known: the same with a shorter
+/// payload. `None`: it may be another packet.
 #[must_use]
-pub fn begun_publish(protocol: Protocol, beginning: &[u8]) -> Option<Vec<u8>> {
-    const MOST: usize = 2 + 64; // more than precedes the payload
-    let (first, rest) = match (protocol, beginning) {
-        (Protocol::MqttSn, [1, _, _, first @ 0x0c, rest @ ..] | [_, first @ 0x0c, rest @ ..])
-        | (Protocol::MqttUdp, [first @ 0x30..=0x3f, ..0x80, rest @ ..])
-        | (Protocol::MqttUdp, [first @ 0x30..=0x3f, _, _, rest @ ..]) => (*first, rest),
-        _ => return None,
+pub fn begun_publish(beginning: &[u8]) -> Option<Vec<u8>> {
+    const MOST: usize = 64; // more than precedes the payload
+    let ([1, _, _, kind @ 0x0c, rest @ ..] | [_, kind @ 0x0c, rest @ ..]) = beginning else {
+        return None;
     };
     let rest = rest.get(..rest.len().min(MOST))?;
-    let length = rest.len() as u8;
-    let message = match protocol {
-        Protocol::MqttSn => [&[length + 2, first], rest].concat(),
-        Protocol::MqttUdp => [&[first, length], rest].concat(),
-    };
-    let read = Packet::read(protocol, Way::ToBroker, &message);
+    let message = [&[rest.len() as u8 + 2, *kind], rest].concat();
+    let read = Packet::read(Protocol::MqttSn, Way::ToBroker, &message);
     matches!(read, Packet::Publish(_)).then_some(message)
 }
 
@@ -142,8 +140,8 @@ fn of_udp(way: Way, datagram: &[u8]) -> Packet {
     if body.len() != length || datagram.len() > DATAGRAM {
         return Packet::Unread;
     }
-    match (first >> 4, way) {
-        (3, _) => {
+    match first >> 4 {
+        3 => {
             let name = body.split_first_chunk().and_then(|(length, rest)| {
                 let name = rest.get(..u16::from_be_bytes(*length).into())?;
                 Some((Name::new(name)?, rest))
@@ -152,12 +150,8 @@ fn of_udp(way: Way, datagram: &[u8]) -> Packet {
                 return Packet::Nothing;
             };
             // It concerns only one client and the broker.
-            if *first == 0x30 && name.octets().starts_with(b"$") {
-                let is_challenge = way == Way::FromBroker && name.octets() == b"$proof";
-                return match is_challenge {
-                    true => Packet::Answer,
-                    false => Packet::Other { raises: false },
-                };
+            if name.octets().starts_with(b"$") {
+                return Packet::Nothing;
             }
             Packet::Publish(Publish {
                 topic: Topic::Name(name),
@@ -167,12 +161,11 @@ fn of_udp(way: Way, datagram: &[u8]) -> Packet {
                 payload: datagram.len() - (rest.len() - name.octets().len()),
             })
         }
-        (4..=7, _) => Packet::Nothing,
-        (2, Way::FromBroker) if datagram == WRONG_LEVEL => Packet::Answer,
-        (kind, Way::FromBroker) => Packet::Other {
-            raises: matches!(kind, 2 | 9),
+        4..=7 => Packet::Nothing,
+        // The broker answers no DISCONNECT, and announces all other changes itself.
+        _ => Packet::Other {
+            raises: *first == 0xe0 && way == Way::ToBroker,
         },
-        (kind, Way::ToBroker) => Packet::Other { raises: kind != 12 },
     }
 }
 
@@ -298,23 +291,16 @@ mod tests {
         let sn = [1, 4, 0, 0x0c, 0x40, 0, 7, 0, 9, b'x', b'y'];
         let short = [11, 0x0c, 0x40, 0, 7, 0, 9, b'x', b'y'];
         assert_eq!(
-            begun_publish(Protocol::MqttSn, &sn).as_deref(),
+            begun_publish(&sn).as_deref(),
             Some(&[9, 0x0c, 0x40, 0, 7, 0, 9, b'x', b'y'][..])
         );
-        assert!(begun_publish(Protocol::MqttSn, &short).is_some());
-        let whole = publish(0x30, b"a/b");
-        let mut long = whole.clone();
-        long.splice(1..2, [0x80 | 5, 9]);
-        assert_eq!(begun_publish(Protocol::MqttUdp, &long), Some(whole));
-        for (protocol, other) in [
-            (Protocol::MqttSn, &[1, 4, 0, 0x12, 0, 0, 7, b'x'][..]),
-            (Protocol::MqttSn, &[1, 4, 0, 0x0c, 0x40, 0, 7, 0]),
-            (Protocol::MqttSn, &[]),
-            (Protocol::MqttUdp, &publish(0x30, b"$proof")),
-            (Protocol::MqttUdp, &[0x82, 9, 0, 7, 0, 1, b'x']),
-            (Protocol::MqttUdp, &[0x30, 9, 0, 7, b'a']),
+        assert!(begun_publish(&short).is_some());
+        for other in [
+            &[1, 4, 0, 0x12, 0, 0, 7, b'x'][..],
+            &[1, 4, 0, 0x0c, 0x40, 0, 7, 0],
+            &[],
         ] {
-            assert_eq!(begun_publish(protocol, other), None, "{other:x?}");
+            assert_eq!(begun_publish(other), None, "{other:x?}");
         }
     }
 

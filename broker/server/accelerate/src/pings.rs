@@ -1,10 +1,14 @@
 //! The PINGREQs of one client, its own and the controller's: their answers show that the messages
 //! before them were processed.
 
-use crate::lease::PATIENCE_NS;
+use crate::clock::SECOND_NS;
 
+/// PINGREQ of a client that is awake.
+pub const PINGREQ: [u8; 2] = [2, 0x16];
+/// An answer is missing after this time.
+pub const PATIENCE_NS: u64 = 3 * SECOND_NS;
 /// The longest delay of an answer.
-const OWED_NS: u64 = 60_000_000_000;
+const OWED_NS: u64 = 60 * SECOND_NS;
 /// The most missing answers at a time. With more, no PINGREQ is sent until no late answer can come.
 const MOST_OWED: u64 = 3;
 
@@ -29,6 +33,13 @@ pub struct Pings {
     pub kept: bool,
     /// The number of consecutive failed tries to open rules.
     pub tries: u32,
+}
+
+/// How long after the last PINGREQ to try again to open rules, after so many tries.
+#[must_use]
+pub fn retry_ns(tries: u32) -> u64 {
+    const SHORTEST_NS: u64 = 10_000_000;
+    SECOND_NS.min(SHORTEST_NS << tries.min(10))
 }
 
 /// The meaning of an answer.
@@ -67,36 +78,10 @@ impl Pings {
         self.covers = None;
     }
 
-    /// No answer can come any more.
-    pub fn forget(&mut self) {
-        (self.answered, self.owed, self.covers) = (self.sent, 0, None);
-    }
-
-    /// So many answers have come that confirm nothing.
-    pub fn answered_late(&mut self, count: u32) {
-        self.answered = self.sent.min(self.answered + u64::from(count));
-        self.owed = self.owed.min(self.open());
-    }
-
-    /// An answer has come. `None`: it is not the last one that was awaited.
-    pub fn answered_all(&mut self) -> Option<Answer> {
-        let answer = self.answered()?;
-        (self.open() == 0).then_some(answer)
-    }
-
     /// How many answers may still come.
     #[must_use]
-    pub fn open(&self) -> u64 {
+    fn open(&self) -> u64 {
         self.sent - self.answered
-    }
-
-    /// Whether no answer can come. As answers are only counted, it is not known which ones are
-    /// missing: any may still come until the last PINGREQ is too old.
-    pub fn is_quiet(&mut self, now_ns: u64) -> bool {
-        if now_ns.saturating_sub(self.last_ns) > OWED_NS {
-            self.answered = self.sent;
-        }
-        self.open() == 0
     }
 
     /// An answer has come. `None`: none was expected.
@@ -167,15 +152,6 @@ mod tests {
         // The late answer.
         assert!(pings.answered().is_some());
         assert_eq!((pings.enough(), pings.answered()), (1, None));
-    }
-
-    #[test]
-    fn a_recent_question_is_not_forgotten_with_an_old_one() {
-        let mut pings = Pings::default();
-        pings.sent(0);
-        pings.sent(59_000_000_000);
-        assert!(!pings.is_quiet(61_000_000_000));
-        assert!(pings.is_quiet(119_000_000_001));
     }
 
     #[test]

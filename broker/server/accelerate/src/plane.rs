@@ -71,8 +71,6 @@ pub trait Plane {
     }
     /// Open a rule. It is open only as long as its `slow` has this value.
     fn open(&mut self, key: &Key, slow: u64);
-    /// Copy nothing by any rule from this time of the controller's clock on.
-    fn copy_until(&mut self, _until_ns: u64) {}
     /// Delete a rule, if it exists.
     fn delete(&mut self, key: &Key);
     /// The counters of a rule.

@@ -3,158 +3,22 @@
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::fmt;
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use crate::clock::now_ns;
 use crate::control::{Control, ask};
-use crate::controller::{Controller, Counters, Event, Settings, Status};
+use crate::controller::Controller;
+use crate::driver::{Driver, Watcher};
+use crate::failure::{Failure, Outcome};
 use crate::feed::Told;
 use crate::options::{Command, HELP, Options, Where};
-use crate::plane::Plane;
 use crate::proxy::Proxy;
 use crate::rules::{Broker, Protocol};
+use crate::settings::Settings;
 use crate::status::Report;
-
-/// Why the program fails.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// The command line is wrong: exit code 2.
-    Use(String),
-    /// Something failed at run time: exit code 1.
-    Failed(String),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Use(text) => write!(f, "{text} See --help."),
-            Self::Failed(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
-
-/// The result of most functions here.
-pub type Outcome<T> = Result<T, Failure>;
-
-/// A data plane with its input and output.
-pub trait Driver: Plane {
-    /// Its name, for the user.
-    fn name(&self) -> String;
-    /// Its counters.
-    fn counters(&self) -> Vec<(&'static str, u64)>;
-    /// Readable when there is work.
-    fn fd(&self) -> BorrowedFd<'_>;
-    /// Do the work that there is, without waiting.
-    ///
-    /// # Errors
-    /// It cannot go on.
-    fn work(&mut self, watcher: &mut impl Watcher) -> Outcome<()>;
-    /// To be called ten times a second. Returns whether routes to subscribers have changed.
-    ///
-    /// # Errors
-    /// It cannot go on.
-    fn upkeep(&mut self, now_ns: u64) -> Outcome<bool>;
-    /// Copy until this time (CLOCK_MONOTONIC, ns). From the first call on, nothing else extends it.
-    ///
-    /// # Errors
-    /// It cannot go on.
-    fn lend(&mut self, until_ns: u64) -> Outcome<()>;
-    /// The address of a client that the broker sees at `seen_as`; `None` if it does not come this
-    /// way.
-    fn client_of(&self, seen_as: SocketAddr) -> Option<SocketAddr> {
-        Some(seen_as)
-    }
-}
-
-/// Makes the rules of a data plane: the controller, or the rules that a broker offers.
-pub trait Watcher {
-    /// Process a packet.
-    fn event(&mut self, now_ns: u64, event: &Event<'_>, plane: &mut impl Plane);
-    /// Events were lost, none of them after this mark.
-    fn lost(&mut self, now_ns: u64, mark: u64, plane: &mut impl Plane);
-    /// Whether the broker has, or may have, a session with this client.
-    fn knows(&self, client: &SocketAddr) -> bool;
-    /// The counters.
-    fn counters(&self) -> Counters;
-    /// The numbers of known clients and of strangers.
-    fn sizes(&self) -> (usize, usize);
-    /// The state of all topics of publishers that are followed.
-    fn status(&self, plane: &impl Plane) -> Vec<Status>;
-    /// Start.
-    ///
-    /// # Errors
-    /// It cannot go on.
-    fn begin(&mut self, _driver: &mut impl Driver) -> Outcome<()> {
-        Ok(())
-    }
-    /// Readable when there is work other than packets.
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    /// Do that work.
-    ///
-    /// # Errors
-    /// It cannot go on.
-    fn work(&mut self, _now_ns: u64, _driver: &mut impl Driver) -> Outcome<()> {
-        Ok(())
-    }
-    /// Update the rules after the packets since the last call.
-    fn settle(&mut self, _now_ns: u64, _plane: &mut impl Plane) {}
-    /// The regular work; to be called at least ten times a second. `ways_changed`: routes to
-    /// subscribers have changed.
-    fn tick(&mut self, now_ns: u64, ways_changed: bool, driver: &mut impl Driver);
-    /// The broker is about to be started, and has no sessions.
-    fn broker_started(&mut self, _now_ns: u64, _plane: &mut impl Plane) {}
-    /// Delete all rules.
-    fn stop(&mut self, plane: &mut impl Plane);
-    /// The source of its rules, for the user.
-    fn place(&self) -> String;
-}
-
-impl Watcher for Controller {
-    fn event(&mut self, now_ns: u64, event: &Event<'_>, plane: &mut impl Plane) {
-        Self::event(self, now_ns, event, plane);
-    }
-    fn settle(&mut self, now_ns: u64, plane: &mut impl Plane) {
-        Self::settle(self, now_ns, plane);
-    }
-    fn lost(&mut self, now_ns: u64, mark: u64, plane: &mut impl Plane) {
-        Self::lost(self, now_ns, mark, plane);
-    }
-    fn knows(&self, client: &SocketAddr) -> bool {
-        Self::knows(self, client)
-    }
-    fn counters(&self) -> Counters {
-        Self::counters(self)
-    }
-    fn sizes(&self) -> (usize, usize) {
-        Self::sizes(self)
-    }
-    fn status(&self, plane: &impl Plane) -> Vec<Status> {
-        Self::status(self, plane)
-    }
-    fn tick(&mut self, now_ns: u64, ways_changed: bool, driver: &mut impl Driver) {
-        if ways_changed {
-            self.ways_changed(now_ns, driver);
-        }
-        Self::tick(self, now_ns, driver);
-    }
-    fn broker_started(&mut self, now_ns: u64, plane: &mut impl Plane) {
-        Self::broker_started(self, now_ns, plane);
-    }
-    fn stop(&mut self, plane: &mut impl Plane) {
-        Self::stop(self, plane);
-    }
-    fn place(&self) -> String {
-        String::new()
-    }
-}
 
 const PROGRAM: &str = "mqtick-accelerate";
 /// The interval between ticks: short, because ticks open rules. If ticks take long because there

@@ -18,10 +18,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::clock::{Rate, now_ns, raw_ns};
-use crate::controller::{Event, Way};
-use crate::packet::{self, Packet, TRAILER};
+use crate::driver::{Driver, Event, Watcher};
+use crate::failure::{Failure, Outcome};
+use crate::packet::{self, Packet, TRAILER, Way};
 use crate::plane::{Copy, Counts, Key, Plane, Refusal};
-use crate::program::{Driver, Failure, Outcome, Watcher};
 use crate::rules::{Broker, Protocol};
 use crate::table::{Table, Verdict};
 
@@ -301,10 +301,7 @@ impl Proxy {
                 self.refused += 1;
             }
             let Some(mark) = mark else { continue };
-            // In mqtt-udp, an answer to a request of the client has to stay in order with later
-            // packets.
-            let is_ours = kept_back || self.protocol == Protocol::MqttSn;
-            if packet == Packet::Answer && is_ours {
+            if packet == Packet::Answer {
                 let datagram = datagram.to_vec();
                 self.answers.push((client, datagram, mark, kept_back));
                 continue;
@@ -424,9 +421,6 @@ impl Plane for Proxy {
     }
     fn open(&mut self, key: &Key, slow: u64) {
         self.table.open(key, slow);
-    }
-    fn copy_until(&mut self, until_ns: u64) {
-        self.table.copy_until(until_ns);
     }
     fn delete(&mut self, key: &Key) {
         self.table.delete(key);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use crate::plane::MOST_COPIES;
+use crate::plane::{MOST_COPIES, Refusal};
 
 /// Why a topic of a publisher is not accelerated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +30,6 @@ pub enum Reason {
     Unproven(SocketAddr),
     Overdue(SocketAddr),
     InDoubt(SocketAddr),
-    NoLength(SocketAddr),
-    Echo,
     Overlap(SocketAddr),
     OtherWay(SocketAddr),
     NoId(SocketAddr),
@@ -39,6 +37,16 @@ pub enum Reason {
     Full,
     Copies,
     Unreachable(SocketAddr),
+}
+
+impl From<Refusal> for Reason {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Full => Self::Full,
+            Refusal::Copies => Self::Copies,
+            Refusal::Unreachable(who) => Self::Unreachable(who),
+        }
+    }
 }
 
 impl fmt::Display for Reason {
@@ -76,13 +84,6 @@ impl fmt::Display for Reason {
             Self::InDoubt(who) => {
                 write!(f, "the broker has not confirmed lately that it knows {who}")
             }
-            Self::NoLength(who) => {
-                write!(
-                    f,
-                    "how long the broker keeps the lease of {who} is not known (--lease)"
-                )
-            }
-            Self::Echo => f.write_str("the publisher is subscribed to it"),
             Self::Overlap(who) => write!(f, "{who} has several subscriptions that match"),
             Self::OtherWay(who) => write!(
                 f,

@@ -4,14 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use mqtick_topics::{has_wildcards, matches};
+
 use crate::clients::{Clients, Dirty};
-use crate::controller::{SECOND_NS, Settings};
-use crate::names::{has_wildcards, matches};
-use crate::plane::{Copy, Counts, Key, MOST_COPIES, Plane, Refusal, Topic};
+use crate::clock::SECOND_NS;
+use crate::driver::Status;
+use crate::plane::{Copy, Counts, Key, MOST_COPIES, Plane, Topic};
 use crate::reason::Reason;
 use crate::session::{Named, OTHER_QOS_NS, Session, State, Subscription};
-
-mod names;
+use crate::settings::Settings;
 
 /// How long after the deletion of a rule its room in the kernel may become free.
 const EMPTIED_S: u32 = 3;
@@ -31,19 +32,6 @@ struct Candidate {
     before: Counts, // the counters of deleted rules
 }
 
-/// The state of one topic of one publisher.
-#[derive(Clone, Debug)]
-pub struct Status {
-    /// The publisher and the topic.
-    pub key: Key,
-    /// Its name, if it is known.
-    pub name: Option<Rc<str>>,
-    /// The number of its copies, and whether it is open; or why it has no rule.
-    pub rule: Result<(usize, bool), Reason>,
-    /// Its counters since it is followed.
-    pub counts: Counts,
-}
-
 /// All rules.
 pub struct Rulebook {
     settings: Rc<Settings>,
@@ -53,7 +41,6 @@ pub struct Rulebook {
     retried_ns: u64,
     /// For how many more seconds the room of a deleted rule may become free.
     emptied: u32,
-    until_ns: u64,
 }
 
 impl Rulebook {
@@ -67,7 +54,6 @@ impl Rulebook {
             rules: HashMap::new(),
             retried_ns: 0,
             emptied: 0,
-            until_ns: u64::MAX,
         }
     }
 
@@ -108,20 +94,6 @@ impl Rulebook {
         }
         self.candidates.clear();
         self.by_name.clear();
-    }
-
-    /// Whether there are no rules.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
-    }
-
-    /// Copy nothing from this time on; `None`: no limit.
-    pub fn copy_until(&mut self, until_ns: Option<u64>, plane: &mut impl Plane) {
-        let until_ns = until_ns.unwrap_or(u64::MAX);
-        if until_ns != std::mem::replace(&mut self.until_ns, until_ns) {
-            plane.copy_until(until_ns);
-        }
     }
 
     /// Whether a publisher has rules.
@@ -240,9 +212,6 @@ impl Rulebook {
         let name = self.name(&key, clients);
         let wanted = match clients.general_reason() {
             Some(reason) => Err(reason),
-            None if matches!(key.topic, Topic::Name(_)) => {
-                self.receivers_of_name(&key, name.as_ref(), clients)
-            }
             None => self.receivers(now_ns, &key, name.as_ref(), clients, plane),
         };
         let candidate = self.candidates.entry(key).or_insert(Candidate {
@@ -268,22 +237,13 @@ impl Rulebook {
             let mut filters = self.settings.residence.iter();
             filters.any(|one| matches(one, &name))
         });
-        if let Ok(copies) = &wanted
-            && let Some(end_ns) = clients
-                .first_end_of(copies)
-                .filter(|end_ns| *end_ns < self.until_ns)
-        {
-            self.copy_until(Some(end_ns), plane);
-        }
-        let rule = wanted.and_then(|copies| match plane.set(key, &copies, residence) {
-            Ok(()) => Ok(Rule {
+        let rule = wanted.and_then(|copies| {
+            plane.set(key, &copies, residence)?;
+            Ok(Rule {
                 copies,
                 open: None,
                 wanted: None,
-            }),
-            Err(Refusal::Full) => Err(Reason::Full),
-            Err(Refusal::Copies) => Err(Reason::Copies),
-            Err(Refusal::Unreachable(who)) => Err(Reason::Unreachable(who)),
+            })
         });
         if rule.is_ok() {
             self.rules
@@ -333,7 +293,7 @@ impl Rulebook {
         }
     }
 
-    /// The copies of a message of MQTT-SN, or why it is not copied.
+    /// The copies of a message, or why it is not copied.
     fn receivers(
         &self,
         now_ns: u64,

@@ -1,10 +1,10 @@
 //! The controller's knowledge of one client of the broker.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use crate::lease::{Lease, PATIENCE_NS, Stage};
-use crate::names::matches;
+use mqtick_topics::matches;
+
 use crate::pings::Pings;
 use crate::plane::Topic;
 
@@ -43,10 +43,10 @@ pub struct Subscription {
 pub enum Request {
     /// It asks for the id of a name.
     Register(Rc<str>),
-    /// It subscribes: to one filter in MQTT-SN, to several in mqtt-udp.
-    Subscribe(Vec<Subscription>),
-    /// It ends subscriptions.
-    Unsubscribe(Vec<Subscription>),
+    /// It subscribes.
+    Subscribe(Subscription),
+    /// It ends a subscription.
+    Unsubscribe(Subscription),
 }
 
 impl Subscription {
@@ -59,26 +59,18 @@ impl Subscription {
 }
 
 impl Request {
-    /// The subscriptions that it changes.
+    /// The subscription that it changes.
     #[must_use]
-    pub fn changes(&self) -> &[Subscription] {
+    pub fn change(&self) -> Option<&Subscription> {
         match self {
-            Self::Register(_) => &[],
-            Self::Subscribe(some) | Self::Unsubscribe(some) => some,
+            Self::Register(_) => None,
+            Self::Subscribe(one) | Self::Unsubscribe(one) => Some(one),
         }
     }
 
     /// Whether both change the same subscription, or both ask for ids.
     fn is_about(&self, other: &Self) -> bool {
-        let (ours, theirs) = (self.changes(), other.changes());
-        ours.iter().any(|one| theirs.contains(one)) || ours.is_empty() && theirs.is_empty()
-    }
-
-    /// Remove the subscriptions that a later request changes.
-    fn forget(&mut self, later: &Self) {
-        if let Self::Subscribe(some) | Self::Unsubscribe(some) = self {
-            some.retain(|one| !later.changes().contains(one));
-        }
+        self.change() == other.change()
     }
 }
 
@@ -109,18 +101,6 @@ pub struct Connect {
     pub keep_alive_ns: u64,
 }
 
-impl Connect {
-    /// The CONNECT of a client without an identifier.
-    #[must_use]
-    pub fn nobodys() -> Self {
-        Self {
-            id: Rc::from(""),
-            clean: true,
-            keep_alive_ns: 0,
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 struct Pending {
     message_id: u16,
@@ -149,7 +129,7 @@ pub struct Session {
     pub heard_ns: u64,
     /// Whether something was heard or has changed since the last PINGREQ in its name.
     pub news: bool,
-    /// Whether it was silent for longer than its keep-alive, or its lease may have ended.
+    /// Whether it was silent for longer than its keep-alive.
     pub late: bool,
     /// Whether it was late before, and the broker, which may have ended its session, has not
     /// confirmed it since.
@@ -163,7 +143,7 @@ pub struct Session {
     pub proven: bool,
     /// Whether it has a subscription with QoS 1 or 2: messages may wait at the broker.
     pub other_qos: bool,
-    /// Whether its topic ids, or over mqtt-udp its subscriptions, are uncertain.
+    /// Whether its topic ids are uncertain.
     pub unclear: bool,
     /// Whether the broker has refused a message of it.
     pub refused: bool,
@@ -184,10 +164,8 @@ pub struct Session {
     pub publishes: HashMap<Topic, Option<u64>>,
     /// When it last published with QoS 1 or 2 before its last CONNECT.
     pub before_ns: Option<u64>,
-    /// PINGREQs, its own and the controller's; over mqtt-udp the controller's questions.
+    /// PINGREQs, its own and the controller's.
     pub pings: Pings,
-    /// Its lease, over mqtt-udp.
-    pub lease: Option<Lease>,
 }
 
 impl Session {
@@ -225,110 +203,12 @@ impl Session {
             publishes: HashMap::new(),
             before_ns: None,
             pings: Pings::default(),
-            lease: None,
         }
     }
 
-    /// A client of mqtt-udp without a known lease.
-    #[must_use]
-    pub fn without_lease(now_ns: u64) -> Self {
-        Self {
-            lease: Some(Lease::default()),
-            ..Self::new(Connect::nobodys(), now_ns)
-        }
-    }
-
-    /// Its client identifier; `None` over mqtt-udp, where there is none.
-    #[must_use]
-    pub fn id(self) -> Option<Rc<str>> {
-        self.lease.is_none().then_some(self.as_said.id)
-    }
-
-    /// Its lease has ended. Returns the filters that it was subscribed to, or had requested.
-    #[must_use]
-    pub fn loses_lease(&mut self) -> Vec<Rc<str>> {
-        let filters = self.filters().filter_map(|one| one.filter.clone());
-        let filters = filters.collect();
-        self.subscriptions.clear();
-        self.pending.clear();
-        self.answered.clear();
-        (self.state, self.connecting, self.repeats) = (State::New, None, 0);
-        (self.late, self.unclear) = (false, false);
-        if let Some(lease) = &mut self.lease {
-            lease.ends();
-        }
-        self.changed();
-        filters
-    }
-
-    /// The broker has sent an answer that only a client with a lease gets. Returns whether this
-    /// lease is known here.
-    #[must_use]
-    pub fn is_answered(&mut self, now_ns: u64) -> bool {
-        let Some(lease) = &mut self.lease else {
-            return false;
-        };
-        match lease.stage {
-            Stage::Held => lease.is_there(now_ns),
-            // A packet that could not be read may have been a SUBSCRIBE.
-            Stage::Proven if lease.is_new && !lease.unread => {
-                lease.stage = Stage::Held;
-                self.state = State::Active;
-                // Requests before the proof have been answered, or never will be.
-                self.pings.forget();
-            }
-            Stage::Unknown | Stage::Absent | Stage::Proven => return false,
-        }
-        self.hear(now_ns);
-        true
-    }
-
-    /// It sends CONNECT over mqtt-udp. `own_ns`: the broker's default length of a lease.
-    pub fn connects_by_udp(&mut self, now_ns: u64, new: Connect, own_ns: Option<u64>) {
-        self.changed();
-        (self.asked_ns, self.asks_in_vain) = (now_ns, false);
-        if let Some(lease) = &mut self.lease {
-            lease.lengths.insert(length_ns(&new, own_ns));
-        }
-        self.connecting = Some(match self.connecting.take() {
-            None => {
-                let is_same = self.repeats == 0 || new == self.as_said;
-                (new, 1, is_same)
-            }
-            Some((old, count, same)) => {
-                let same = same && old == new;
-                (new, count.saturating_add(1), same)
-            }
-        });
-    }
-
-    /// The broker has accepted a CONNECT of mqtt-udp; subscriptions stay. Returns false if it is
-    /// not certain which CONNECT.
-    #[must_use]
-    pub fn accepted_by_udp(&mut self, own_ns: Option<u64>) -> bool {
-        let Some((new, count, is_same)) = self.connecting.take() else {
-            let is_repeat = self.repeats > 0;
-            self.repeats = self.repeats.saturating_sub(1);
-            return is_repeat;
-        };
-        self.repeats = self.repeats.saturating_add(count - 1);
-        self.state = State::Active;
-        if let Some(lease) = &mut self.lease {
-            lease.lengths = BTreeSet::from([length_ns(&new, own_ns)]);
-        }
-        self.as_said = new;
-        is_same
-    }
-
-    /// Whether the answer to a CONNECT is newly found to be lost. Over mqtt-udp, a CONNECT only
-    /// changes the length of the lease.
+    /// Whether the answer to a CONNECT is newly found to be lost.
     pub fn gives_up_waiting(&mut self, now_ns: u64) -> bool {
-        let patience_ns = match &self.lease {
-            None => REPEATS_NS,
-            Some(lease) if lease.stage == Stage::Held => PATIENCE_NS,
-            Some(_) => return false,
-        };
-        let is_over = self.waits() && now_ns.saturating_sub(self.asked_ns) >= patience_ns;
+        let is_over = self.waits() && now_ns.saturating_sub(self.asked_ns) >= REPEATS_NS;
         if is_over {
             self.asks_in_vain = true;
             self.changed();
@@ -349,33 +229,6 @@ impl Session {
         others.max().flatten().max(self.before_ns)
     }
 
-    /// Whether the broker has sent a challenge that was not a test: no other answer followed in
-    /// time.
-    #[must_use]
-    pub fn is_refuted(&mut self, now_ns: u64) -> bool {
-        let challenged = self.lease.as_ref().and_then(|one| one.challenged);
-        let Some((count, since_ns)) = challenged else {
-            return false;
-        };
-        let is_over = now_ns.saturating_sub(since_ns) >= PATIENCE_NS;
-        if is_over {
-            self.pings.answered_late(count);
-        }
-        is_over
-    }
-
-    /// Whether an answer is newly found to be missing: the broker may have lost the lease.
-    pub fn misses_an_answer(&mut self, now_ns: u64) -> bool {
-        let Some(lease) = &mut self.lease else {
-            return false;
-        };
-        let is_missing = lease.misses_an_answer(now_ns);
-        if is_missing {
-            self.changed();
-        }
-        is_missing
-    }
-
     /// Its subscriptions, and those in unanswered requests.
     pub fn filters(&self) -> impl Iterator<Item = &Subscription> {
         self.subscriptions.iter().chain(self.awaited())
@@ -383,7 +236,7 @@ impl Session {
 
     /// The subscriptions in unanswered requests.
     pub fn awaited(&self) -> impl Iterator<Item = &Subscription> {
-        self.pending.iter().flat_map(|one| one.request.changes())
+        self.pending.iter().filter_map(|one| one.request.change())
     }
 
     /// Whether it is connected, by the broker's last answer, and awake.
@@ -397,18 +250,6 @@ impl Session {
     #[must_use]
     pub fn is_proven(&self, served_ns: Option<u64>) -> bool {
         self.proven || served_ns > Some(self.since_ns)
-    }
-
-    /// Whether its lease may have ended without notice.
-    #[must_use]
-    pub fn may_be_over(&self) -> bool {
-        self.lease.is_some() && (self.late || matches!(self.state, State::Away { .. }))
-    }
-
-    /// The earliest possible end of its lease.
-    #[must_use]
-    pub fn end_ns(&self) -> Option<u64> {
-        self.lease.as_ref()?.end_ns()
     }
 
     /// A packet of it was seen at this time.
@@ -520,15 +361,10 @@ impl Session {
         };
         let Pending { request, .. } = self.pending.remove(at);
         // The broker has processed earlier requests about the same filter, or never got them.
-        if !request.changes().is_empty() {
-            for earlier in self.pending.iter_mut().take(at) {
-                earlier.request.forget(&request);
-            }
-            let is_about = |one: &Pending| match one.request {
-                Request::Register(_) => true,
-                _ => !one.request.changes().is_empty(),
-            };
-            self.pending.retain(is_about);
+        if request.change().is_some() {
+            let later = self.pending.split_off(at);
+            self.pending.retain(|one| !one.request.is_about(&request));
+            self.pending.extend(later);
         }
         if self.answered.len() >= REMEMBERED {
             self.answered.pop_front();
@@ -542,11 +378,10 @@ impl Session {
         let Some((_, request)) = self.answered.get(at) else {
             return false;
         };
-        let filters = request.changes();
         let mut later = self.answered.iter().skip(at + 1);
-        filters.is_empty()
-            || !later.any(|(_, one)| one.is_about(request))
-                && !self.awaited().any(|one| filters.contains(one))
+        request.change().is_none_or(|filter| {
+            !later.any(|(_, one)| one.is_about(request)) && !self.awaited().any(|one| one == filter)
+        })
     }
 
     /// An id has been registered for a name.
@@ -582,12 +417,9 @@ impl Session {
         }
     }
 
-    /// Whether the broker may have ended its session, or its lease.
+    /// Whether the broker may have ended its session.
     #[must_use]
     pub fn is_overdue(&self, now_ns: u64) -> bool {
-        if let Some(lease) = &self.lease {
-            return lease.is_over(now_ns);
-        }
         // for clients without a keep-alive, which only some brokers end
         const WITHOUT_NS: u64 = 3_600_000_000_000;
         let limit_ns = match self.keep_alive_ns {
@@ -597,23 +429,12 @@ impl Session {
         now_ns.saturating_sub(self.heard_ns) > limit_ns
     }
 
-    /// Whether the broker must have ended its session, or its lease: no broker's tolerance is more
-    /// than half the keep-alive.
+    /// Whether the broker must have ended its session: no broker's tolerance is more than half the
+    /// keep-alive.
     #[must_use]
     pub fn is_gone(&self, now_ns: u64) -> bool {
-        if let Some(lease) = &self.lease {
-            return lease.is_gone(now_ns, self.heard_ns);
-        }
         const MARGIN_NS: u64 = 10_000_000_000;
         let longest_ns = self.keep_alive_ns.saturating_mul(2) + MARGIN_NS;
         self.keep_alive_ns > 0 && now_ns.saturating_sub(self.heard_ns) > longest_ns
-    }
-}
-
-/// The length of an mqtt-udp lease after this CONNECT. `own_ns`: the broker's default.
-fn length_ns(connect: &Connect, own_ns: Option<u64>) -> Option<u64> {
-    match connect.keep_alive_ns {
-        0 => own_ns,
-        keep_alive_ns => Some(keep_alive_ns / 2 * 3),
     }
 }

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::controller::{Counters, Status};
+use crate::driver::{Counters, Status, Watcher};
 use crate::plane::{Plane, Topic};
-use crate::program::Watcher;
 
 /// The most lines about topics in the text.
 const MOST_LINES: usize = 200;

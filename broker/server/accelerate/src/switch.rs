@@ -7,12 +7,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
-use crate::controller::{self, Way};
+use crate::driver::{self, Driver, Watcher};
+use crate::failure::{Failure, Outcome};
 use crate::kernel::{Attach, Kernel};
 use crate::neighbours::Neighbours;
-use crate::packet::begun_publish;
+use crate::packet::{Way, begun_publish};
 use crate::plane::{Copy, Counts, Key, Plane, Refusal};
-use crate::program::{Driver, Failure, Outcome, Watcher};
 use crate::rules::{self, Broker, Event, Flags, Hop, Protocol, Reason, Subscriber, Topic};
 
 const ALIVE_NS: u64 = 250_000_000;
@@ -361,9 +361,9 @@ impl Switch {
         }
         let broker = self.brokers.get(usize::from(event.broker));
         let protocol = broker.map_or(Protocol::MqttSn, |one| one.protocol);
-        let is_begun = event.reason == Reason::Fragment;
-        let begun = is_begun.then(|| begun_publish(protocol, &event.message));
-        let seen = controller::Event {
+        let is_begun = event.reason == Reason::Fragment && protocol == Protocol::MqttSn;
+        let begun = is_begun.then(|| begun_publish(&event.message));
+        let seen = driver::Event {
             protocol,
             way,
             from: event.source,
@@ -527,11 +527,6 @@ impl Plane for Switch {
             let key = self.key(key);
             let _ = self.kernel.open(&key, slow);
         }
-    }
-
-    fn copy_until(&mut self, until_ns: u64) {
-        // If this fails, the kernel stops copying 1 s after the last successful call.
-        let _ = self.kernel.copy_until(until_ns);
     }
 
     fn delete(&mut self, key: &Key) {

@@ -40,7 +40,6 @@ pub struct Table {
     seen: u64,
     done: u64,
     until_ns: u64,
-    first_end_ns: u64,
     is_behind: bool,
 }
 
@@ -61,7 +60,6 @@ impl Table {
             seen: 0,
             done: 0,
             until_ns: u64::MAX,
-            first_end_ns: u64::MAX,
             is_behind: false,
         }
     }
@@ -114,8 +112,7 @@ impl Table {
     fn publish(&mut self, now_ns: u64, publisher: SocketAddr, message: &Publish) -> Verdict<'_> {
         let topic = message.topic;
         let key = Key { publisher, topic };
-        let is_in_time = now_ns < self.until_ns && now_ns < self.first_end_ns;
-        let is_quiet = self.is_quiet() && !self.is_behind && is_in_time;
+        let is_quiet = self.is_quiet() && !self.is_behind && now_ns < self.until_ns;
         let mark = self.seen;
         let what = (key, message.acknowledged);
         let Some(rule) = self.rules.get_mut(&key) else {
@@ -209,11 +206,6 @@ impl Table {
         self.until_ns = until_ns;
     }
 
-    /// See [`crate::plane::Plane::copy_until`].
-    pub fn copy_until(&mut self, until_ns: u64) {
-        self.first_end_ns = until_ns;
-    }
-
     /// See [`crate::plane::Plane::open`].
     pub fn open(&mut self, key: &Key, slow: u64) {
         if let Some(rule) = self.rules.get_mut(key) {
@@ -284,7 +276,7 @@ fn is_due(reported: &mut HashMap<(Key, bool), u64>, now_ns: u64, what: (Key, boo
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::controller::Way;
+    use crate::packet::Way;
     use crate::rules::{Protocol, Topic};
 
     #[test]

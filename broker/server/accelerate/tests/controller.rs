@@ -7,10 +7,13 @@ mod plane;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use mqtick_accelerate::controller::{Controller, Event, Reason, Settings, Way};
-use mqtick_accelerate::packet::Packet;
+use mqtick_accelerate::controller::Controller;
+use mqtick_accelerate::driver::{Event, Watcher};
+use mqtick_accelerate::packet::{Packet, Way};
 use mqtick_accelerate::plane::Key;
+use mqtick_accelerate::reason::Reason;
 use mqtick_accelerate::rules::Protocol;
+use mqtick_accelerate::settings::Settings;
 use mqtick_accelerate::table::Verdict;
 use mqtick_sn::{Code, Filter, Message, Qos, Topic, encode};
 use plane::Switch;

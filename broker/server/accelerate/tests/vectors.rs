@@ -9,8 +9,7 @@ mod json;
 use std::net::SocketAddr;
 
 use json::Value;
-use mqtick_accelerate::controller::Way;
-use mqtick_accelerate::packet::{Packet, TRAILER, mark, rewrite, stated, trailer, unmark};
+use mqtick_accelerate::packet::{Packet, TRAILER, Way, mark, rewrite, stated, trailer, unmark};
 use mqtick_accelerate::plane::{Copy, Key};
 use mqtick_accelerate::rules::{Name, Protocol, Topic};
 use mqtick_accelerate::table::{Table, Verdict};

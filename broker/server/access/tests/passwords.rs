@@ -92,6 +92,31 @@ fn comments_blank_lines_crlf_and_a_missing_last_newline_do_not_matter() {
     }
 }
 
+const ARGON2: &str = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ\
+    $CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc";
+
+/// A line with other costs.
+fn argon2(costs: &str) -> String {
+    format!("bob:{}", ARGON2.replace("m=65536,t=2,p=1", costs))
+}
+
+/// Vectors of the reference implementation's own test (phc-winner-argon2, src/test.c, version 0x13).
+#[test]
+fn passwords_that_the_reference_implementation_of_argon2id_hashed_are_right_and_no_others() {
+    let quick = "$argon2id$v=19$m=256,t=2,p=2$c29tZXNhbHQ\
+        $bQk8UB/VmZZF4Oo79iDXuL5/0ttZwg2f/5U52iv1cDc";
+    let pbkdf2 = hash();
+    let users = format!("alice:{ARGON2}\nbob:{quick}\ncarol:{pbkdf2}\n");
+    let passwords = parse(&users).unwrap();
+    assert!(passwords.check("alice", b"password"));
+    assert!(passwords.check("bob", b"password"));
+    for wrong in ["passwore", "", "password\0"] {
+        assert!(!passwords.check("bob", wrong.as_bytes()), "{wrong:?}");
+    }
+    assert!(!passwords.check("carol", b"password"));
+    assert!(!passwords.check("dave", b"password"));
+}
+
 #[test]
 fn an_empty_file_lets_nobody_in() {
     assert!(!parse("").unwrap().check("alice", b"x"));
@@ -112,11 +137,29 @@ fn what_cannot_be_used_is_refused_with_its_line_and_a_sentence() {
         ("bob:secret".into(), "mosquitto_passwd -U"),
         (
             format!("bob:{}", hash.replacen('7', "5", 1)),
-            "mosquitto_passwd -U",
+            "not read here",
         ),
         ("bob:$7$101".into(), "not all its parts"),
         ("bob:$6$MDEy".into(), "not all its parts"),
         (format!("bob:{hash}$AAAA"), "not all its parts"),
+        (
+            "bob:$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ".into(),
+            "not all its parts",
+        ),
+        (argon2("m=65537,t=1,p=1"), "m=65536"),
+        (argon2("m=4096,t=11,p=1"), "m=65536"),
+        (argon2("m=7,t=1,p=1"), "m=65536"),
+        (argon2("m=4096,t=1,p=0"), "m=65536"),
+        (argon2("m=4096,t=1"), "m=65536"),
+        (argon2("m=4096,t=1,p=1,keyid=1"), "m=65536"),
+        (
+            argon2("m=4096,t=1,p=1").replace("c29tZXNhbHQ", "c29tZQ"),
+            "8 to 1024",
+        ),
+        (
+            argon2("m=4096,t=1,p=1").replace("FdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc", ""),
+            "64 octets",
+        ),
         (format!("bob:$7$0$MDEy${digits}"), "1 to 1000000"),
         (format!("bob:$7$-1$MDEy${digits}"), "1 to 1000000"),
         (format!("bob:$7$1000000000$MDEy${digits}"), "1 to 1000000"),

@@ -1,14 +1,15 @@
 //! The program `mqtick-load`.
 
-use mqtick_load::command::Command;
-use mqtick_load::contest::Run;
-use mqtick_load::help::HELP;
-use mqtick_load::options::Options;
-use mqtick_load::report::Report;
-use mqtick_load::stop::Stop;
-use mqtick_load::{
-    Failure, Outcome, agent, datagrams, fanout, floor, idle, limit, pairs, scenario_run,
-};
+use mqtick_load::commands::{fanout, idle, limit, pairs, run as scenario};
+use mqtick_load::failure::{Failure, Outcome};
+use mqtick_load::floor;
+use mqtick_load::remote::agent;
+use mqtick_load::results::report::Report;
+use mqtick_load::run::contest::Run;
+use mqtick_load::settings::command::Command;
+use mqtick_load::settings::help::HELP;
+use mqtick_load::settings::options::Options;
+use mqtick_load::system::stop::Stop;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddrV4;
 use std::process::ExitCode;
@@ -47,7 +48,7 @@ fn measure(options: &Options) -> Outcome<()> {
     };
     let result = match options.command {
         Command::Limit => limit::run(&mut run),
-        Command::Run => scenario_run::run(&mut run),
+        Command::Run => scenario::run(&mut run),
         Command::Pairs => pairs::run(&mut run),
         Command::Fanout => fanout::run(&mut run),
         _ => idle::run(&mut run),
@@ -73,8 +74,8 @@ fn serve(options: &Options) -> Outcome<()> {
     let _deaf = options.until_eof.then(Stop::new).transpose()?;
     let at = SocketAddrV4::new(options.address, options.port);
     let port = match options.udp {
-        true => datagrams::serve(at)?,
-        false => floor::serve(at, options.threads)?,
+        true => floor::udp::serve(at)?,
+        false => floor::tcp::serve(at, options.threads)?,
     };
     print(&format!("{}:{port}\n", at.ip()))?;
     if !options.until_eof && std::io::stdin().is_terminal() {

@@ -5,7 +5,7 @@
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod peer;
 
-use peer::file::{File, error, notes, program, run, stopped_meanwhile, value};
+use peer::file::{File, error, good, notes, program, run, stopped_meanwhile, value};
 use peer::{SOME, Trick, json, row, start};
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -24,8 +24,7 @@ fn what_was_retained_before_may_come_in_one_piece_with_the_subscription() {
     for kind in ["load", "latency"] {
         let group = format!("kind = \"{kind}\"\ninterval_us = 1000\nmessages = 20");
         let file = scenario(&format!("retained-{kind}"), &group);
-        let output = run(&start(Trick::Retained), &file, &[]);
-        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        let output = good(&start(Trick::Retained), &file, &[]);
         assert_eq!(
             (value(&output, "lost"), value(&output, "duplicates")),
             (0.0, 0.0)
@@ -38,8 +37,7 @@ fn what_was_retained_before_may_come_in_one_piece_with_the_subscription() {
 fn a_broker_that_takes_nothing_does_not_make_the_load_tool_late() {
     // More than sockets hold is due while it stands still for 600 ms.
     let group = "payload = 1_000_000\ninterval_us = 20000\nmessages = 60";
-    let output = run(&start(Trick::Pause), &scenario("held-up", group), &[]);
-    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let output = good(&start(Trick::Pause), &scenario("held-up", group), &[]);
     assert!(
         value(&output, "late_max_us") < 300_000.0,
         "{}",
@@ -50,8 +48,7 @@ fn a_broker_that_takes_nothing_does_not_make_the_load_tool_late() {
 #[test]
 fn a_long_message_is_no_full_queue() {
     let group = "payload = 1_000_000\ninterval_us = 50000\nmessages = 10";
-    let output = run(&start(Trick::None), &scenario("long", group), &[]);
-    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let output = good(&start(Trick::None), &scenario("long", group), &[]);
     assert!(
         !notes(&output).contains("receive queue"),
         "{}",
@@ -78,8 +75,7 @@ fn copies_that_waited_for_the_load_tool_are_said_to_have_the_stamp_of_the_last()
 #[test]
 fn with_a_window_a_message_has_left_by_the_kernels_stamp_too() {
     let group = "kind = \"latency\"\nwindow = 1\ninterval_us = 1000\nmessages = 50";
-    let output = run(&start(Trick::None), &scenario("window", group), &[]);
-    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let output = good(&start(Trick::None), &scenario("window", group), &[]);
     // It is due when it is written, and leaves a little later.
     assert!(value(&output, "wire_p50_us") < value(&output, "delay_p50_us"));
 }
@@ -89,8 +85,7 @@ fn messages_that_are_not_acknowledged_are_told() {
     let group = "qos = 1\ninterval_us = 1000\nmessages = 20";
     for (trick, expected) in [(Trick::None, false), (Trick::Deaf, true)] {
         let file = scenario(&format!("deaf-{trick:?}"), group);
-        let output = run(&start(trick), &file, &["--patience", "0.5"]);
-        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        let output = good(&start(trick), &file, &["--patience", "0.5"]);
         let told = notes(&output);
         let is_told = told.contains("20 messages above QoS 0 were not acknowledged");
         assert_eq!(is_told, expected, "{told}");
@@ -99,12 +94,11 @@ fn messages_that_are_not_acknowledged_are_told() {
 
 #[test]
 fn where_nobody_subscribes_there_is_no_share_that_came_and_a_rate_that_can_be() {
-    let output = run(
+    let output = good(
         &start(Trick::None),
         &scenario("nobody", "subscribers = 0\nmessages = 5"),
         &[],
     );
-    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
     let rows = json(&output)["rows"].to_string();
     assert!(!rows.contains("\"ratio\""), "{rows}");
     assert!(
@@ -176,8 +170,7 @@ fn a_message_left_when_its_own_last_octet_did() {
     // Both are due at once. The second cannot leave before the broker has read the first, which it
     // keeps for 0.3 s; then it delivers both.
     let group = "kind = \"latency\"\npayload = 60000\ninterval_us = 1\nmessages = 2";
-    let output = run(&start(Trick::Hold), &scenario("hold", group), &[]);
-    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let output = good(&start(Trick::Hold), &scenario("hold", group), &[]);
     assert_eq!(value(&output, "unstamped"), 0.0);
     assert!(value(&output, "wire_max_us") >= 300_000.0);
 }
@@ -229,8 +222,7 @@ fn a_copy_that_comes_again_in_a_later_trial_was_not_lost_in_its_own() {
             &format!("again-{kind}"),
             &format!("{group}\nkind = \"{kind}\""),
         );
-        let output = run(&start(Trick::Again), &file, &["--repeats", "2"]);
-        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        let output = good(&start(Trick::Again), &file, &["--repeats", "2"]);
         assert_eq!(row(&json(&output), "duplicates", None), [0.0, 1.0]);
         assert!(
             !notes(&output).contains("after their trial"),
@@ -247,8 +239,7 @@ fn a_csv_has_each_copy_of_each_message_that_it_has_in_all_repeats() {
     let csv = File::new("repeats.csv", "");
     std::fs::remove_file(&csv.0).unwrap();
     let more = ["--repeats", "2", "--csv", csv.path()];
-    let output = run(&start(Trick::None), &scenario("repeats", text), &more);
-    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    good(&start(Trick::None), &scenario("repeats", text), &more);
     let written = std::fs::read_to_string(&csv.0).unwrap();
     let of = |letter: &str| written.lines().filter(|line| line.contains(letter)).count();
     assert_eq!((of(",S,"), of(",R,")), (10, 30));

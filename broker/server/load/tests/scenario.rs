@@ -5,7 +5,7 @@
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod peer;
 
-use peer::file::{File, error, notes, program, run, stopped_meanwhile, value};
+use peer::file::{File, error, good, notes, program, run, stopped_meanwhile, value};
 use peer::{SOME, Trick, start};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -23,8 +23,7 @@ fn scenario(kind: &str) -> String {
 fn each_copy_of_a_scenario_is_counted_and_stamped() {
     let peer = start(Trick::None);
     let file = File::new("counted.toml", &scenario("latency"));
-    let output = run(&peer, &file, &[]);
-    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let output = good(&peer, &file, &[]);
     for key in ["lost", "duplicates", "disorder", "refused", "unstamped"] {
         assert_eq!(value(&output, key), 0.0, "{key}");
     }
@@ -48,8 +47,7 @@ fn a_broker_that_loses_doubles_or_reorders_is_caught() {
             let text = scenario(kind).replace("publishers = 2", "publishers = 1");
             let text = text.replace("messages = 20", "messages = 40");
             let file = File::new(&format!("{kind}-{trick:?}.toml"), &text);
-            let output = run(&peer, &file, &["--patience", "0.3"]);
-            assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+            let output = good(&peer, &file, &["--patience", "0.3"]);
             assert_eq!(value(&output, key), expected, "{kind} {trick:?}");
         }
     }
@@ -92,8 +90,7 @@ fn a_broker_that_stops_for_a_while_does_not_hide_it() {
     let text = "seconds = 60\nramp_up_s = 0\nramp_down_s = 0\n[[group]]\nkind = \"latency\"\n\
                 interval_us = 10000\nmessages = 100\n";
     let file = File::new("pause.toml", text);
-    let output = run(&peer, &file, &[]);
-    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let output = good(&peer, &file, &[]);
     // It stands still for 600 ms at the 20th: of the 100, 60 wait, from 600 ms down to none.
     assert!(value(&output, "delay_p50_us") > 50_000.0);
     assert!(value(&output, "delay_max_us") > 550_000.0);
@@ -130,7 +127,7 @@ fn a_file_of_mqttloader_is_run_and_its_csv_is_written() {
     let made = fs::read_dir(&folder).unwrap().next().unwrap().unwrap();
     let name = made.file_name().into_string().unwrap();
     assert!(
-        name.starts_with("mqttloader_20") && name.ends_with(".csv"),
+        name.starts_with("mqttloader_") && name.ends_with(".csv"),
         "{name}"
     );
     fs::remove_dir_all(&folder).unwrap();
@@ -188,14 +185,6 @@ fn a_limit_needs_a_load_to_vary_and_a_broker_that_delivers() {
         "{}",
         error(&output)
     );
-    let output = program(&[
-        "limit",
-        "mqtt://127.0.0.1:9",
-        "--page",
-        "/nowhere/page.html",
-    ]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(error(&output).contains("/nowhere/page.html: No such file"));
 }
 
 #[test]
@@ -212,8 +201,7 @@ fn a_scenario_may_keep_windows_full_instead_of_following_a_schedule() {
             &format!("window-{qos}-{trick:?}.toml"),
             &format!("{text}qos = {qos}\n"),
         );
-        let output = run(&peer, &file, &["--patience", "0.3"]);
-        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        let output = good(&peer, &file, &["--patience", "0.3"]);
         // Windows go on after a loss: each tenth message has one.
         assert!(value(&output, "egress") > 1000.0, "{trick:?}");
         assert!(value(&output, "lost") >= 20.0 * lost, "{trick:?}");
@@ -403,8 +391,7 @@ fn clients_are_spread_over_joined_brokers_in_turn() {
         other.address
     );
     let file = File::new("joined.toml", &text);
-    let output = run(&one, &file, &[]);
-    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    good(&one, &file, &[]);
     assert_eq!(
         [one, other].map(|peer| peer.clients.lock().unwrap().len()),
         [1, 1]

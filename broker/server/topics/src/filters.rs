@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rpds::HashTrieMapSync;
 
-use crate::names::split_level;
+use crate::names::{has_wildcards, split_level};
 
 /// Up to this many children of a node are searched linearly; more are hashed.
 const SCANNED: usize = 8;
@@ -61,7 +61,7 @@ impl<S> Filters<S> {
 
     /// Return the value of this filter.
     pub(crate) fn find(&self, filter: &str) -> Option<&S> {
-        if is_wild(filter) {
+        if has_wildcards(filter) {
             self.wild.find(filter)
         } else {
             self.exact.get(filter)
@@ -72,7 +72,7 @@ impl<S> Filters<S> {
 impl<S: Clone + Default> Filters<S> {
     /// Return the value of `filter`, which is added if it is missing. Never `None`.
     pub(crate) fn made(&mut self, filter: &str) -> Option<&mut S> {
-        if is_wild(filter) {
+        if has_wildcards(filter) {
             return made(&mut self.wild, filter);
         }
         if !self.exact.contains_key(filter) {
@@ -87,7 +87,7 @@ impl<S: Clone + Default> Filters<S> {
         filter: &str,
         change: &mut impl FnMut(&mut S) -> (Option<R>, bool),
     ) -> Option<R> {
-        if is_wild(filter) {
+        if has_wildcards(filter) {
             return Arc::make_mut(&mut self.wild).change(Some(filter), change);
         }
         let (value, empty) = change(self.exact.get_mut(filter)?);
@@ -96,10 +96,6 @@ impl<S: Clone + Default> Filters<S> {
         }
         value
     }
-}
-
-fn is_wild(filter: &str) -> bool {
-    filter.contains(['+', '#'])
 }
 
 impl<S> Clone for Node<S> {

@@ -6,6 +6,8 @@ mod ordered;
 mod retained;
 mod tree;
 
-pub use names::{MAX_LEVELS, MAX_OCTETS, covers, matches, unshared, valid_filter, valid_topic};
+pub use names::{
+    MAX_LEVELS, MAX_OCTETS, covers, has_wildcards, matches, unshared, valid_filter, valid_topic,
+};
 pub use retained::Retained;
 pub use tree::{Group, Match, Tree};

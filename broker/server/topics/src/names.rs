@@ -36,6 +36,12 @@ pub fn valid_filter(filter: &str) -> bool {
     }
 }
 
+/// Whether a filter has wildcards.
+#[must_use]
+pub fn has_wildcards(filter: &str) -> bool {
+    filter.contains(['+', '#'])
+}
+
 /// Whether a filter, which may be shared, matches a topic name.
 #[must_use]
 pub fn matches(filter: &str, name: &str) -> bool {
@@ -87,7 +93,7 @@ pub(crate) fn split_share(filter: &str) -> Result<(Option<&str>, &str), NoName> 
     match filter.strip_prefix(SHARE) {
         None => Ok((None, filter)),
         Some(rest) => match rest.split_once('/') {
-            Some((name, filter)) if !name.is_empty() && !name.contains(['+', '#']) => {
+            Some((name, filter)) if !name.is_empty() && !has_wildcards(name) => {
                 Ok((Some(name), filter))
             }
             _ => Err(NoName),

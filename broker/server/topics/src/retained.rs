@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use crate::names::{split_level, valid_filter};
+use crate::names::{has_wildcards, split_level, valid_filter};
 
 /// The retained message of each topic.
 pub struct Retained<M> {
@@ -192,7 +192,7 @@ impl<M> Retained<M> {
         if !valid_filter(filter) {
             return (steps, None);
         }
-        if !filter.contains(['+', '#']) {
+        if !has_wildcards(filter) {
             // nothing follows, so it does not matter whether that was enough
             let _ = self.get(filter).map(|message| each(filter, message));
             return (1, None);

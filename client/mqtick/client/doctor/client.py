@@ -33,7 +33,7 @@ REMEDIES: Final = {
     "contradicts": "somebody steps the clock of the server, or this one",
     "retained": "somebody retains time messages: mosquitto_pub -t TOPIC -r -n",
 }
-"""Reason for which messages were refused: what to do about it."""
+"""Reason for which messages or samples were refused: what to do about it."""
 _OFTEN: Final = 20
 _NARROWER: Final = "without it the narrower bound is shown next to the certain one"
 _DOORS: Final = {
@@ -87,10 +87,15 @@ def check_client(status: Status | StatusError) -> Iterator[Check]:
             "the broker's log says why: a second client with the same identifier (client_id) takes "
             "it over; or keep-alive, Wi-Fi power saving, a NAT that forgets",
         )
-    refused = Counter(values.get("refused", {}))
+    refused, good = Counter(values.get("refused", {})), 0
+    for one in (each for row in values.get("servers", ()) for each in row.get("verdicts", ())):
+        if one["verdict"] == "refused":
+            refused[one["reason"]] += one["count"]
+        else:
+            good += one["count"]
     if values.get("state") == "synchronised":
         del refused["before-exchange"]  # an exchange has succeeded since
-    yield from check_refusals("refused since the client's start", refused, REMEDIES)
+    yield from check_refusals("refused since the client's start", refused, REMEDIES, good=good)
 
 
 def check_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:

@@ -173,9 +173,10 @@ def check_access(
         ]
     if probes.let_through:
         return [_others(who, sorted(probes.let_through))]
-    # A client that receives no time messages would not receive its own either.
-    said = "keeps this account from publishing time, and from the topics of other clients"
-    return [ok("access list", said)] if hears_time else []
+    # A client that receives no time messages would not receive its own either. Nor does it find out
+    # what it may write and not read: requests in the name of another client, for instance.
+    kept_from = "publishing time, and from both writing and reading what is another client's"
+    return [ok("access list", f"keeps this account from {kept_from}")] if hears_time else []
 
 
 def _others(who: str, topics: Sequence[str]) -> Check:

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mqtick.analysis.clocks.deviation import Deviation
 from mqtick.analysis.clocks.masks import MASKS, Mask
+from mqtick.analysis.clocks.stability import Deviation
 from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures.picture import Picture

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use mqtick_sn::{Code, Message, Qos};
+use mqtick_topics::has_wildcards;
 
 use super::{Clients, Dirty, Who};
-use crate::names::has_wildcards;
 use crate::plane::Topic;
 use crate::session::{MOST_NAMES, Named, Request, Session, State, Subscription};
 
@@ -76,9 +76,9 @@ impl Clients {
         }
         let elsewhere = self.addresses.get(&new.id).copied();
         let was_stranger = match self.stranger_ids.get(&new.id) {
-            Some(&there) => self.forget_stranger(there).is_some(),
+            Some(&there) => self.forget_stranger(there),
             None => false,
-        } | self.forget_stranger(client).is_some();
+        } | self.forget_stranger(client);
         let mut before = self.kept.remove(&new.id);
         let there = elsewhere.filter(|there| *there != client);
         if let Some(session) = there.and_then(|there| self.remove(there)) {
@@ -172,7 +172,7 @@ impl Clients {
         };
         let is_kind = |request: &Request| matches!(request, Request::Subscribe(_));
         let asked = match session.answer(message_id, is_kind) {
-            Ok(request) => request.changes().first().cloned(),
+            Ok(request) => request.change().cloned(),
             Err(true) => return,
             Err(false) => None,
         };
@@ -183,7 +183,7 @@ impl Clients {
         };
         if code != Code::ACCEPTED {
             self.unlist_unused(client, &subscription);
-            return self.touch_filters(&[subscription]);
+            return self.touch_filters([&subscription]);
         }
         session.other_qos |= qos != Qos::AtMostOnce;
         if !session.subscriptions.contains(&subscription) {
@@ -203,25 +203,21 @@ impl Clients {
         self.touch(client);
     }
 
-    pub(super) fn unsubscribed(&mut self, now_ns: u64, client: SocketAddr, message_id: u16) {
+    fn unsubscribed(&mut self, now_ns: u64, client: SocketAddr, message_id: u16) {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
         };
         let is_kind = |request: &Request| matches!(request, Request::Unsubscribe(_));
         match session.answer(message_id, is_kind) {
-            Ok(request) => {
-                for subscription in request.changes() {
-                    session.subscriptions.retain(|one| one != subscription);
-                    // The broker may take subscriptions that name a filter in two ways for one.
-                    let mut rest = session.subscriptions.iter();
-                    session.unclear |= rest.any(|one| one.filter == subscription.filter);
-                }
-                for subscription in request.changes() {
-                    self.unlist_unused(client, subscription);
-                }
-                self.touch_filters(request.changes());
+            Ok(Request::Unsubscribe(subscription)) => {
+                session.subscriptions.retain(|one| *one != subscription);
+                // The broker may take subscriptions that name a filter in two ways for one.
+                let mut rest = session.subscriptions.iter();
+                session.unclear |= rest.any(|one| one.filter == subscription.filter);
+                self.unlist_unused(client, &subscription);
+                self.touch_filters([&subscription]);
             }
-            Err(true) => {}
+            Ok(_) | Err(true) => {}
             Err(false) => self.estrange(now_ns, client),
         }
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use mqtick_sn::{Code, Filter, Message, Qos};
 
 use super::{Clients, Dirty};
-use crate::controller::SECOND_NS;
+use crate::clock::SECOND_NS;
 use crate::plane::{Key, Topic};
 use crate::session::{Connect, MOST_NAMES, Named, Request, Session, State, Subscription};
 
@@ -39,11 +39,11 @@ impl Clients {
                 if let Some(session) = self.sessions.get_mut(&client) {
                     session.other_qos |= *qos != Qos::AtMostOnce;
                 }
-                let request = Request::Subscribe(vec![self.subscription(filter)]);
+                let request = Request::Subscribe(self.subscription(filter));
                 self.request(now_ns, client, *message_id, request);
             }
             Message::Unsubscribe { message_id, filter } => {
-                let request = Request::Unsubscribe(vec![self.subscription(filter)]);
+                let request = Request::Unsubscribe(self.subscription(filter));
                 self.request(now_ns, client, *message_id, request);
             }
             Message::Register {
@@ -132,22 +132,18 @@ impl Clients {
         }
     }
 
-    pub(super) fn request(
-        &mut self,
-        now_ns: u64,
-        client: SocketAddr,
-        message_id: u16,
-        request: Request,
-    ) {
+    fn request(&mut self, now_ns: u64, client: SocketAddr, message_id: u16, request: Request) {
         let Some(session) = self.sessions.get_mut(&client) else {
             return;
         };
-        let subscriptions = request.changes().to_vec();
+        let changed = request.change().cloned();
         if !session.ask(message_id, request) {
             return self.loses_track(now_ns, client);
         }
-        subscriptions.iter().for_each(|one| self.list(client, one));
-        self.touch_filters(&subscriptions);
+        if let Some(subscription) = &changed {
+            self.list(client, subscription);
+        }
+        self.touch_filters(&changed);
     }
 
     /// REGACK: a client answers the broker's REGISTER.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use mqtick_accelerate::names::{has_wildcards, matches};
 use mqtick_sn::{Code, Filter, Message, Qos, Topic, decode, encode};
+use mqtick_topics::{has_wildcards, matches};
 
 pub const PREDEFINED: [(u16, &str); 2] = [(1, "p/q"), (2, "x")];
 const SECOND_NS: u64 = 1_000_000_000;

@@ -6,9 +6,6 @@
 mod broker;
 #[path = "../plane/mod.rs"]
 mod plane;
-mod udp;
-mod udp_broker;
-mod udp_world;
 mod world;
 
 use broker::Proof;

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use mqtick_accelerate::controller::{Controller, Event, Settings, Way};
-use mqtick_accelerate::packet::{Packet, rewrite};
+use mqtick_accelerate::controller::Controller;
+use mqtick_accelerate::driver::{Event, Watcher};
+use mqtick_accelerate::packet::{Packet, Way, rewrite};
 use mqtick_accelerate::rules::Protocol;
+use mqtick_accelerate::settings::Settings;
 use mqtick_accelerate::table::{Table, Verdict};
 use mqtick_sn::{Code, Filter, Message, Qos, Topic, decode, encode};
 

@@ -14,7 +14,6 @@ pub struct Switch {
     pub asked: Vec<SocketAddr>,
     /// Whether the way to the broker has room.
     pub has_room: bool,
-    pub until_ns: u64,
 }
 
 impl Switch {
@@ -24,7 +23,6 @@ impl Switch {
             sent: Vec::new(),
             asked: Vec::new(),
             has_room: true,
-            until_ns: u64::MAX,
         }
     }
 }
@@ -35,10 +33,6 @@ impl Plane for Switch {
     }
     fn open(&mut self, key: &Key, slow: u64) {
         self.table.open(key, slow);
-    }
-    fn copy_until(&mut self, until_ns: u64) {
-        self.until_ns = until_ns;
-        self.table.copy_until(until_ns);
     }
     fn delete(&mut self, key: &Key) {
         self.table.delete(key);

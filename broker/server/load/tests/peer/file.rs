@@ -41,6 +41,13 @@ pub fn run(peer: &Peer, file: &File, more: &[&str]) -> Output {
     program(&all)
 }
 
+/// A run that measures all.
+pub fn good(peer: &Peer, file: &File, more: &[&str]) -> Output {
+    let output = run(peer, file, more);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    output
+}
+
 pub fn error(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }

@@ -288,7 +288,7 @@ pub fn row(result: &Value, key: &str, who: Option<&str>) -> Vec<f64> {
 }
 
 /// The numbers of a list.
-pub fn numbers(list: &Value) -> Vec<f64> {
+fn numbers(list: &Value) -> Vec<f64> {
     let all = list.as_array().unwrap().iter();
     all.map(|one| one.as_f64().unwrap()).collect()
 }

@@ -1,0 +1,102 @@
+//! The floor over UDP: each message goes to all its subscribers by one sendmmsg().
+//!
+//! It answers CONNECT and SUBSCRIBE, and does not check addresses.
+
+use mqtick_packet::{
+    ConnackProperties, MAXIMUM_LENGTH, Packet, Version, connack, decode, frame, suback,
+};
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg};
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::thread;
+
+use crate::failure::{Failure, Outcome};
+
+/// Most copies by one system call.
+const AT_ONCE: usize = 1024;
+
+/// Serves at an address (port 0: any); returns the port.
+///
+/// # Errors
+/// Where the port is taken.
+pub fn serve(at: SocketAddrV4) -> Outcome<u16> {
+    let refused =
+        |error: std::io::Error| Failure::Failed(format!("UDP {at} cannot be opened: {error}."));
+    let socket = UdpSocket::bind(at).map_err(refused)?;
+    let port = socket.local_addr().map_err(refused)?.port();
+    thread::spawn(move || {
+        let mut groups = HashMap::new();
+        let mut piece = [0; 1 << 16];
+        let mut headers = MultiHeaders::preallocate(AT_ONCE, None);
+        loop {
+            if let Ok((count, from)) = socket.recv_from(&mut piece) {
+                let octets = piece.get(..count).unwrap_or_default();
+                answer(&socket, &mut groups, &mut headers, octets, from);
+            }
+        }
+    });
+    Ok(port)
+}
+
+type Groups = HashMap<String, Vec<Option<SockaddrIn>>>;
+
+/// Handles a datagram.
+fn answer(
+    socket: &UdpSocket,
+    groups: &mut Groups,
+    headers: &mut MultiHeaders<SockaddrIn>,
+    octets: &[u8],
+    from: SocketAddr,
+) -> Option<()> {
+    let found = frame(octets, MAXIMUM_LENGTH).ok()??;
+    let mut answer = Vec::new();
+    match decode(&found, Version::V3).ok()? {
+        Packet::Publish(one) => forward(socket, groups.get(one.topic)?, headers, octets),
+        Packet::Connect(_) => {
+            let none = ConnackProperties::default();
+            connack(&mut answer, Version::V3, false, 0, &none);
+        }
+        Packet::Subscribe(one) => {
+            let SocketAddr::V4(from) = from else {
+                return None;
+            };
+            let filter = one.filters().next()?;
+            let group = groups.entry(filter.filter.to_owned()).or_default();
+            group.push(Some(from.into()));
+            suback(&mut answer, Version::V3, one.id, &[filter.qos as u8]);
+        }
+        _ => return None,
+    }
+    if !answer.is_empty() {
+        socket.send_to(&answer, from).ok()?;
+    }
+    Some(())
+}
+
+fn forward(
+    socket: &UdpSocket,
+    group: &[Option<SockaddrIn>],
+    headers: &mut MultiHeaders<SockaddrIn>,
+    octets: &[u8],
+) {
+    for some in group.chunks(AT_ONCE) {
+        let copy = [IoSlice::new(octets)];
+        let copies = std::iter::repeat_n(&copy, some.len());
+        let sent = sendmmsg(
+            socket.as_raw_fd(),
+            headers,
+            copies,
+            some,
+            [],
+            MsgFlags::empty(),
+        );
+        if let Err(errno) = sent.map(drop)
+            && errno != Errno::EINTR
+        {
+            eprintln!("mqtick-load floor: {}", errno.desc());
+        }
+    }
+}
