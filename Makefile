@@ -10,8 +10,7 @@ ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
   broker/conformance/*.py broker/bpf/*.py)))
-BENCHES := arrival timestamps time-error cost shot crowd-cost block-transfer simulator edges \
-  report-speed look mtie chrony-lines fleet scale
+BENCHES := arrival time-error cost report-speed fleet
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
 BROKER_UNDER_TEST ?= mosquitto
@@ -149,11 +148,9 @@ fuzz: setup-test ## throw random octets at everything that reads foreign input, 
 # ---- measure ------------------------------------------------------------------------------------
 .PHONY: bench
 bench: $(BENCHES:%=bench-%) ## all benchmarks in turn, except bench-disciplined, which moves the clock, and those that need the RTL or Rust
-bench-mtie: setup-drivers
 bench-fleet: setup-fleet-test
-bench-hardware: model-rtl-32
-bench-hardware bench-one-way: model-rtl
-bench-brokers bench-residence bench-restart bench-join bench-join-time bench-accelerate bench-load bench-nats-cluster: broker-programs
+bench-hardware: model-rtl
+bench-brokers bench-residence bench-join bench-join-time bench-accelerate bench-load: broker-programs
 bench-accelerate: accelerate
 bench-load: setup-test setup-broker
 	cd broker/server && cargo build --locked --release -p mqtick-clients
@@ -161,7 +158,6 @@ bench-load: setup-test setup-broker
 bench-join: setup-test
 	cd broker/server && cargo build --locked --release -p mqtick-join --example bare_relay
 	$(PYTHON_BIN) -m bench.join $(ARGS)
-bench-udp-core: setup-rtl
 bench-%: setup-test ## one benchmark: bench/NAME.py, written with - instead of _; ARGS="--short", for example
 	$(PYTHON_BIN) -m bench.$(subst -,_,$*) $(ARGS)
 
@@ -230,7 +226,7 @@ test-broker-miri: setup-broker ## the broker's crates that parse, in Miri, which
 	  else echo 'not run: there is no Miri here (rustup toolchain install nightly --component miri)'; fi
 
 # ---- the hardware broker ------------------------------------------------------------------------
-.PHONY: synth formal-rtl test-board model-rtl model-rtl-32 test-model
+.PHONY: synth formal-rtl test-board model-rtl test-model
 synth: setup-rtl ## the hardware broker on the published part, and a bitstream for a Colorlight 5A-75B
 	$(PYTHON_BIN) -m bench.synth $(ARGS)
 test-board: setup-rtl ## frames through LiteEth in simulation: the Colorlight 5A-75B with an echo, 10 Gb/s with the broker
@@ -240,8 +236,6 @@ formal-rtl: setup-rtl ## proofs about the hardware broker: PROOFS="control fifo"
 	$(PYTHON_BIN) -m broker.rtl.formal.prove $(PROOFS)
 model-rtl: setup-rtl ## the broker's RTL as a program: build/rtl/model/mqtick-broker-model
 	@$(MAKE) --no-print-directory -f broker/rtl/sim/model/Makefile
-model-rtl-32: setup-rtl
-	@$(MAKE) --no-print-directory -f broker/rtl/sim/model/Makefile SHAPES=32
 test-rtl: test-model
 test-model: setup-test model-rtl
 	$(PYTEST) -m rtl tests/test_hardware_model.py

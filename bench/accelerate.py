@@ -4,17 +4,16 @@ Two network namespaces with a link between them: brokers in one, `mqtick-load` i
 end with the kernel's receive stamp of a copy. The same mqtick-broker is measured with and without
 mqtick-accelerate in each round, in random order with Mosquitto over TCP and a bare sendmmsg().
 
-    python -m bench.accelerate             5 rounds: under 10 minutes (root)
+    python -m bench.accelerate             5 rounds: some minutes (root)
     python -m bench.accelerate --short     1 short round: under a minute
-    python -m bench.accelerate --part fan  only these (latency, packets, fan, crowd, rate, queue,
-                                           residence); may be given more than once
+    python -m bench.accelerate --part fan  only these (latency, fan, crowd, residence);
+                                           may be given more than once
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import random
 import subprocess
@@ -26,33 +25,26 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from bench import accelerated_residence, acceleration_model, clone_floor
-from bench.harness import RESULTS, Report, options, quantile
+from bench import accelerated_residence
+from bench.harness import Report, built, medians, options, quantile, result_of, start_load
 from demo.local_broker import Mosquitto, running
 from demo.local_sensors import (
     BROKER_SIDE,
-    BUILT,
     CLIENT_SIDE,
-    DISCONNECT,
     Accelerator,
-    Sensor,
     between_namespaces,
     in_the_kernel,
     inside,
 )
 
 FAST, PLAIN, PEER, FLOOR = "accelerated", "mqtick-broker", "Mosquitto, TCP", "bare sendmmsg"
-CLONES = "bare clone loop"
-_LOAD = str(BUILT / "release/mqtick-load")
 _LIMIT_S = 120.0
 _BACKLOG = Path("/proc/sys/net/core/netdev_max_backlog")
 _USUAL_BACKLOG, _ROOM = 1000, 10_000
-_CORE = 0
 _SIZES = {100: 93, 200: 193}
 """Octets of an MQTT-SN message: octets of its payload."""
 _PUBLISHED = {100: 0.586, 200: 0.481}
 """Median with by median without, as published."""
-_HUNDRED = "100 publishes, 10 ms apart"
 _SKEW = "100 subscribers: first to last, p50"
 _TIME = "The time error of 100 clients through it: bench.time_error --accelerated."
 
@@ -109,92 +101,56 @@ class World:
         where = ("floor", "--udp", "--until-eof", "--address", self.at[0])
         with inside(BROKER_SIDE):
             floor = subprocess.Popen(
-                [_LOAD, *where], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                [built("mqtick-load"), *where],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
             )
         open_ones.callback(floor.wait)
         open_ones.callback(_pipe(floor.stdin).close)
         self.pids[FLOOR] = floor.pid
         self.places[FLOOR] = int(_pipe(floor.stdout).readline().rpartition(":")[2])
-        self.pids[CLONES], self.places[CLONES] = self.pids[FLOOR], self.places[FLOOR]
 
-    def fan_out(self, who: str, *arguments: object, core: int | None = None) -> Found:
+    def fan_out(self, who: str, *arguments: object) -> Found:
         """Run mqtick-load through one of the brokers; RuntimeError, with its text, if it fails."""
-        kind = {PEER: [], FLOOR: ["--udp"], CLONES: ["--udp"]}.get(who, ["--sn"])
-        where = ["--broker", f"{self.at[0]}:{self.places[who]}", "--broker-pid"]
-        command = [_LOAD, "fanout", *kind, *where, str(self.pids[who]), "--repeats", "1", "--json"]
-        command += map(str, arguments)
+        kind = {PEER: [], FLOOR: ["--udp"]}.get(who, ["--sn"])
+        where = ("--broker", f"{self.at[0]}:{self.places[who]}", "--broker-pid", self.pids[who])
+        flags = [*kind, *where, "--repeats", 1, *arguments]
         with contextlib.ExitStack() as open_ones:
-            one, pids = None, [self.pids[who]]
+            one = None
             if who == FAST:
                 one = open_ones.enter_context(accelerated(self.folder, self.at))
-                pids.append(one.process.pid)
-                command.append("--until-eof")
-            if who == CLONES:
-                open_ones.enter_context(clone_floor.attached(self.folder))
-            if core is not None:
-                command = ["taskset", "-c", str(core), *command]
-                for pid in pids:
-                    open_ones.enter_context(_on(core, pid))
+                flags.append("--until-eof")
             with inside(CLIENT_SIDE):
-                load = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
+                load = start_load("fanout", *flags)
             open_ones.callback(load.kill)
-            return _result(load, one)
+            before = _first_frames(load, one) if one else {}
+            result = medians(result_of(load))
+            found = {key: median for (key, whose), median in result.items() if whose == "broker"}
+            if one:
+                after = one.status()["frames"]
+                kinds = ("no_rule", "waiting", "closed")
+                passed = sum(after[name] - before[name] for name in kinds)
+                found["passed"] = 100 * passed / (passed + after["hits"] - before["hits"])
+            return found
 
 
-def _result(load: subprocess.Popen[str], one: Accelerator | None) -> Found:
-    """Return the output of mqtick-load; with an accelerator, first wait until the kernel copies."""
-    frames: dict[str, int] = {}
+def _first_frames(load: subprocess.Popen[str], one: Accelerator) -> dict[str, int]:
+    """Wait until the kernel copies, and return the accelerator's counts of frames by then."""
     end = time.monotonic() + _LIMIT_S
-    while one and load.poll() is None:
+    while load.poll() is None:
         status = one.status()
         if any(topic["open"] for topic in status["topics"]):
-            frames = status["frames"]
-            break
+            return dict(status["frames"])
         if time.monotonic() > end:
             raise RuntimeError(f"the topic was not accelerated: {status['topics']}")
         time.sleep(0.02)
-    try:
-        out, error = load.communicate(timeout=_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"it took more than {_LIMIT_S:.0f} s.") from None
-    if load.returncode == 130:
-        raise KeyboardInterrupt
-    if load.returncode:
-        raise RuntimeError(error.strip().removeprefix("mqtick-load: "))
-    rows = json.loads(out)["rows"]
-    found: Found = {row["key"]: row["median"] for row in rows if row["who"] == "broker"}
-    if one:
-        after = one.status()["frames"]
-        passed = sum(after[name] - frames[name] for name in ("no_rule", "waiting", "closed"))
-        copied = after["hits"] - frames["hits"]
-        found["passed"] = 100 * passed / (passed + copied)
-    return found
+    return dict(one.status()["frames"])
 
 
 def _pipe(pipe: IO[str] | None) -> IO[str]:
     assert pipe is not None
     return pipe
-
-
-@contextlib.contextmanager
-def _on(core: int, pid: int) -> Iterator[None]:
-    """Restrict a process to one core for the length of a with block."""
-    threads = [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]
-    before = os.sched_getaffinity(pid)
-    for thread in threads:
-        os.sched_setaffinity(thread, {core})
-    try:
-        yield
-    finally:
-        for thread in threads:
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(thread, before)
 
 
 @contextlib.contextmanager
@@ -279,7 +235,7 @@ class Bench:
                 self.take(f"{what}: broker's processor a message", "ns", who, found["cost_ns"])
                 self._whole(what, who, found)
 
-            self.each(world, what, (FAST, PLAIN, PEER, CLONES), measure)
+            self.each(world, what, (FAST, PLAIN, PEER), measure)
 
     def _whole(self, what: str, who: str, found: Found) -> None:
         """Count copies that were lost, came twice or out of order, or passed through the broker."""
@@ -287,37 +243,6 @@ class Bench:
         self.take(f"{what}: lost, twice or out of order", "copies", who, wrong)
         if who == FAST:
             self.take(f"{what}: through the broker all the same", "%", who, found["passed"])
-
-    def packets(self, world: World) -> None:
-        """How many datagrams a broker receives for 100 messages of a new publisher."""
-
-        def measure(who: str) -> None:
-            with contextlib.ExitStack() as open_ones:
-                if who == FAST:
-                    open_ones.enter_context(accelerated(world.folder, world.at))
-
-                def sensor(name: str) -> Sensor:
-                    one = Sensor(world.at, f"packets-{name}", CLIENT_SIDE)
-                    open_ones.callback(one.say, DISCONNECT)
-                    return one.connect()
-
-                there = [sensor(str(number)).subscribe("packets") for number in range(10)]
-                # First a message of another publisher: its REGISTER proves subscribers' addresses.
-                other = sensor("other")
-                other.publish(other.register("packets"), b"first")
-                for one in there:
-                    one.has(("packets", b"first"))
-                publisher = sensor("publisher")
-                topic_id = publisher.register("packets")
-                time.sleep(0.1)  # until the broker has read all answers
-                before = _udp(BROKER_SIDE, "InDatagrams")
-                for number in range(100):
-                    publisher.publish(topic_id, b"%d" % number)
-                    time.sleep(0.01)
-                came = _udp(BROKER_SIDE, "InDatagrams") - before
-                self.take(_HUNDRED, "packets at the broker", who, came)
-
-        self.each(world, _HUNDRED, (FAST, PLAIN), measure)
 
     def fan(self, world: World) -> None:
         """One publisher, 100 and 600 subscribers, one message at a time."""
@@ -328,7 +253,7 @@ class Bench:
                 messages = max(20, self.scale.fan_messages * 100 // count)
                 self._fan(world, who, what, count, messages)
 
-            self.each(world, what, (FAST, PLAIN, PEER, FLOOR, CLONES), measure)
+            self.each(world, what, (FAST, PLAIN, PEER, FLOOR), measure)
 
     def _fan(self, world: World, who: str, what: str, count: int, messages: int) -> Found:
         flags = ("--subscribers", count, "--messages", messages, "--size", _SIZES[100])
@@ -368,33 +293,6 @@ class Bench:
                     self.take(f"{what}: slope a subscriber", "us", FAST, skew_us / (count - 1))
 
             self.attempt(f"{what}: {FAST}", measure)
-
-    def rate(self, world: World) -> None:
-        """Messages per second: all on one core, in bursts of 100, each after all copies came."""
-        for count in (1, 100):
-            what = f"1:{count}, one core: publishes"
-
-            def measure(who: str, what: str = what, count: int = count) -> None:
-                flags = ("--subscribers", count, "--messages", self.scale.burst_messages)
-                more = ("--burst", 100, "--size", _SIZES[100])
-                found = world.fan_out(who, *flags, *more, core=_CORE)
-                self.take(what, "1/s", who, found["burst_rate"])
-                self._whole(what, who, found)
-
-            self.each(world, what, (FAST, PLAIN, PEER, FLOOR), measure)
-
-    def queue(self, world: World) -> None:
-        """The mean delay at several rates, for the model."""
-        for rate in self.scale.rates:
-            what = _mean_at(rate)
-
-            def measure(who: str, what: str = what, rate: int = rate) -> None:
-                messages = min(rate, self.scale.queue_messages)
-                flags = ("--subscribers", 1, "--rate", rate, "--messages", messages)
-                found = world.fan_out(who, *flags, "--size", _SIZES[100])
-                self.take(what, "us", who, found["sent_mean_us"])
-
-            self.each(world, what, (FAST, PLAIN), measure)
 
     def state_residence(self) -> None:
         """Compare the residences that copies state with the stamps of a packet socket."""
@@ -439,7 +337,7 @@ class Bench:
                 report.compare(quantity, round(mine, 3), round(theirs, 3), goal)
         return report
 
-    def _goals(self) -> Iterator[tuple[str, float | None, float | None, float | None]]:
+    def _goals(self) -> Iterator[tuple[str, float | None, float | None, float]]:
         """Yield quantity, ours, peer's, and the upper limit of ours / peer's."""
         with_and_without = f"{FAST} / without"
         for octets in _SIZES:
@@ -447,23 +345,12 @@ class Bench:
                 what = f"{_latency(octets)}, {share}"
                 was = f" (published: {_PUBLISHED[octets]})" if share == "p50" else ""
                 ours, without = self.median(what, FAST), self.median(what, PLAIN)
-                clones = self.median(what, CLONES)
                 yield f"{what}: {with_and_without}{was}", ours, without, 0.2
-                yield f"{what}: {CLONES} / without", clones, without, None
-                yield f"{what}: {FAST} / {CLONES}", ours, clones, None
-        yield f"{_HUNDRED}: packets at the broker / 5", self.median(_HUNDRED, FAST), 5, 1
         ours = self.median(_SKEW, FAST)
         yield f"{_SKEW}: {FAST} / {PEER}", ours, self.median(_SKEW, PEER), 0.06
         yield f"{_SKEW}: {with_and_without}", ours, self.median(_SKEW, PLAIN), 0.2
-        for peer in (PEER, PLAIN):
-            clones = self.median(_SKEW, CLONES)
-            yield f"{_SKEW}: {CLONES} / {peer}", clones, self.median(_SKEW, peer), None
         slope = self.median("100 subscribers: slope a subscriber", FAST)
         yield "100 subscribers: slope a subscriber, us / 0.7", slope, 0.7, 1
-        for name in ("100 subscribers", "600 subscribers"):
-            what = f"{name}: slope a subscriber"
-            ours, clones = self.median(what, FAST), self.median(what, CLONES)
-            yield f"{what}: {FAST} / {CLONES}", ours, clones, None
         for what in (
             f"{_latency(100)}: broker's processor a message",
             "100 subscribers: broker's processor a copy",
@@ -480,45 +367,16 @@ class Bench:
             # Both sides plus one, because the limit is zero.
             one_more = None if ours is None else ours + 1
             yield f"{name}: lost and not counted, and one / 1", one_more, 1, 1
-        for count in (1, 100):
-            what = f"1:{count}, one core: publishes"
-            ours = self.median(what, FAST)
-            for peer in (FLOOR, PEER, PLAIN):
-                yield f"{what}: {peer}'s / ours", self.median(what, peer), ours, None
-
-    def figure(self) -> None:
-        """Draw the model and the measured values."""
-        measured: dict[float, dict[int, list[float]]] = {0.0: {}, 1.0: {}}
-        for rate in self.scale.rates:
-            for share, who in ((0.0, PLAIN), (1.0, FAST)):
-                if values := self.values.get((_mean_at(rate), "us", who)):
-                    measured[share][rate] = values
-        if not all(measured.values()):
-            return
-        file = RESULTS / "accelerate.png"
-        what, skew = "100 subscribers: first to last", {}
-        for who in (FAST, PLAIN, FLOOR, PEER):
-            p50, p99 = (self.median(f"{what}, {share}", who) for share in ("p50", "p99"))
-            if p50 is not None and p99 is not None:
-                skew[who] = (p50, p99)
-        m = acceleration_model.draw(file, measured, {0.0: "without", 1.0: FAST}, skew)
-        print(f"model: m = {m:,.0f}/s by the slowest point without; {file.name} is the figure")
-
-
-def _mean_at(rate: int) -> str:
-    return f"{rate:,} publishes a second, send() to copy, mean"
 
 
 def main() -> None:
     """Run the benchmark."""
-    parts = ("latency", "packets", "fan", "crowd", "rate", "queue", "residence")
+    parts = ("latency", "fan", "crowd", "residence")
     short = {
         "rounds": 1,
         "messages": 300,
         "fan_messages": 50,
         "crowd_messages": 5,
-        "burst_messages": 500,
-        "queue_messages": 500,
         "crowds": 1,
     }
     args = options(
@@ -530,17 +388,13 @@ def main() -> None:
         crowd=4000,
         crowds=2,
         crowd_messages=20,
-        burst_messages=2000,
-        queue_messages=3000,
         part=list[str](),
     )
     if unknown := set(args.part) - set(parts):
         sys.exit(f"--part {' '.join(unknown)}: give some of {', '.join(parts)}.")
     if os.geteuid() != 0:
         sys.exit("network namespaces need root: run it with sudo.")
-    if not Path(_LOAD).exists():
-        sys.exit("mqtick-load is not built: make bench-accelerate builds it.")
-    args.rates = (1000, 10_000) if args.short else (1000, 2000, 5000, 10_000, 20_000, 40_000)
+    built("mqtick-load")
     wanted = [part for part in parts if not args.part or part in args.part]
     bench = Bench(args)
     for number in range(args.rounds):
@@ -555,7 +409,6 @@ def main() -> None:
     if "residence" in wanted:
         bench.attempt("residence", bench.state_residence)
     bench.report().finish()
-    bench.figure()
     print(_TIME)
     for line in bench.failed:
         print(f"failed: {line}")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import secrets
 import socket
-import struct
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.sniffer import Sniffer
 from demo.local_sensors import (
     BROKER_SIDE,
     CLIENT_SIDE,
@@ -28,10 +28,6 @@ from mqtick.protocol.precise import Loop
 from mqtick.protocol.residence import Copies
 
 TOPIC = "mqtick/t/0"
-_ETH_P_ALL, _ETH_P_IP = 3, 0x0800
-_SO_TIMESTAMPNS, _SO_RCVBUFFORCE = 35, 33
-_TIMESPEC = struct.Struct("=qq")
-_BUFFER = 1 << 25
 _GAP_S = 0.005
 _HEADERS = 42
 """Octets of the headers: Ethernet, IPv4 and UDP."""
@@ -46,40 +42,11 @@ class Copy(NamedTuple):
     octets: int
 
 
-class Tap:
-    """Captures the traffic at the broker's interface."""
-
-    def __init__(self) -> None:
-        with inside(BROKER_SIDE):
-            every = socket.htons(_ETH_P_ALL)
-            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, every)
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        self._socket.bind(("b0", _ETH_P_ALL))
-        self._socket.setblocking(False)
-
-    def read(self) -> Iterator[tuple[int, bool, bytes]]:
-        """Yield each datagram since the last call: instant, whether it left, UDP payload."""
-        while True:
-            try:
-                packet, notes, _, place = self._socket.recvmsg(2048, 64)
-            except BlockingIOError:
-                return
-            if place[1] != _ETH_P_IP or packet[9] != socket.IPPROTO_UDP:
-                continue
-            seconds, nanoseconds = _TIMESPEC.unpack_from(notes[0][2])
-            left = place[2] == socket.PACKET_OUTGOING
-            yield seconds * 10**9 + nanoseconds, left, packet[28:]
-
-    def close(self) -> None:
-        """Stop capturing."""
-        self._socket.close()
-
-
-def _copies(tap: Tap) -> list[Copy]:
+def _copies(tap: Sniffer) -> list[Copy]:
     """Return the copies of one message; none if it passed through the broker."""
     came_ns, found = None, []
-    for at_ns, left, octets in tap.read():
+    for at_ns, left, datagram in tap.packets(socket.IPPROTO_UDP):
+        octets = datagram[8:]
         if octets[1] != PUBLISH:
             continue
         if not left:
@@ -103,7 +70,8 @@ def measure(folder: Path, count: int, messages: int, queue: Sequence[str] = ()) 
             place = ["tc", "-n", BROKER_SIDE, "qdisc", "add", "dev", "b0", "root"]
             subprocess.run([*place, *queue], check=True)
         accelerator = in_the_kernel(folder, at, "#", "--residence", "mqtick/#")
-        tap = Tap()
+        with inside(BROKER_SIDE):
+            tap = Sniffer("b0")
         try:
             subscribers = [Sensor(at, f"s{number}", CLIENT_SIDE) for number in range(count)]
             for one in subscribers:
@@ -111,7 +79,7 @@ def measure(folder: Path, count: int, messages: int, queue: Sequence[str] = ()) 
             publisher = Sensor(at, "publisher", CLIENT_SIDE).connect()
             topic_id = publisher.register(TOPIC)
             accelerator.is_open(publisher, topic_id, TOPIC, *subscribers)
-            list(tap.read())
+            list(tap.packets(socket.IPPROTO_UDP))
             found = []
             for _ in range(messages):
                 publisher.publish(topic_id, Loop(0, secrets.token_bytes(8)).payload())

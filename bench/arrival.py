@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import tempfile
 import time
 from collections.abc import Sequence
@@ -25,10 +26,10 @@ from itertools import chain
 from pathlib import Path
 
 from bench.harness import Report, options, progress, quantile, spread_of_blocks
-from bench.programs import like_the_unit, may_be_real_time
 from bench.sniffer import Sniffer
 from demo.local_broker import Mosquitto, free_port, running
 from demo.local_programs import Process, started, time_client, time_server
+from demo.simulated_bench import real_time
 from mqtick.pins.memory import RECORD_OCTETS, decode_record
 from mqtick.protocol.clocks import read_kernel_time
 from mqtick.protocol.precise import Time
@@ -41,6 +42,19 @@ _READ_EVERY_S = 0.25
 OURS = "mqtick-client"
 ORDINARY = "mqtick-client without real-time rights"
 PEER = "paho-mqtt on_message"
+
+
+# As in client/systemd/mqtick-client.service: CPUSchedulingPriority and related keys.
+_FIFO_PRIORITY = 10
+
+
+def like_the_unit() -> None:
+    """Set up the process as the client's unit file does; call it in the child."""
+    unlimited = resource.RLIM_INFINITY, resource.RLIM_INFINITY
+    with contextlib.suppress(ValueError):  # with CAP_IPC_LOCK no limit is needed
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, unlimited)
+    priority = os.sched_param(_FIFO_PRIORITY)
+    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, priority)
 
 
 @dataclass
@@ -197,7 +211,7 @@ def measure(rounds: int, seconds: float) -> Report:
 def main() -> None:
     """Run the benchmark."""
     args = options(__doc__, {"rounds": 1, "seconds": 4.0}, rounds=5, seconds=12.0)
-    if not may_be_real_time():
+    if not real_time():
         raise SystemExit(
             "error: arrival needs root, for the real-time rights that the unit file gives and for "
             "a packet socket that tells the kernel's stamps; run it with sudo."

@@ -14,28 +14,21 @@ name. Those of mqtick-broker, Mosquitto, rumqttd and nats-server are measured th
 
 from __future__ import annotations
 
-import json
 import random
 import resource
-import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from bench.harness import Report, options, quantile
-from demo.local_broker import Mosquitto, MqtickBroker, Nats, program, running
+from bench.harness import Report, built, fresh, options, quantile, result_of, start_load
+from demo.local_broker import Mosquitto, MqtickBroker, Nats, program
 
-_BUILT = Path(__file__).resolve().parent.parent / "broker/server/target/release"
 _DESCRIPTORS = 150_000
-_LIMIT_S = 120.0
 OURS, OURS_2, PEER = "mqtick-broker", "mqtick-broker, 2 threads", "Mosquitto"
 FLOOR, FLOOR_2 = "floor", "floor, 2 threads"
-_MODES = "ordered", "alternating", "parallel"
 
 
 class Peer(Mosquitto):
@@ -59,9 +52,6 @@ class Ours(MqtickBroker):
             "publishes_a_second_a_client = 0\nqueue_messages = 100000\n"
             f'[udp]\naddress = "127.0.0.1:{self.port}"\nsubnets = ["127.0.0.0/8"]\n'
             f'[store]\npath = "{self.folder / "store"}"\n'
-            + "".join(
-                f'[[delivery.topic]]\nfilter = "{mode}/#"\nmode = "{mode}"\n' for mode in _MODES
-            )
         )
 
 
@@ -127,7 +117,6 @@ _FIRST = (
     ("first_p50_us", "publish to first copy, p50", "us"),
     ("first_p99_us", "publish to first copy, p99", "us"),
 )
-_PLACE = ("place_spread", "mean place of a subscriber, greatest less least", "%")
 _IDLE = "idle connections"
 _BATCHED, _SINGLE, _ACKED = (
     f"4 pairs, 64 octets, QoS {qos}, window 4,096, burst {burst}"
@@ -160,11 +149,6 @@ def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scen
         more = ("--repeats", str(repeats), *(["--udp"] if udp else []))
         return Scenario(name, (*flags, *more), takes, not once, Ours if udp else None, once)
 
-    def at_once(mode: str) -> Scenario:
-        fanned = fan_out(100, messages, 2)
-        name, takes = f"1:100, {mode}, one message at a time", (_COST, *_SKEW, *_FIRST, _PLACE)
-        return Scenario(name, (*fanned.arguments, "--prefix", mode), takes, ours=Ours2)
-
     memory = ("pss_all_octets", "memory a connection (PSS)", "octets")
     return [
         Scenario(_IDLE, ("idle", "--connections", str(idle)), (memory,), floor=False),
@@ -175,7 +159,6 @@ def scenarios(seconds: float, messages: int, crowd: int, idle: int) -> list[Scen
         fan_out(100, messages, 2),
         fan_out(600, max(10, messages // 4), 2),
         fan_out(100, messages, 2, udp=True),
-        *map(at_once, _MODES),
         fan_out(crowd, 10, 1, once=True),
     ]
 
@@ -215,19 +198,9 @@ def load(scenario: Scenario, broker: Mosquitto) -> dict[str, Any]:
     """Run mqtick-load against a running broker; RuntimeError, with its text, if it fails."""
     assert broker.process is not None
     threads = getattr(broker, "threads", 1)
-    floor = ("--floor", "--threads", str(threads)) if scenario.floor else ()
-    who = ("--broker", f"127.0.0.1:{broker.port}", "--broker-pid", str(broker.process.pid))
-    command = [_BUILT / "mqtick-load", *scenario.arguments, *floor, *who, "--json"]
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"it took more than {_LIMIT_S:.0f} s.") from None
-    if run.returncode == 130:
-        raise KeyboardInterrupt
-    if run.returncode:
-        raise RuntimeError(run.stderr.strip().removeprefix("mqtick-load: "))
-    result: dict[str, Any] = json.loads(run.stdout)
-    return result
+    floor = ("--floor", "--threads", threads) if scenario.floor else ()
+    who = ("--broker", f"127.0.0.1:{broker.port}", "--broker-pid", broker.process.pid)
+    return result_of(start_load(*scenario.arguments, *floor, *who))
 
 
 def measure(kinds: Sequence[type[Mosquitto]], plan: Sequence[Scenario], rounds: int) -> Figures:
@@ -236,7 +209,7 @@ def measure(kinds: Sequence[type[Mosquitto]], plan: Sequence[Scenario], rounds: 
     began = time.monotonic()
     for number in range(rounds):
         for kind in random.sample(kinds, len(kinds)):
-            with tempfile.TemporaryDirectory() as folder, running(kind(Path(folder))) as broker:
+            with fresh(kind) as broker:
                 for scenario in plan:
                     if scenario.ours and not isinstance(broker, scenario.ours):
                         continue
@@ -317,24 +290,6 @@ def tell(figures: Figures, plan: Sequence[Scenario], crowd: int) -> Report:
     return report
 
 
-def markdown(report: Report, figures: Figures) -> str:
-    """Return the medians, broker beside broker, and the goals."""
-    whos = [who for who in (*_KINDS, FLOOR, FLOOR_2) if any(row.who == who for row in report.rows)]
-    cells: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    for row in report.rows:
-        cells[row.quantity, row.unit][row.who] = f"{row.median:,.1f}"
-    lines = [f"| quantity | unit | {' | '.join(whos)} |", f"|---|---|{'--:|' * len(whos)}"]
-    for (quantity, unit), found in cells.items():
-        values = " | ".join(found.get(who, "") for who in whos)
-        lines.append(f"| {quantity} | {unit} | {values} |")
-    lines += ["", "| ours / peer's | ratio | goal, at most | met |", "|---|--:|--:|---|"]
-    for one in report.ratios:
-        met = "yes" if one.met else "**no**"
-        lines.append(f"| {one.quantity} | {one.ratio} | {one.goal} | {met} |")
-    lines += [""] + [f"{who}: {name}: {text}" for (who, name), text in figures.failed.items()]
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Run the benchmark."""
     short = {"rounds": 1, "seconds": 0.5, "messages": 60, "crowd": 2000, "idle": 1000}
@@ -350,8 +305,7 @@ def main() -> None:
         scenario=list[str](),
         add=False,
     )
-    if not (_BUILT / "mqtick-load").exists():
-        sys.exit("mqtick-load is not built: make bench-brokers builds it.")
+    built("mqtick-load")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS, max(hard, _DESCRIPTORS)))
@@ -364,14 +318,13 @@ def main() -> None:
     for name, kind in _KINDS.items():
         if args.broker and not any(name.lower().startswith(one.lower()) for one in args.broker):
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                with running(kind(Path(folder))):
-                    kinds.append(kind)
-            except FileNotFoundError:
-                print(f"not measured: {kind.missing}")
-            except RuntimeError as error:
-                print(f"not measured: {name}: {error}")
+        try:
+            with fresh(kind):
+                kinds.append(kind)
+        except FileNotFoundError:
+            print(f"not measured: {kind.missing}")
+        except RuntimeError as error:
+            print(f"not measured: {name}: {error}")
     whole = scenarios(args.seconds, args.messages, args.crowd, args.idle)
     wanted = args.scenario or [""]
     plan = [one for one in whole if any(part in one.name for part in wanted)]
@@ -381,7 +334,8 @@ def main() -> None:
         measured = {row.quantity for row in report.rows} | {one.quantity for one in report.ratios}
         report.keep(lambda quantity: quantity not in measured)
     report.finish()
-    print(f"\n{markdown(report, figures)}")
+    for (who, scenario), text in figures.failed.items():
+        print(f"failed: {who}: {scenario}: {text}")
 
 
 if __name__ == "__main__":

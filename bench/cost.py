@@ -1,4 +1,4 @@
-"""cost: processor time and memory of a client and of the server, and how much it can answer.
+"""cost: processor time and memory of a client and of the server.
 
 Every program is the real one, in a process of its own, with its defaults (1 Hz). The 600 clients of
 the server are simulated connections that ask as often as real ones would.
@@ -17,28 +17,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.harness import Report, options, progress
+from bench.harness import Report, cpu_ns, options, progress
 from demo.local_broker import Mosquitto, running
 from demo.local_programs import started, time_client, time_server
 from mqtick.service import read_status
 
 _CLIENTS = 600
-_LOOPS = 64
 _SLICES = 12
 _WARM_UP_S = 10.0
 # By then each client has made one burst, so that its echo is in place.
 _WARM_UP_CROWD_S = 25.0
 _CLIENT_PERCENT, _CLIENT_MB, _SERVER_PERCENT = 0.5, 40.0, 10.0
-_UNLIMITED = (
-    *("--client-requests-per-s", "1000", "--client-burst", "10000"),
-    *("--total-requests-per-s", "100000"),
-)
-
-
-def cpu_ns(pid: int) -> int:
-    """Return the processor time that a process has used, all its threads, user and system."""
-    # clock_getcpuclockid(3): the process ID above CPUCLOCK_SCHED (kernel, posix-timers.h).
-    return time.clock_gettime_ns(~pid << 3 | 2)
 
 
 def peak_mb(pid: int) -> float:
@@ -151,40 +140,6 @@ def with_crowd(report: Report, folder: Path, seconds: float, clients: int) -> No
     report.compare(quantity, percent, _SERVER_PERCENT, 1.0)
 
 
-def saturated(report: Report, folder: Path, seconds: float, *, echo: bool) -> None:
-    """Measure how much the server answers if clients ask again as soon as they are answered."""
-    folder.mkdir()
-    what = f"{_LOOPS} clients in a closed loop, {'with' if echo else 'without'} echo"
-    with (
-        running(Mosquitto(folder)) as broker,
-        time_server(broker.url, folder, *_UNLIMITED) as server,
-    ):
-        time.sleep(3)
-        arguments = [str(broker.port), str(_LOOPS), str(folder / "crowd.json"), "--closed-loop"]
-        if not echo:
-            arguments.append("--no-echo")
-        with started("bench.crowd", *arguments, log=folder / "crowd.log"):
-            time.sleep(5)
-            rates, echoes, percents = [], [], []
-            done, before_s = _done(folder)
-            for number in range(_SLICES):
-                progress(f"{what}: {number + 1} of {_SLICES}")
-                began_s, used_ns = time.monotonic(), cpu_ns(server.pid)
-                time.sleep(seconds / _SLICES)
-                elapsed_s = time.monotonic() - began_s
-                percents.append((cpu_ns(server.pid) - used_ns) / elapsed_s / 1e7)
-                now, now_s = _done(folder)
-                if now_s > before_s:
-                    rates.append((now["replies"] - done["replies"]) / (now_s - before_s))
-                    echoes.append((now["echoes"] - done["echoes"]) / (now_s - before_s))
-                done, before_s = now, now_s
-    who = "mqtick-timeserver"
-    report.add(f"{what}: answers", "per s", who, rates, digits=0)
-    if echo:
-        report.add(f"{what}: of them with echo", "per s", who, echoes, digits=0)
-    report.add(f"{what}: processor", "% of a core", who, percents, digits=1)
-
-
 def main() -> None:
     """Run the benchmark."""
     args = options(__doc__, {"seconds": 30.0}, seconds=120.0, clients=_CLIENTS)
@@ -193,8 +148,6 @@ def main() -> None:
         folder = Path(name)
         alone_and_client(report, folder, args.seconds)
         with_crowd(report, folder / "crowd", args.seconds, args.clients)
-        for echo in (True, False):
-            saturated(report, folder / f"echo-{echo}", args.seconds / 3, echo=echo)
     report.finish()
 
 

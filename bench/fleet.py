@@ -6,13 +6,10 @@ machine's processors and its kernel's clock, so the clients' clocks are virtual,
 with -x. Measured are
 
 - the time of the playbook `site`, task by task, and until the last client is synchronised;
-- what is installed on a client;
-- an otherwise idle client host: processor time and memory, next to its chronyd's;
-- how long a client needs after a fault until it is synchronised and its status is right again.
+- an otherwise idle client host: processor time and memory, next to its chronyd's.
 
-    python -m bench.fleet                3 fleets, 10 minutes idle, each fault 3 times
-    python -m bench.fleet --fleets 2     2 fleets, 10 minutes idle, each fault twice
-    python -m bench.fleet --short        1 fleet, 1 minute, each fault once
+    python -m bench.fleet                3 fleets, 10 minutes idle
+    python -m bench.fleet --short        1 fleet, 1 minute
 """
 
 from __future__ import annotations
@@ -76,19 +73,6 @@ def provisioned(fleet: Fleet) -> tuple[float, Stopwatch]:
     return (time.monotonic() - began_s) / 60, watch
 
 
-def installed(host: Host) -> dict[str, float]:
-    """Return what is new on a client: MB of ours, MB and number of Debian's packages."""
-    ours = host.run("du -sb /opt/mqtick /etc/mqtick /var/lib/mqtick-fleet | cut -f1").split()
-    added = host.run("cat /var/lib/mqtick-fleet/packages-added").split()
-    names = " ".join(added)
-    sizes = host.run(f"dpkg-query -W -f '${{Installed-Size}}\\n' {names}").split() if added else []
-    return {
-        "program and configuration, MB": sum(map(int, ours)) / _MB,
-        "Debian packages, MB": sum(map(int, sizes)) * 1024 / _MB,
-        "Debian packages, number": len(added),
-    }
-
-
 def processor_ns(host: Host, unit: str) -> int:
     """Return the processor time that a running unit has used so far, ns."""
     return int(host.run(f"systemctl show --value -p CPUUsageNSec {unit}"))
@@ -131,53 +115,6 @@ def idle(host: Host, seconds: float) -> dict[str, tuple[float, float]]:
     return found
 
 
-# The fault, its host, and the command that causes it; a reboot is waited for.
-_SINCE = "systemctl show --value -p UserspaceTimestampMonotonic"
-_KILL = "systemctl kill --signal=KILL"
-FAULTS = {
-    "broker killed (RestartSec 5 s)": ("h1", f"{_KILL} mosquitto"),
-    "broker away for 30 s (counted from its return)": (
-        "h1",
-        "systemctl stop mosquitto; sleep 30; systemctl start mosquitto",
-    ),
-    "time server killed (RestartSec 5 s)": ("h2", f"{_KILL} mqtick-timeserver"),
-    "client killed (RestartSec 5 s)": ("h3", f"{_KILL} mqtick-client"),
-    "client hangs (WatchdogSec 30 s)": ("h3", "systemctl kill --signal=STOP mqtick-client"),
-    "chronyd restarted (until it follows the client again)": ("h3", "systemctl restart chrony"),
-    "host reboots (counted from its going down)": ("h3", "systemctl reboot"),
-}
-
-
-def let_happen(fleet: Fleet, name: str) -> None:
-    """Cause a fault."""
-    where, command = FAULTS[name]
-    host, reboots = fleet.rig.host(where), "reboot" in command
-    before = host.run(_SINCE)
-    host.run(command, check=not reboots)
-    if reboots:  # wait until it is down: before, its client still has the right time
-        wait_until(lambda: host.run(_SINCE, check=False) != before, f"{where} goes down")
-
-
-def recovery_s(fleet: Fleet, name: str) -> float:
-    """Cause a fault; return the seconds until h3 has a new sample and the right time."""
-    host = fleet.rig.host("h3")
-    let_happen(fleet, name)
-    began_s = time.monotonic()
-
-    def is_back() -> bool:
-        if name.startswith("chronyd"):
-            return host.run("chronyc -c -n sources", check=False).startswith("#,*,")
-        # If a client hangs, its status grows old, and so do the samples in it.
-        words = host.run("mqtick-client status --json", check=False)
-        stale_ns = sum(map(int, re.findall(r'^ "age_ns": (\d+)', words, re.M)))
-        ages_ns = [int(age) for age in re.findall(r'"age_ns": (\d+),\n +"kind"', words)]
-        fresh = any(stale_ns + age < (time.monotonic() - began_s) * 1e9 for age in ages_ns)
-        return fresh and is_right(look(host))
-
-    wait_until(is_back, name, 180)
-    return time.monotonic() - began_s
-
-
 def main() -> None:
     """Measure and report."""
     args = options(__doc__, {"fleets": 1}, fleets=3)
@@ -202,7 +139,7 @@ def main() -> None:
             for task, spent_s in watch.spent_s.items():
                 tasks[task].append(spent_s)
             if not left:
-                live(report, fleet, rounds, idle_s)
+                live(report, fleet, idle_s)
     who = "site"
     report.rows.insert(0, Row.of("4 blank hosts to synchronised", "min", who, minutes))
     slowest = sorted(tasks.items(), key=lambda item: -max(item[1]))
@@ -213,13 +150,9 @@ def main() -> None:
     report.finish()
 
 
-def live(report: Report, fleet: Fleet, rounds: int, idle_s: float) -> None:
-    """Measure a running fleet: what is installed, an idle host, each fault."""
-    host = fleet.rig.host("h3")
-    for quantity, value in installed(host).items():
-        name, unit = quantity.split(", ")
-        report.add(f"installed on a client: {name}", unit, "site", [value])
-    found = idle(host, idle_s)
+def live(report: Report, fleet: Fleet, idle_s: float) -> None:
+    """Measure an idle host of a running fleet."""
+    found = idle(fleet.rig.host("h3"), idle_s)
     for who, (percent, memory) in found.items():
         text = f"idle client host, {idle_s / 60:g} min"
         report.add(f"{text}: processor", "% of one", who, [percent], digits=3)
@@ -227,13 +160,6 @@ def live(report: Report, fleet: Fleet, rounds: int, idle_s: float) -> None:
     for which, quantity in enumerate(("processor time", "memory")):
         ours, peer = (round(found[who][which], 3) for who in ("mqtick-client", "chronyd"))
         report.compare(f"idle: {quantity}, client / chronyd", ours, peer)
-    for name in FAULTS:
-        times = []
-        for _ in range(rounds):
-            progress(name)
-            times.append(recovery_s(fleet, name))
-            until_synchronised(fleet.clients)
-        report.add(f"until right again: {name}", "s", "a client", times)
 
 
 if __name__ == "__main__":

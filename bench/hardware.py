@@ -1,8 +1,8 @@
 """hardware: the hardware broker's RTL in simulated time, exact to its cycle of 6.4 ns.
 
-Everything is simulated: `make model-rtl` builds the program that runs the design. Latency and idle
-words are measured at the UDP boundary with an outer core that takes a word in every cycle, the
-rest with its link at 10 Gb/s.
+Everything is simulated: `make model-rtl` builds the program that runs the design. Latency is
+measured at the UDP boundary with an outer core that takes a word in every cycle, the rest with its
+link at 10 Gb/s.
 
     python -m bench.hardware            10^6 messages at the line rate
     python -m bench.hardware --short    10^4
@@ -10,7 +10,6 @@ rest with its link at 10 Gb/s.
 
 from __future__ import annotations
 
-import itertools
 import random
 import sys
 from collections.abc import Iterator
@@ -32,10 +31,6 @@ _PAYLOAD = b"12345"
 _LINE_RATE = 10.5
 """Cycles from one minimum frame to the next."""
 _SHAPES = (1, 2, 4, 6, 8)
-_BUILT = 8
-_MANY_SHAPES = (8, 9, 10, 11, 12, 16, 20, 24, 28, 32)
-_MANY_BUILT = 32
-_MANY_MODEL = "build/rtl/model-32/mqtick-broker-model"
 _LINE_RATE_M = 156.25 / _LINE_RATE
 
 
@@ -68,19 +63,6 @@ def latencies_ns(model: Path, shapes: int, messages: int) -> list[float]:
     return [(copy.cycle - one.cycle - last) * _NS for one, copy in zip(sent, copies, strict=True)]
 
 
-def idle_words(model: Path, payload: bytes, subscribers: int) -> list[float]:
-    """Return the word times between copies of one message in which the design sent nothing."""
-    come, at = subscriptions(dict.fromkeys(map(subscriber, range(1, subscribers + 1)), _TOPIC))
-    octets = publish(_TOPIC, payload)
-    sent = run_batch(model, [*come, Datagram(at, PUBLISHER, octets)], link_gbps=0)
-    cycles = [each.cycle for each in sent if each.octets == octets]
-    if len(cycles) != subscribers:
-        raise ModelError(f"A message to {subscribers} became {len(cycles)} copies.")
-    return [
-        float(later - earlier - words(len(octets))) for earlier, later in itertools.pairwise(cycles)
-    ]
-
-
 def at_line_rate(shapes: int, messages: int) -> Iterator[Datagram]:
     """Yield subscriptions of that many shapes, then minimum frames without a gap."""
     come, at = subscriptions(filters(shapes))
@@ -105,22 +87,8 @@ def spread_us(model: Path, prefix: str, shots: int, version: int) -> tuple[list[
     return [one.spread * _NS / 1000 for one in found], frame_ns
 
 
-def add_sustained(report: Report, model: Path, shapes: int, built: int, messages: int) -> float:
-    """Add the sustained rate with that many shapes; return it, in M/s."""
-    progress(f"line rate, {shapes} of {built} shapes")
-    share = 1 - lost(model, shapes, messages) / messages
-    row = report.add(
-        f"sustained of {_LINE_RATE_M:.2f} M/s (10 Gb/s), {shapes} of {built} shapes in use",
-        "M/s",
-        _WHO,
-        [_LINE_RATE_M * share],
-        digits=3,
-    )
-    return row.median
-
-
-def run(report: Report, model: Path, many: Path, messages: int, shots: int) -> None:
-    """Measure everything; `many` is built with more shapes."""
+def run(report: Report, model: Path, messages: int, shots: int) -> None:
+    """Measure everything."""
     for shapes in (1, 8):
         progress(f"latency, {shapes} shapes")
         row = report.add(
@@ -132,15 +100,6 @@ def run(report: Report, model: Path, many: Path, messages: int, shots: int) -> N
         report.compare(f"{shapes} shapes: latency, max / goal, ns", row.max, _GOAL_NS, 1.0)
         report.compare(
             f"{shapes} shapes: latency, max / whole published broker, ns", row.max, _PUBLISHED_NS
-        )
-    for payload in (_PAYLOAD, bytes(32)):
-        octets = len(publish(_TOPIC, payload))
-        progress("idle words")
-        report.add(
-            f"idle words between copies of {octets} octets",
-            "words",
-            _WHO,
-            idle_words(model, payload, 100),
         )
     for name, prefix, version, goal in (
         ("version 1, topic m/t/0", _SHORT_PREFIX, 1, 1.0),
@@ -154,12 +113,13 @@ def run(report: Report, model: Path, many: Path, messages: int, shots: int) -> N
         slope = round(1000 * row.median / 599, 3)
         report.compare(f"{name}: slope of skew / wire's time of a frame, ns", slope, frame_ns, 1.0)
     for shapes in _SHAPES:
-        sustained_m = add_sustained(report, model, shapes, _BUILT, messages)
+        progress(f"line rate, {shapes} of 8 shapes")
+        share = 1 - lost(model, shapes, messages) / messages
+        what = f"sustained of {_LINE_RATE_M:.2f} M/s (10 Gb/s), {shapes} of 8 shapes in use"
+        row = report.add(what, "M/s", _WHO, [_LINE_RATE_M * share], digits=3)
         report.compare(
-            f"line rate / sustained, {shapes} shapes", round(_LINE_RATE_M, 3), sustained_m, 1.0
+            f"line rate / sustained, {shapes} shapes", round(_LINE_RATE_M, 3), row.median, 1.0
         )
-    for shapes in _MANY_SHAPES:
-        add_sustained(report, many, shapes, _MANY_BUILT, messages)
 
 
 def main() -> int:
@@ -170,12 +130,10 @@ def main() -> int:
         messages=1_000_000,
         shots=20,
         model="",
-        model_32=_MANY_MODEL,
     )
     report = Report("hardware", simulated=True)
     try:
-        many = find_model(args.model_32)
-        run(report, find_model(args.model), many, args.messages, args.shots)
+        run(report, find_model(args.model), args.messages, args.shots)
     except ModelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -1,19 +1,29 @@
-"""The common part of all benchmarks: options, quantiles, the machine, table, results file."""
+"""The common part of all benchmarks: options, programs, clients, the machine, table, file."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
+import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
+
+from demo.local_broker import Mosquitto, running
+from mqtick.mqtt.packets import connect_packet, subscribe_packet
 
 RESULTS = Path(__file__).resolve().parent / "results"
+PROGRAMS = Path(__file__).resolve().parent.parent / "broker/server/target/release"
+_LIMIT_S = 120.0
+B = TypeVar("B", bound=Mosquitto)
 
 
 def options(
@@ -22,7 +32,7 @@ def options(
     """Read the command line.
 
     Each default makes a flag: `warm_up_s=60.0` makes --warm-up-s, a number; False makes a switch,
-    and a list makes a flag that may be repeated. With --short the values in `short` are used.
+    and a list makes a flag that may be repeated. With --short, those in `short` are the defaults.
     """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -38,7 +48,8 @@ def options(
     parser.add_argument("--short", "--quick", action="store_true", help="a look, not a result")
     args = parser.parse_args()
     if args.short:
-        vars(args).update(short or {})
+        parser.set_defaults(**(short or {}))
+        args = parser.parse_args()
     return args
 
 
@@ -179,8 +190,85 @@ class Report:
             "rows": [asdict(row) for row in self.rows],
             "ratios": [asdict(ratio) for ratio in self.ratios],
         }
-        file.write_text(json.dumps(content, indent=1) + "\n")
+        file.write_text(text_of(content))
         print(f"written to {file.relative_to(RESULTS.parent.parent)}")
+
+
+@contextlib.contextmanager
+def fresh(kind: Callable[[Path], B]) -> Iterator[B]:
+    """Run a broker of this kind, with a folder of its own, for the length of a with block."""
+    with tempfile.TemporaryDirectory() as folder:
+        broker = kind(Path(folder))
+        with running(broker):
+            yield broker
+
+
+def connected(port: int, name: str, *topics: str) -> socket.socket:
+    """Return a connection of MQTT 3.1.1 to a broker, subscribed to these topics."""
+    sock = socket.create_connection(("127.0.0.1", port), 10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(connect_packet(name))
+    sock.recv(4, socket.MSG_WAITALL)
+    if topics:
+        sock.sendall(subscribe_packet(topics))
+        sock.recv(4 + len(topics), socket.MSG_WAITALL)
+    return sock
+
+
+def built(name: str) -> str:
+    """Return where a program in Rust is; SystemExit if it is not built."""
+    path = PROGRAMS / name
+    if not path.exists():
+        raise SystemExit(f"{path} is not built: start the benchmark with make, which builds it.")
+    return str(path)
+
+
+def start_load(*arguments: object, under: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """Start mqtick-load; `under`: a command that runs it, such as taskset."""
+    return subprocess.Popen(
+        [*under, built("mqtick-load"), *map(str, arguments), "--json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def result_of(load: subprocess.Popen[str], limit_s: float | None = _LIMIT_S) -> dict[str, Any]:
+    """Wait for mqtick-load, and return its result; RuntimeError, with its text, if it fails."""
+    try:
+        out, error = load.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        load.kill()
+        raise RuntimeError(f"it took more than {limit_s:.0f} s.") from None
+    if load.returncode == 130:
+        raise KeyboardInterrupt
+    if load.returncode:
+        raise RuntimeError(error.strip().removeprefix("mqtick-load: "))
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def medians(result: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+    """Return the medians in a result of mqtick-load, by key and who."""
+    return {(row["key"], row["who"]): row["median"] for row in result["rows"]}
+
+
+def cpu_ns(pid: int) -> int:
+    """Return the processor time that a process has used, all its threads, user and system."""
+    # clock_getcpuclockid(3): the process ID above CPUCLOCK_SCHED (kernel, posix-timers.h).
+    return time.clock_gettime_ns(~pid << 3 | 2)
+
+
+def text_of(content: Mapping[str, Any]) -> str:
+    """Return a results file: a line for each row, so that a difference shows whole rows."""
+    parts = []
+    for key, value in content.items():
+        text = json.dumps(value)
+        if isinstance(value, list):
+            text = "[" + ",".join(f"\n  {json.dumps(one)}" for one in value) + "\n ]"
+        parts.append(f' "{key}": {text}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def progress(text: str) -> None:

@@ -7,24 +7,20 @@ import subprocess
 import time
 from pathlib import Path
 
+from bench.harness import built
 from demo.local_broker import Mosquitto, free_port, wait_for_port
 
-__all__ = ["PROGRAMS", "node", "relay", "settled"]
-
-PROGRAMS = Path(__file__).resolve().parent.parent / "broker/server/target/release"
+__all__ = ["node", "relay", "settled"]
 
 
 def node(
     folder: Path, broker: Mosquitto, *neighbours: int, settings: str = "", port: int = 0
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Start a node before a broker; `neighbours`: their ports. Returns the process and its port."""
-    program = PROGRAMS / "mqtick-join"
-    if not program.exists():
-        raise FileNotFoundError(f"{program} is not built: run make broker-programs")
     port = port or free_port()
     config = folder / "join.toml"
     config.write_text(settings)
-    command = [str(program), "--config", str(config), "--name", folder.name]
+    command = [built("mqtick-join"), "--config", str(config), "--name", folder.name]
     command += ["--listen", f"127.0.0.1:{port}", "--broker", f"127.0.0.1:{broker.port}"]
     command += ["--control", str(folder / "control")]
     for one in neighbours:
@@ -38,15 +34,15 @@ def node(
 def relay(broker: Mosquitto) -> tuple[subprocess.Popen[bytes], int]:
     """Start a bare relay before a broker. Returns the process and its port."""
     port = free_port()
-    program = PROGRAMS / "examples/bare_relay"
-    process = subprocess.Popen([str(program), str(port), str(broker.port)])
+    command = [built("examples/bare_relay"), str(port), str(broker.port)]
+    process = subprocess.Popen(command)
     wait_for_port(port, process)
     return process, port
 
 
 def settled(folder: Path, nodes: int, filters: int) -> None:
     """Wait until a node knows this number of nodes and filters."""
-    command = [str(PROGRAMS / "mqtick-join"), "status", "--json"]
+    command = [built("mqtick-join"), "status", "--json"]
     command += ["--control", str(folder / "control")]
     end = time.monotonic() + 30
     while True:

@@ -11,10 +11,6 @@ time is known.
 
 from __future__ import annotations
 
-import argparse
-import json
-import pickle
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,10 +20,12 @@ from typing import Any
 
 from bench.harness import Report, options, wait
 from bench.join_nodes import node, settled
+from bench.time_error_worker import Workers
 from demo.local_broker import Mosquitto, running
 from demo.local_programs import time_server
 
 SILENT = "residence = false\n"
+WARM_UP_S = 30.0
 SETUPS = {  # how many sites, and settings of their nodes
     "one site, nothing stated": (1, SILENT),
     "one site": (1, ""),
@@ -49,23 +47,6 @@ def sites(open_ones: ExitStack, folder: Path, count: int, settings: str) -> list
         ports.append(port)
     settled(folder / "site-0", count, 0)
     return ports
-
-
-def clients(folder: Path, port: int, args: argparse.Namespace) -> subprocess.Popen[bytes]:
-    """Start clients, all in one process."""
-    count = args.clients
-    job = {
-        "indexes": list(range(count)),
-        "urls": [f"mqtt://127.0.0.1:{port}"] * count,
-        "exchange_interval_s": 4.0,
-        "exchange_burst": 4,
-        "wander_ppb": 10.0,
-        "warm_up_s": 30.0,
-        "silent_s": 0.0,
-        "seconds": args.seconds,
-        "result": str(folder / "result"),
-    }
-    return subprocess.Popen([sys.executable, "-m", "bench.time_error_worker", json.dumps(job)])
 
 
 def say(report: Report, what: str, records: list[dict[str, Any]]) -> float:
@@ -95,14 +76,19 @@ def main() -> int:
             open_ones.enter_context(time_server(f"mqtt://127.0.0.1:{ports[0]}", folder))
             running_ones.append((what, folder, ports[-1]))
         time.sleep(2)  # until the servers serve
-        workers = [clients(folder, port, args) for _, folder, port in running_ones]
-        wait("clients", 30 + args.seconds)
-        for worker in workers:
-            worker.wait(60)
-        found = {
-            what: say(report, what, pickle.loads((folder / "result").read_bytes()))
-            for what, folder, _ in running_ones
+        workers = {
+            what: Workers(
+                folder,
+                [f"mqtt://127.0.0.1:{port}"] * args.clients,
+                count=1,
+                seconds=args.seconds,
+                warm_up_s=WARM_UP_S,
+                exchange_interval_s=4.0,
+            )
+            for what, folder, port in running_ones
         }
+        wait("clients", WARM_UP_S + args.seconds)
+        found = {what: say(report, what, one.records()) for what, one in workers.items()}
     for place in ("one site", "two sites"):
         ours, before = found[place], found[f"{place}, nothing stated"]
         report.compare(f"median time error, {place}: residence stated, and not", ours, before, 1.0)

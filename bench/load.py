@@ -1,99 +1,67 @@
-"""load: how many messages a second a load tool handles on one core; how accurate its stamps are.
+"""load: how many messages a second a load tool handles on one core.
 
 `mqtick-load` and loads built on paho-mqtt (Python) and rumqttc (Rust) publish through the same
 mqtick-broker to one subscriber of their own, with the same window; the broker has one processor and
-the load the other. Then the stamps of `mqtick-load` are compared with those of a packet capture,
-beside those of bare system calls in the same run. At last `mqtick-load limit` finds the limit of
-performance of Mosquitto and of mqtick-broker, beside it on the same processors.
+the load the other. Then `mqtick-load limit` finds the limit of performance of Mosquitto and of
+mqtick-broker, beside it on the same processors.
 
     python -m bench.load             5 rounds of 2 s (4 minutes)
     python -m bench.load --short     a look: 2 rounds of 0.5 s
-
-Wants `make broker-programs` and `cargo build --release -p mqtick-clients`; the capture wants root.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 from bench.brokers import Ours
-from bench.harness import Report, options, progress, quantile
-from bench.load_stamps import differences
-from demo.local_broker import Mosquitto, running
+from bench.harness import (
+    Report,
+    built,
+    fresh,
+    medians,
+    options,
+    progress,
+    quantile,
+    result_of,
+    start_load,
+)
+from demo.local_broker import Mosquitto
 
-_BUILT = Path(__file__).resolve().parent.parent / "broker/server/target/release"
 _WINDOW, _OCTETS = 1000, 64
 _OURS, _ENGINE = "mqtick-load pairs", "mqtick-load run"
 _PAHO, _RUMQTTC = "paho-mqtt", "rumqttc"
-_GOAL_US = 5.0
 _FLOOD = f"[[group]]\nkind = 'load'\npayload = {_OCTETS}\ninterval_us = 0\n"
-
-
-def _on(processor: int, command: list[str]) -> str:
-    """Run on one processor; return what it printed."""
-    pinned = ["taskset", "-c", str(processor), *command]
-    return subprocess.run(pinned, capture_output=True, text=True, check=True).stdout
-
-
-def _row(text: str, key: str) -> float:
-    rows: list[dict[str, Any]] = json.loads(text)["rows"]
-    return float(next(row["median"] for row in rows if row["key"] == key))
 
 
 def rate(who: str, port: int, seconds: float, folder: Path, processor: int) -> float:
     """Return how many messages a second one load got back."""
-    broker = f"127.0.0.1:{port}"
-    program = str(_BUILT / "mqtick-load")
+    broker, pinned = f"127.0.0.1:{port}", ["taskset", "-c", str(processor)]
     if who == _OURS:
-        flags = ["--size", str(_OCTETS), "--window", str(_WINDOW), "--seconds", str(seconds)]
-        command = [program, "pairs", "--broker", broker, *flags, "--repeats", "1", "--json"]
-        return _row(_on(processor, command), "rate")
+        flags = ("--size", _OCTETS, "--window", _WINDOW, "--seconds", seconds, "--repeats", 1)
+        load = start_load("pairs", "--broker", broker, *flags, under=pinned)
+        return medians(result_of(load))["rate", "broker"]
     if who == _ENGINE:
         file = folder / "flood.toml"
         file.write_text(f"seconds = {seconds}\nramp_up_s = 0\nramp_down_s = 0\n{_FLOOD}")
-        return _row(
-            _on(processor, [program, "run", str(file), "--broker", broker, "--json"]), "egress"
-        )
+        load = start_load("run", file, "--broker", broker, under=pinned)
+        return medians(result_of(load))["egress", "broker"]
     settings = [str(port), str(max(1, round(seconds))), str(_OCTETS), str(_WINDOW)]
-    other = [sys.executable, "-m", "bench.paho_load"] if who == _PAHO else [str(_BUILT / "load")]
-    came, passed_s = _on(processor, [*other, *settings]).split()
+    other = [sys.executable, "-m", "bench.paho_load"] if who == _PAHO else [built("load")]
+    said = subprocess.check_output([*pinned, *other, *settings], text=True)
+    came, passed_s = said.split()
     return int(came) / float(passed_s)
-
-
-def stamps(report: Report, port: int, folder: Path) -> dict[str, float]:
-    """Add the difference of stamps from a capture's; return mqtick-load's p99, each way."""
-    loads = differences(str(_BUILT / "mqtick-load"), port, folder)
-    worst: dict[str, float] = {}
-    for who, found in zip(("mqtick-load", "bare system calls"), loads, strict=True):
-        for way, what, values in (
-            ("coming", "a copy came", found.came),
-            ("leaving", "a message left", found.left),
-        ):
-            quantity = f"stamp when {what} less the capture's"
-            constant = report.add(quantity, "us", who, values).median
-            spread = [abs(value - constant) for value in values]
-            report.add(f"{quantity}, away from the median", "us", who, spread)
-            if who == "mqtick-load":
-                worst[way] = quantile(sorted(map(abs, values)), 0.99)
-        report.add("stamps that contradict the capture", "1", who, [found.wrong()], digits=0)
-    return worst
 
 
 def limit(report: Report, kind: type[Mosquitto], seconds: float) -> None:
     """Add a broker's limit of performance, and how fast it is at half of it."""
-    with tempfile.TemporaryDirectory() as name, running(kind(Path(name))) as broker:
-        flags = ["--trial", str(seconds), "--repeats", "3", "--json"]
-        command = [str(_BUILT / "mqtick-load"), "limit", broker.url, *flags]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    result = json.loads(done.stdout)
-    values = {(row["key"], row["who"]): row["median"] for row in result["rows"]}
+    with fresh(kind) as broker:
+        load = start_load("limit", broker.url, "--trial", seconds, "--repeats", 3)
+        result = result_of(load, limit_s=None)
+    values = medians(result)
     what = "limit of performance"
     report.add(f"{what}, messages to it", "1/s", kind.name, result["lists"]["limits"], digits=0)
     for key, at, text, unit in (
@@ -112,24 +80,22 @@ def main() -> None:
     short = {"rounds": 2, "seconds": 0.5, "trial": 0.3}
     args = options(__doc__, short, rounds=5, seconds=2.0, trial=1.0)
     for name in ("mqtick-load", "load", "mqtick-broker"):
-        if not (_BUILT / name).exists():
-            sys.exit(f"{_BUILT / name} is not built: see python -m bench.load --help.")
+        built(name)
     processors = sorted(os.sched_getaffinity(0))
     report = Report("load")
     rates: defaultdict[str, list[float]] = defaultdict(list)
-    with tempfile.TemporaryDirectory() as name, running(Ours(Path(name))) as broker:
-        folder = Path(name)
+    with fresh(Ours) as broker:
         assert broker.process is not None
         os.sched_setaffinity(broker.process.pid, {processors[0]})
         for number in range(args.rounds):
             for who in (_OURS, _ENGINE, _RUMQTTC, _PAHO):
                 progress(f"round {number + 1} of {args.rounds}: {who}")
-                rates[who].append(rate(who, broker.port, args.seconds, folder, processors[-1]))
+                rates[who].append(
+                    rate(who, broker.port, args.seconds, broker.folder, processors[-1])
+                )
         os.sched_setaffinity(broker.process.pid, set(processors))
-        progress("stamps and capture")
         for who, found in rates.items():
             report.add("messages a second on one core", "1/s", who, found, digits=0)
-        worst = stamps(report, broker.port, folder)
     for kind in (Mosquitto, Ours):
         progress(f"limit of {kind.name}")
         limit(report, kind, args.trial)
@@ -138,9 +104,6 @@ def main() -> None:
             theirs, own = (quantile(sorted(rates[who]), 0.5) for who in (peer, ours))
             quantity = f"messages a second: {peer} / {ours}"
             report.compare(quantity, round(theirs), round(own), round(1 / 3, 4))
-    for way, value in worst.items():
-        quantity = f"stamps, {way}, |difference from the capture|, p99 / 5 us"
-        report.compare(quantity, round(value, 2), _GOAL_US, 1.0)
     report.finish()
 
 

@@ -1,4 +1,4 @@
-"""Writes bench/results/*.md, tables of three READMEs and docs/scale.md from the results (JSON).
+"""Writes bench/results/*.md and tables of three READMEs from the results (JSON).
 
 python -m bench.readme            write
 python -m bench.readme --check    say which page is out of date (exit code 1 if there is one)
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import RESULTS
-from bench.scale_page import PAGE, filled
 
 README = Path(__file__).resolve().parent / "README.md"
 FRONT = README.parent.parent / "README.md"
@@ -153,9 +152,8 @@ def pages() -> dict[Path, str]:
         page, file = RESULTS / f"{name}.md", RESULTS / f"{name}.json"
         by_hand = page.read_text().partition(_MARK)[0] if page.exists() else f"# {name}\n\n"
         content = json.loads(file.read_text()) if file.exists() else None
-        picture = f"\n![{name}: figure]({name}.png)\n" if page.with_suffix(".png").exists() else ""
         text = table(content) if content else "Not measured yet."
-        made[page] = f"{by_hand}{_MARK}\n{text}\n{picture}"
+        made[page] = f"{by_hand}{_MARK}\n{text}\n"
         title = by_hand.splitlines()[0].removeprefix("# ")
         lines.append(_row(f"[{title}](results/{name}.md)", *_summary(content)))
     made[README] = _filled(README, "\n".join(lines) + "\n")
@@ -164,7 +162,6 @@ def pages() -> dict[Path, str]:
         HARDWARE, _resources(json.loads(synth.read_text()) if synth.exists() else None)
     )
     made[FRONT] = _filled(FRONT, _figures())
-    made[PAGE] = filled(json.loads((RESULTS / "scale.json").read_text()))
     return made
 
 

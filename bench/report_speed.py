@@ -4,9 +4,7 @@ Ours finds every edge again (levels, hysteresis, sub-sample time, uncertainty), 
 in as many as the command has. The peers read the same files in one process: a plain numpy loop that
 loads each shot and takes the first sample beyond the middle; one that only reads and decompresses;
 and one that only reads the octets, which is the disk's share. Before each pass the files are
-dropped from the page cache. The time and memory of the whole command, with page and tables, are
-measured once, where it finds no browser to print the PDF: a browser's memory is its own. At last
-the tables alone are made of what was found before.
+dropped from the page cache.
 
     python -m bench.report_speed            1,000 shots, 5 rounds
     python -m bench.report_speed --short    64 shots, 3 rounds
@@ -14,11 +12,8 @@ the tables alone are made of what was found before.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -31,9 +26,11 @@ import numpy as np
 from bench.harness import Report, options, progress
 from mqtick.analysis.commands.common import PROCESSES
 from mqtick.analysis.runs.from_run import measurement_from_run
+from mqtick.recording.layout import Layout, Trigger
 from mqtick.recording.run_folder import create_run, load_run, shot_path
 from mqtick.recording.shot import Shot, read_whole_shot, write_shot
 from mqtick.recording.waveform import Waveform
+from recording.tests.wave_parts import channel, record_of
 
 CHANNELS = ("publisher", "first", "last", "other")
 POINTS = 100_000
@@ -41,7 +38,14 @@ INTERVAL_FS = 10 * 10**6
 BEFORE = POINTS // 10
 LOW, HIGH, NOISE = 1000, 2650, 4.0
 """Codes of a converter of 12 bits, 2 mV each."""
-MOST_MB = 400.0
+LAYOUT = Layout(
+    "skew",
+    {name: channel(number, f"client:{name}") for number, name in enumerate(CHANNELS, start=1)},
+    {"scope": Trigger("publisher", "rising")},
+    publisher="publisher",
+    first="first",
+    last="last",
+)
 PLAIN, DECOMPRESSED, DISK = "plain numpy loop", "read and decompress", "the disk's octets"
 
 
@@ -53,35 +57,9 @@ def ours_in(processes: int) -> str:
 ONE, ALL = ours_in(1), ours_in(PROCESSES)
 
 
-def record() -> dict[str, object]:
-    """Return the content of such a run's run.json."""
-    return {
-        "title": "report-speed",
-        "kind": "skew",
-        "simulated": True,
-        "order": dict(zip(("publisher", "first", "last"), CHANNELS, strict=False)),
-        "channels": {
-            name: {
-                "instrument": "scope",
-                "input": number,
-                "node": f"client:{name}",
-                "pin": "arrival",
-                "cable_delay_fs": 0,
-                "volts_per_division": 1.0,
-                "offset_v": 1.65,
-            }
-            for number, name in enumerate(CHANNELS, start=1)
-        },
-        "settings": {
-            "instrument.scope.trigger": CHANNELS[0],
-            "instrument.scope.trigger_slope": "rising",
-        },
-    }
-
-
 def write_run(folder: Path, shots: int) -> list[list[float]]:
     """Write a run of pulses with noise and rounded edges; returns each shot's latencies in us."""
-    create_run(folder, record())
+    create_run(folder, record_of(LAYOUT, title="report-speed", simulated=True))
     random = np.random.default_rng(1)
     truth = []
     at = np.arange(POINTS)
@@ -149,59 +127,6 @@ def disk(_folder: Path, paths: list[Path]) -> list[float]:
     return []
 
 
-def peak_mb(folder: Path, then: str) -> tuple[float, float]:
-    """Return the peak memory in MB of a process that imports, and after that does something.
-
-    The second value is its own peak plus, for each child, the peak of the largest child, whether or
-    not these peaks were at the same time.
-    """
-    program = (
-        "import json, re, resource, sys\n"
-        "from mqtick.analysis.cli import main\n"
-        "from mqtick.analysis.runs.from_run import measurement_from_run\n"
-        "from mqtick.recording.run_folder import load_run\n"
-        # not getrusage: its peak includes memory from before exec
-        "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])\n"
-        "before = peak()\n"
-        "folder, processes = sys.argv[1], int(sys.argv[2])\n"
-        f"{then}\n"
-        "largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss\n"
-        "print(json.dumps([before, peak() + processes * largest]))\n"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", program, str(folder), str(PROCESSES)],
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-        env={**os.environ, "PATH": ""},  # no browser: see above
-    )
-    before, after = json.loads(found.stdout)
-    return round(before / 1024, 1), round(after / 1024, 1)
-
-
-def tables_only(folder: Path) -> float:
-    """Return how many s `mqtick-report RUN --tables-only` takes, from earlier results."""
-    began = time.perf_counter()
-    words = (str(folder), "--quiet", "--no-limits", "--tables-only")
-    subprocess.run([sys.executable, "-m", "mqtick.analysis.cli", *words], check=True)
-    taken_s = time.perf_counter() - began
-    if (folder / "report" / "report.html").exists():
-        raise SystemExit("a page was written: the measurement is useless.")
-    return taken_s
-
-
-def whole_command(folder: Path) -> tuple[float, float]:
-    """Return how many s and MB `mqtick-report RUN --quiet --no-limits` takes."""
-    forget(folder)
-    began = time.perf_counter()
-    _, memory = peak_mb(folder, "assert main([folder, '--quiet', '--no-limits']) == 0")
-    taken_s = time.perf_counter() - began
-    for name in ("report.html", "report.json"):
-        if not (folder / "report" / name).stat().st_size:
-            raise SystemExit(f"{name} was not written: the measurement is useless.")
-    return taken_s, memory
-
-
 def measure(shots: int, rounds: int) -> Report:
     """Let all of them read the same run, one after another, several times."""
     report = Report("report-speed", simulated=True)
@@ -231,12 +156,6 @@ def measure(shots: int, rounds: int) -> Report:
                 began = time.perf_counter()
                 skews[who] = read(folder, paths)
                 taken[who].append((time.perf_counter() - began) * 1e3 / shots)
-        progress("memory")
-        reading = "measurement_from_run(load_run(folder), processes=processes)"
-        memory = peak_mb(folder, reading)
-        progress("the whole command")
-        taken_s, command_mb = whole_command(folder)
-        tables_s = [tables_only(folder) for _ in range(rounds)]
     true_us = np.array([late[2] - late[1] for late in truth])
     errors_ns = {who: np.abs(np.array(skews[who]) - true_us) * 1e3 for who in (ONE, ALL, PLAIN)}
     for who, values in taken.items():
@@ -244,19 +163,11 @@ def measure(shots: int, rounds: int) -> Report:
     for who, errors in errors_ns.items():
         report.add("|error| of the skew", "ns", who, errors.tolist())
     report.add("a shot's file", "kB", "zip", [octets / shots / 1e3], digits=1)
-    report.add("peak memory", "MB", "imports alone", [memory[0]])
-    report.add("peak memory", "MB", ALL, [memory[1]])
-    report.add("whole command: page, tables", "s", ALL, [taken_s])
-    report.add("whole command: peak", "MB", ALL, [command_mb])
-    report.add("tables only, shots found before", "s", ALL, tables_s, digits=2)
     median = {row.who: row.median for row in report.rows if row.unit == "ms"}
     report.compare("a shot, 1 process / plain numpy loop", median[ONE], median[PLAIN], 2.0)
     report.compare("a shot, all processes / plain numpy loop", median[ALL], median[PLAIN], 1.5)
     report.compare("a shot / read and decompress", median[ALL], median[DECOMPRESSED], 2.0)
     report.compare("a shot / the disk's octets", median[ALL], median[DISK])
-    report.compare("peak memory / 400 MB", memory[1], MOST_MB, 1.0)
-    report.compare("whole command: peak memory / 400 MB", command_mb, MOST_MB, 1.0)
-    report.compare("tables only / 2 s", float(np.median(tables_s)), 2.0, 1.0)
     return report
 
 

@@ -16,15 +16,14 @@ import random
 import secrets
 import select
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 
-from bench.harness import Report, options, progress, spread_of_blocks
-from demo.local_broker import MqtickBroker, running
-from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
+from bench.harness import Report, connected, fresh, options, progress, spread_of_blocks
+from demo.local_broker import MqtickBroker
+from mqtick.mqtt.packets import PUBLISH, connect_packet, encode_publish, subscribe_packet
 from mqtick.mqtt.stamps import KernelSocket, StampSource
 from mqtick.protocol.precise import Loop
 from mqtick.protocol.residence import Copies, Residence
@@ -39,18 +38,31 @@ _PLAIN, _STATED, _CORRECTED = "as they arrive", "residence taken out", "and corr
 _EACH = "and corrected, first to each"
 
 
-def _connected(port: int, udp: bool) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
+def _over_udp(port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.settimeout(10)
     sock.connect(("127.0.0.1", port))
+    return sock
+
+
+def _lease(port: int, name: str) -> socket.socket:
+    """Return a connection over UDP, subscribed."""
+    sock = _over_udp(port)
+    for packet in (connect_packet(name), subscribe_packet([_TOPIC])):
+        sock.sendall(packet)
+        answer = sock.recv(64)
+        if answer[0] == PUBLISH:  # the proof of the address
+            sock.sendall(answer)
+            sock.sendall(packet)
+            sock.recv(64)
     return sock
 
 
 class _Broker(MqtickBroker):
     """Our broker, also over UDP on the same port."""
 
-    def __init__(self, folder: Path, lines: str) -> None:
-        super().__init__(folder, lines)
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, _FILLS)
         udp = f'\n[udp]\naddress = "127.0.0.1:{self.port}"\nsubnets = ["127.0.0.0/8"]\n'
         self.config.write_text(self.config.read_text() + udp)
 
@@ -59,14 +71,8 @@ class Subscriber:
     """One connection; reads one copy at a time."""
 
     def __init__(self, port: int, number: int, udp: bool) -> None:
-        sock = _connected(port, udp)
-        self.kernel = KernelSocket(sock)
-        for packet, answer in ((connect_packet(f"s{number}"), 4), (subscribe_packet([_TOPIC]), 5)):
-            sock.sendall(packet)
-            if udp and answer == 4:
-                sock.sendall(sock.recv(64))  # the proof of the address
-                sock.sendall(packet)
-            sock.recv(answer, 0 if udp else socket.MSG_WAITALL)
+        name = f"s{number}"
+        self.kernel = KernelSocket(_lease(port, name) if udp else connected(port, name, _TOPIC))
         self._copies = Copies()
 
     def read(self) -> tuple[int, Residence] | None:
@@ -113,10 +119,7 @@ def block(messages: int, count: int, port: int, udp: bool) -> dict[str, list[flo
         subscribers = [Subscriber(port, number, udp) for number in range(count)]
         for one in subscribers:
             stack.callback(one.close, udp)
-        publisher = stack.enter_context(_connected(port, udp))
-        if not udp:
-            publisher.sendall(connect_packet("publisher"))
-            publisher.recv(4, socket.MSG_WAITALL)
+        publisher = stack.enter_context(_over_udp(port) if udp else connected(port, "publisher"))
         rounds: list[Round] = []
         for _ in range(messages + 1):
             payload = Loop(0, secrets.token_bytes(8)).payload()
@@ -137,10 +140,7 @@ def block(messages: int, count: int, port: int, udp: bool) -> dict[str, list[flo
 
 def measure(report: Report, blocks: int, messages: int, count: int, udp: bool) -> None:
     """Run all blocks with `count` subscribers."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running(_Broker(Path(folder), _FILLS)) as broker,
-    ):
+    with fresh(_Broker) as broker:
         found = []
         for number in range(blocks):
             progress(f"{count} subscribers, block {number + 1} of {blocks}")

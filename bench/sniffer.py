@@ -1,4 +1,4 @@
-"""The kernel's stamps of packets on the loopback, independent of the receiving programs.
+"""The kernel's stamps of packets on an interface, independent of the receiving programs.
 
 A packet socket is read in bulk: no process sleeps on it, so it wakes none. Each packet is captured
 twice. When it leaves, it is stamped before the driver, where a socket's transmit stamp is made.
@@ -21,7 +21,7 @@ _ETH_P_ALL = 0x0003
 _SO_TIMESTAMPNS = 35
 _SO_RCVBUFFORCE = 33
 _TIMESPEC = struct.Struct("=qq")
-_BUFFER = 1 << 24
+_BUFFER = 1 << 25
 
 
 class Heard(NamedTuple):
@@ -37,36 +37,35 @@ class Heard(NamedTuple):
 
 
 class Sniffer:
-    """Listens to the loopback. PermissionError without CAP_NET_RAW, which root has."""
+    """Listens to an interface. PermissionError without CAP_NET_RAW, which root has."""
 
-    def __init__(self) -> None:
+    def __init__(self, interface: str = "lo") -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        self._socket.bind(("lo", _ETH_P_ALL))
+        self._socket.bind((interface, _ETH_P_ALL))
         self._socket.setblocking(False)
 
-    def read(self) -> Iterator[Heard]:
-        """Yield the segments captured since the last call."""
+    def packets(self, protocol: int) -> Iterator[tuple[int, bool, bytes]]:
+        """Yield instant, whether it left, and what is in each IPv4 packet since the last call."""
         while True:
             try:
                 packet, ancillary, _, address = self._socket.recvmsg(1 << 17, 256)
             except BlockingIOError:
                 return
-            seconds, nanoseconds = _TIMESPEC.unpack_from(ancillary[0][2])
-            if packet[0] >> 4 != 4 or packet[9] != socket.IPPROTO_TCP:
+            if packet[0] >> 4 != 4 or packet[9] != protocol:
                 continue
-            tcp = packet[(packet[0] & 15) * 4 : int.from_bytes(packet[2:4], "big")]
-            data = tcp[(tcp[12] >> 4) * 4 :]
-            if data:
-                *ports, sequence = struct.unpack_from("!HHI", tcp)
-                yield Heard(
-                    seconds * 1_000_000_000 + nanoseconds,
-                    address[2] == socket.PACKET_OUTGOING,
-                    (ports[0], ports[1]),
-                    sequence,
-                    data,
-                )
+            seconds, nanoseconds = _TIMESPEC.unpack_from(ancillary[0][2])
+            at_ns = seconds * 1_000_000_000 + nanoseconds
+            octets = packet[(packet[0] & 15) * 4 : int.from_bytes(packet[2:4], "big")]
+            yield at_ns, address[2] == socket.PACKET_OUTGOING, octets
+
+    def read(self) -> Iterator[Heard]:
+        """Yield the TCP segments captured since the last call."""
+        for at_ns, outgoing, tcp in self.packets(socket.IPPROTO_TCP):
+            if data := tcp[(tcp[12] >> 4) * 4 :]:
+                source, destination, sequence = struct.unpack_from("!HHI", tcp)
+                yield Heard(at_ns, outgoing, (source, destination), sequence, data)
 
     def close(self) -> None:
         """Stop listening."""

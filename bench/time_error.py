@@ -21,20 +21,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import pickle
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, Row, options, wait
 from bench.ntp_pair import errors_us, ntp_client
+from bench.time_error_worker import Workers
 from demo.local_broker import Mosquitto, MqtickBroker, running
 from demo.local_programs import started, time_server
 from demo.local_sensors import (
@@ -47,35 +44,11 @@ from demo.local_sensors import (
 )
 
 _US = 1000.0
+_PROCESSES = 4
 _RESIDENCE = " through a broker that states residence"
 _ACCELERATED = " past the broker"
 _SILENT = " s after the last exchange"
 _STATES_RESIDENCE = '[[delivery.topic]]\nfilter = "mqtick/#"\nmode = "ordered"\nresidence = true'
-
-
-def _workers(clients: int) -> int:
-    return min(clients, 4)
-
-
-def _start_workers(
-    folder: Path, urls: list[str], args: argparse.Namespace
-) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    count = _workers(len(urls))
-    for number in range(count):
-        result = folder / f"worker{number}.pickle"
-        job = {
-            "indexes": list(range(number, len(urls), count)),
-            "urls": urls[number::count],
-            "exchange_interval_s": args.exchange_interval_s,
-            "exchange_burst": args.exchange_burst,
-            "wander_ppb": args.wander_ppb,
-            "warm_up_s": args.warm_up_s,
-            "silent_s": args.silent_s,
-            "seconds": args.seconds,
-            "result": str(result),
-        }
-        command = [sys.executable, "-m", "bench.time_error_worker", json.dumps(job)]
-        yield subprocess.Popen(command), result
 
 
 def _proxied(
@@ -132,15 +105,22 @@ def measure(
         watch = threading.Thread(
             target=lambda: errors.extend(errors_us(ntp, before_s, args.seconds)), daemon=True
         )
-        workers = list(_start_workers(folder, urls, args))
+        workers = Workers(
+            folder,
+            urls,
+            count=min(clients, _PROCESSES),
+            seconds=args.seconds,
+            warm_up_s=args.warm_up_s,
+            silent_s=args.silent_s,
+            exchange_interval_s=args.exchange_interval_s,
+            exchange_burst=args.exchange_burst,
+            wander_ppb=args.wander_ppb,
+        )
         watch.start()
         wait(f"{clients} clients", before_s + args.seconds)
-        for process, _ in workers:
-            process.wait()
+        found = workers.records()
         watch.join(10)
-        share = _share_copied(accelerator) if accelerator else 0.0
-        found = [row for _, path in workers for row in pickle.loads(path.read_bytes())]
-        return found, errors, share
+        return found, errors, _share_copied(accelerator) if accelerator else 0.0
 
 
 def _summarise(

@@ -1,5 +1,7 @@
-"""A process with some of the clients of the time-error benchmark: each its own connection, clock
-and estimators. Virtual clocks, so that the truth is known exactly."""
+"""Processes with clients of a benchmark: each its own connection, clock and estimators.
+
+The clocks are virtual, so that the truth is known exactly.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,15 @@ import gc
 import json
 import pickle
 import random
+import subprocess
 import sys
 import time
 from array import array
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mqtick.client.agent import Agent
 from mqtick.client.config import Settings
@@ -35,7 +40,6 @@ class Client:
 
     def __init__(self, index: int, url: str, settings: Settings, loop: Loop, wander: float) -> None:
         chance = random.Random(index)
-        self.index = index
         self.clock = VirtualClock(
             VirtualClockSettings.starting_now(
                 offset_ns=round(chance.uniform(-1, 1) * _SECOND),
@@ -116,6 +120,46 @@ class Client:
             self.outside[name] += not estimate.lower_ns <= truth_ns <= estimate.upper_ns
 
 
+class Workers:
+    """Clients in processes of their own, a connection for each URL."""
+
+    def __init__(
+        self,
+        folder: Path,
+        urls: Sequence[str],
+        *,
+        count: int,
+        seconds: float,
+        warm_up_s: float,
+        silent_s: float = 0.0,
+        exchange_interval_s: float = 16.0,
+        exchange_burst: int = 4,
+        wander_ppb: float = 10.0,
+    ) -> None:
+        self._started = []
+        for number in range(count):
+            result = folder / f"worker{number}.pickle"
+            job = {
+                "indexes": list(range(number, len(urls), count)),
+                "urls": urls[number::count],
+                "exchange_interval_s": exchange_interval_s,
+                "exchange_burst": exchange_burst,
+                "wander_ppb": wander_ppb,
+                "warm_up_s": warm_up_s,
+                "silent_s": silent_s,
+                "seconds": seconds,
+                "result": str(result),
+            }
+            command = [sys.executable, "-m", "bench.time_error_worker", json.dumps(job)]
+            self._started.append((subprocess.Popen(command), result))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Wait until all have ended, and return what they say of each client."""
+        for process, _ in self._started:
+            process.wait()
+        return [row for _, path in self._started for row in pickle.loads(path.read_bytes())]
+
+
 def main() -> None:
     """Run the clients that the job on the command line describes; write a pickle."""
     job = json.loads(sys.argv[1])
@@ -162,19 +206,15 @@ def main() -> None:
     gc.disable()
     loop.call_later(30 * _SECOND, lambda: None)
     loop.run()
-    used = time.process_time()
     Path(job["result"]).write_bytes(
         pickle.dumps(
             [
                 {
-                    "index": client.index,
                     "errors": client.errors,
                     "halves": client.halves,
                     "outside": client.outside,
                     "unknown": client.unknown,
                     "samples": client.samples,
-                    "refused": dict(client.agent.refused),
-                    "cpu_s": used / len(clients),
                 }
                 for client in clients
             ]

@@ -14,12 +14,11 @@ import socket
 import statistics
 import struct
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from demo.hardware import compare
 from demo.local_sensors import CLIENT_SIDE, Sensor, between_namespaces, in_the_kernel, until
+from demo.stage import compare, play
 
 TOPIC = "demo/time"
 STAMPS = 35  # SO_TIMESTAMPNS, which Python's socket does not name
@@ -131,6 +130,31 @@ def run(
         return found
 
 
+def show(folder: Path, subscribers: int, messages: int, out: Path) -> int:
+    """Measure both ways and report them; return the exit code."""
+    out.mkdir(parents=True)
+    found, signals = [], []
+    for accelerated in (False, True):
+        way = "past the broker" if accelerated else "through the broker"
+        print(f"{messages} messages to {subscribers} subscribers, {way}", flush=True)
+        place = folder / way.replace(" ", "-")
+        place.mkdir()
+        signals.append(out / f"{place.name}.vcd")
+        found.append(run(place, subscribers, messages, signals[-1], accelerated=accelerated))
+    print(
+        f"{subscribers} subscribers, {messages} messages of 107 octets, one each"
+        f" {GAP_S * 1000:.0f} ms; us after the publisher's send, kernel's stamps."
+    )
+    print(f"{'':24} {'mqtick-broker':>14} {'accelerated':>14} {'ratio':>7}")
+    for name, without in found[0].items():
+        with_it = found[1][name]
+        ratio = f"{with_it / without:7.2f}" if without else ""
+        print(f"{name:24} {without:14.0f} {with_it:14.0f} {ratio}")
+    if code := compare(*signals, out=out):
+        return code
+    return 1 if any(one["copies that did not come"] for one in found) else 0
+
+
 def main() -> int:
     """Run the demo; exit code 0 if no copy was lost."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -142,36 +166,7 @@ def main() -> int:
     if os.geteuid() != 0:
         print("error: network namespaces need root: run it with sudo.", file=sys.stderr)
         return 2
-    try:
-        out.mkdir(parents=True)
-        found, signals = [], []
-        for accelerated in (False, True):
-            way = "past the broker" if accelerated else "through the broker"
-            print(f"{args.messages} messages to {args.subscribers} subscribers, {way}", flush=True)
-            with tempfile.TemporaryDirectory(prefix="mqtick-accelerate-") as folder:
-                os.chmod(folder, 0o755)
-                place = Path(folder)
-                signals.append(out / f"{way.replace(' ', '-')}.vcd")
-                how = (args.subscribers, args.messages, signals[-1])
-                found.append(run(place, *how, accelerated=accelerated))
-    except KeyboardInterrupt:
-        print("\nstopped")
-        return 130
-    except (OSError, RuntimeError, AssertionError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(
-        f"{args.subscribers} subscribers, {args.messages} messages of 107 octets, one each"
-        f" {GAP_S * 1000:.0f} ms; us after the publisher's send, kernel's stamps."
-    )
-    print(f"{'':24} {'mqtick-broker':>14} {'accelerated':>14} {'ratio':>7}")
-    for name, without in found[0].items():
-        with_it = found[1][name]
-        ratio = f"{with_it / without:7.2f}" if without else ""
-        print(f"{name:24} {without:14.0f} {with_it:14.0f} {ratio}")
-    if code := compare(*signals, out=out):
-        return code
-    return 1 if any(one["copies that did not come"] for one in found) else 0
+    return play("accelerate", lambda folder: show(folder, args.subscribers, args.messages, out))
 
 
 if __name__ == "__main__":

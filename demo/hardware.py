@@ -11,22 +11,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from demo import sync
-from demo.local_broker import Amqtt, Mosquitto, program, running
+from demo.local_broker import Mosquitto, running
 from demo.local_programs import wait_until
 from demo.simulated_bench import FULL, SHOTS, bench, experiment_text
-from mqtick.lab.hardware.program import ModelError, find_model
+from demo.stage import any_broker, compare, play, tool
+from mqtick.lab.hardware.program import find_model
 
 NAME = "the hardware broker (RTL, simulated)"
 SIMULATED = FULL
@@ -93,7 +91,7 @@ def find_the_time(folder: Path, seconds: float) -> int:
     ):
         sync.watch(clients, None, seconds)
         slower = rtl.slower()
-    code = sync.summary(clients, rtl.name, folder, keep=False)
+    code = sync.summary(clients, rtl.name)
     if slower:
         print(f"The RTL ran {slower:,.0f} times slower than at 156.25 MHz.")
     return code
@@ -111,32 +109,16 @@ def measure(broker: Mosquitto, folder: Path, out: Path, shots: int = SHOTS) -> i
         return tool("mqtick-lab", "run", str(experiment), "--out", str(out), quiet=True)
 
 
-def tool(name: str, *arguments: str, quiet: bool = False) -> int:
-    """Run one of our programs; return its exit code."""
-    call = [str(Path(sys.executable).parent / name), *arguments]
-    sys.stdout.flush()
-    return subprocess.call(call, stdout=subprocess.DEVNULL if quiet else None)
-
-
 def experiment(folder: Path, out: Path) -> int:
     """Measure through Mosquitto, simulate on the RTL, and report both; return the exit code."""
     software, hardware = out / "software", out / "hardware"
-    broker = Mosquitto(folder) if program("mosquitto") is not None else Amqtt(folder)
-    if code := measure(broker, folder, software):
+    if code := measure(any_broker(folder), folder, software):
         return code
     print("\nThe same on the RTL, in simulated time.")
     numbers = ",".join(map(str, SIMULATED))
     if code := tool("mqtick-lab", "hardware", "--out", str(hardware), "--subscribers", numbers):
         return code
     return compare(software, hardware, out=out)
-
-
-def compare(*runs: Path, out: Path) -> int:
-    """Report some runs beside each other; return the exit code."""
-    print()
-    page = str(out / "report")
-    # Limits are for a fleet: two shared CPUs are shown, not judged.
-    return tool("mqtick-report", "compare", *map(str, runs), "--no-limits", "--out", page)
 
 
 def main() -> int:
@@ -146,21 +128,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder of both runs and their report")
     args = parser.parse_args()
     out = args.out or Path("runs") / time.strftime("hardware-%Y%m%d-%H%M%S")
-    folder = Path(tempfile.mkdtemp(prefix="mqtick-hardware-"))
-    os.chmod(folder, 0o755)
-    try:
-        code = find_the_time(folder, args.seconds) or experiment(folder, out)
-    except KeyboardInterrupt:
-        print("\nstopped")
-        return 130
-    except (OSError, RuntimeError, AssertionError, ModelError) as error:
-        print(f"error: {error}\nThe logs are in {folder}.", file=sys.stderr)
-        return 1
-    if code:
-        print(f"The logs are in {folder}.", file=sys.stderr)
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-    return code
+    return play(
+        "hardware", lambda folder: find_the_time(folder, args.seconds) or experiment(folder, out)
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,15 @@ def program(name: str) -> str | None:
     here = Path(__file__).resolve().parent.parent / ".venv/debian/usr"
     places = (os.environ.get("PATH", ""), "/usr/sbin", "/sbin", here / "sbin", here / "bin")
     return shutil.which(name, path=os.pathsep.join(map(str, places)))
+
+
+_BUILT = Path(__file__).resolve().parent.parent / "broker/server/target"
+
+
+def newest_build(name: str, kinds: Sequence[str] = ("release", "debug")) -> str | None:
+    """Return where a program of ours in Rust is; of several builds, the last one."""
+    there = [path for kind in kinds if (path := _BUILT / kind / name).exists()]
+    return str(max(there, key=lambda path: path.stat().st_mtime)) if there else None
 
 
 _END_S = 20.0
@@ -179,10 +188,7 @@ class MqtickBroker(Mosquitto):
         return found
 
     def _program(self) -> str | None:
-        built = Path(__file__).resolve().parent.parent / "broker/server/target"
-        found = [built / kind / "mqtick-broker" for kind in self.builds]
-        there = [path for path in found if path.exists()]
-        return str(max(there, key=lambda path: path.stat().st_mtime)) if there else None
+        return newest_build("mqtick-broker", self.builds)
 
     def start(self) -> None:
         """Start and wait until it listens."""

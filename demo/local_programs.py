@@ -26,7 +26,7 @@ def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 30.0) -
     end = time.monotonic() + timeout_s
     while not (outcome := condition()):
         assert time.monotonic() < end, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.05)
+        time.sleep(0.02)
     return outcome
 
 

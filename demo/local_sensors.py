@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import select
 import socket
 import struct
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from demo.local_broker import MqtickBroker
+from demo.local_broker import MqtickBroker, newest_build
+from demo.local_programs import wait_until
 
 PATIENCE_S = 20.0
 CONNECT, CONNACK, REGISTER, REGACK, PUBLISH, PUBACK = 0x04, 0x05, 0x0A, 0x0B, 0x0C, 0x0D
 SUBSCRIBE, SUBACK, PINGREQ, PINGRESP, DISCONNECT = 0x12, 0x13, 0x16, 0x17, 0x18
 UNSUBSCRIBE, UNSUBACK = 0x14, 0x15
-BUILT = Path(__file__).parent.parent / "broker/server/target"
-
-
 CHOSEN = os.environ.get("MQTICK_ACCELERATE")
 """Which mqtick-accelerate is meant; None: the one that was built last."""
 
@@ -32,19 +30,14 @@ def program() -> str:
     """Where it is."""
     if CHOSEN:
         return CHOSEN
-    found = [BUILT / kind / "mqtick-accelerate" for kind in ("release", "debug")]
-    there = [path for path in found if path.exists()]
-    if not there:
+    found = newest_build("mqtick-accelerate")
+    if found is None:
         raise FileNotFoundError("mqtick-accelerate is not built: run make accelerate")
-    return str(max(there, key=lambda path: path.stat().st_mtime))
+    return found
 
 
-def until(is_so: Callable[[], bool], what: str) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
+until = functools.partial(wait_until, timeout_s=PATIENCE_S)
+"""Wait until something is so."""
 
 
 def comes(one: socket.socket, patience_s: float) -> bool:

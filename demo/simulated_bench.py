@@ -14,12 +14,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from demo.local_broker import Amqtt, Mosquitto, free_port, program, running, wait_for_port
+from demo.local_broker import Mosquitto, free_port, running, wait_for_port
+from demo.stage import any_broker, play, tool
 
 SUBSCRIBERS, FULL = (2, 10, 50, 100), (2, 10, 50, 100, 200, 400, 600)
 SHOTS = 20
@@ -208,8 +208,41 @@ def hold(experiment: Path) -> int:
         time.sleep(3600)
 
 
+def show(folder: Path, args: argparse.Namespace) -> int:
+    """Run the experiment and report it; return the exit code."""
+    out = args.out or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
+    broker = any_broker(folder)
+    how = "server and clients under SCHED_FIFO" if real_time() else "without real-time priority"
+    print(
+        f"Broker: {broker.name}. Time server, clients and crowd: real programs, {how}.\n"
+        f"Pins and oscilloscope ({args.family}): simulated. All share the {os.cpu_count()} CPUs of "
+        "this machine: see how it works, not how good a fleet is.",
+        flush=True,
+    )
+    experiment = folder / "experiment.toml"
+    with running(broker), bench(folder, broker, args.family, kind=args.kind) as resource:
+        text = experiment_text(
+            broker,
+            resource,
+            kind=args.kind,
+            subscribers=FULL if args.full else SUBSCRIBERS,
+            shots=args.shots,
+            span_us=40_000 if args.full else 10_000,
+        )
+        experiment.write_text(text)
+        if args.hold:
+            return hold(experiment)
+        # The report says the same as the table at the run's end, and more.
+        code = tool("mqtick-lab", "run", str(experiment), "--out", str(out), quiet=True)
+    if not code:
+        print()
+        # Limits are for a fleet. What two shared CPUs can do is shown beside what was published.
+        code = tool("mqtick-report", str(out), "--no-limits")
+    return code
+
+
 def main() -> int:
-    """Run the demo; the exit code is that of `mqtick-lab run`."""
+    """Run the demo; the exit code is that of `mqtick-lab run`, or of the report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--full", action="store_true", help="up to 600 subscribers")
     parser.add_argument("--kind", choices=("skew", "clock"), default="skew")
@@ -220,48 +253,7 @@ def main() -> int:
         "--hold", action="store_true", help="write the experiment's file and keep the bench running"
     )
     args = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="mqtick-bench-"))
-    os.chmod(folder, 0o755)
-    out = args.out or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
-    broker = Mosquitto(folder) if program("mosquitto") is not None else Amqtt(folder)
-    how = "server and clients under SCHED_FIFO" if real_time() else "without real-time priority"
-    print(
-        f"Broker: {broker.name}. Time server, clients and crowd: real programs, {how}.\n"
-        f"Pins and oscilloscope ({args.family}): simulated. All share the {os.cpu_count()} CPUs of "
-        "this machine: see how it works, not how good a fleet is.",
-        flush=True,
-    )
-    experiment = folder / "experiment.toml"
-    try:
-        with running(broker), bench(folder, broker, args.family, kind=args.kind) as resource:
-            text = experiment_text(
-                broker,
-                resource,
-                kind=args.kind,
-                subscribers=FULL if args.full else SUBSCRIBERS,
-                shots=args.shots,
-                span_us=40_000 if args.full else 10_000,
-            )
-            experiment.write_text(text)
-            if args.hold:
-                return hold(experiment)
-            tools = Path(sys.executable).parent
-            # The report says the same as the table at the run's end, and more.
-            call = [tools / "mqtick-lab", "run", experiment, "--out", out]
-            code = subprocess.call(call, stdout=subprocess.DEVNULL)
-    except KeyboardInterrupt:
-        print("\nstopped")
-        return 130
-    except (OSError, RuntimeError) as error:
-        print(f"error: {error}\nThe logs are in {folder}.", file=sys.stderr)
-        return 1
-    if code:
-        print(f"The logs are in {folder}.", file=sys.stderr)
-        return code
-    shutil.rmtree(folder, ignore_errors=True)
-    print(flush=True)
-    # Limits are for a fleet. What two shared CPUs can do is shown beside what was published.
-    return subprocess.call([tools / "mqtick-report", out, "--no-limits"])
+    return play("bench", lambda folder: show(folder, args))
 
 
 if __name__ == "__main__":

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from demo import sync
-from demo.hardware import compare, measure
+from demo.hardware import measure
 from demo.local_broker import Mosquitto, MqtickBroker, running
 from demo.simulated_bench import SHOTS
+from demo.stage import compare, play
 
 LINES = '[[delivery.topic]]\nfilter = "mqtick/#"\nmode = "ordered"\nresidence = true'
 
@@ -38,7 +36,7 @@ def find_the_time(broker: Mosquitto, folder: Path, seconds: float) -> tuple[int,
     with running(broker), sync.started(folder, broker, with_chronyd=False) as (clients, _):
         sync.watch(clients, None, seconds)
     worst_us = max(abs(client.true_error_ns or 0) for client in clients) / 1000
-    return sync.summary(clients, broker.name, folder, keep=False), worst_us
+    return sync.summary(clients, broker.name), worst_us
 
 
 def beside(errors_us: dict[str, float], report: Path) -> str:
@@ -53,6 +51,26 @@ def beside(errors_us: dict[str, float], report: Path) -> str:
     return "\n".join(f"{a:26}{b:>16}{c:>24}{d:>10}" for a, b, c, d in lines)
 
 
+def show(folder: Path, seconds: float, shots: int, out: Path) -> int:
+    """Run both parts through both brokers; return the exit code."""
+    places = [folder / "mosquitto", folder / "mqtick-broker"]
+    for place in places:
+        place.mkdir()
+    brokers = [Mosquitto(places[0]), MqtickBroker(places[1], LINES)]
+    print("Both brokers in turn, four minutes in all: first the time, then the skew.")
+    code, errors_us = 0, {}
+    for broker in brokers:
+        failed, errors_us[broker.name] = find_the_time(broker, broker.folder, seconds)
+        code = code or failed
+    for broker in brokers:
+        code = code or measure(broker, broker.folder, out / broker.folder.name, shots)
+    code = code or compare(*(out / place.name for place in places), out=out)
+    if not code:
+        print(f"\n{beside(errors_us, out / 'report' / 'report.json')}")
+        print("Programs that share few cores wait for each other: `make bench-brokers` is finer.")
+    return code
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; exit code 0 if the clients found the time and both were measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -61,38 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="folder of both runs and their report")
     args = parser.parse_args(arguments)
     out = args.out or Path("runs") / time.strftime("broker-%Y%m%d-%H%M%S")
-    folder = Path(tempfile.mkdtemp(prefix="mqtick-broker-"))
-    os.chmod(folder, 0o755)
-    places = [folder / "mosquitto", folder / "mqtick-broker"]
-    code = 0
-    try:
-        for place in places:
-            place.mkdir()
-        brokers = [Mosquitto(places[0]), MqtickBroker(places[1], LINES)]
-        print("Both brokers in turn, four minutes in all: first the time, then the skew.")
-        errors_us = {}
-        for broker in brokers:
-            failed, errors_us[broker.name] = find_the_time(broker, broker.folder, args.seconds)
-            code = code or failed
-        for broker in brokers:
-            code = code or measure(broker, broker.folder, out / broker.folder.name, args.shots)
-        code = code or compare(*(out / place.name for place in places), out=out)
-        if not code:
-            print(f"\n{beside(errors_us, out / 'report' / 'report.json')}")
-            print(
-                "Programs that share few cores wait for each other: `make bench-brokers` is finer."
-            )
-    except KeyboardInterrupt:
-        print("\nstopped")
-        return 130
-    except (OSError, RuntimeError, AssertionError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        code = 1
-    if code:
-        print(f"The logs are in {folder}.", file=sys.stderr)
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-    return code
+    return play("broker", lambda folder: show(folder, args.seconds, args.shots, out))
 
 
 if __name__ == "__main__":

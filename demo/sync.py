@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from typing import Protocol
 
 from demo.local_broker import Amqtt, Mosquitto, UdpReference, program, running
 from demo.local_programs import Chronyd, time_client, time_server, true_error_ns
+from demo.stage import any_broker, play
 from mqtick.client.chrony_lines import refclock_lines
 from mqtick.client.interval import Now, NowError, now_from
 from mqtick.protocol.clocks import VirtualClockSettings
@@ -151,6 +149,19 @@ def show(lines: list[str], again: bool) -> None:
     print(end.join(lines), end=end, flush=True)
 
 
+def demonstrate(folder: Path, seconds: float, kind: str) -> int:
+    """Let three clients find the time; return the exit code."""
+    broker = {"auto": any_broker, "amqtt": Amqtt, "udp": UdpReference}[kind](folder)
+    has_chronyd = program("chronyd") is not None
+    print(f"Broker: {broker.name}. Clients' clocks: simulated. Everything else is real.")
+    if not has_chronyd:
+        print("chrony is not installed: the demo runs without chronyd.")
+    with running(broker), started(folder, broker, has_chronyd) as (clients, watcher):
+        watch(clients, watcher, seconds)
+    limit_ns = LIMIT_NS if type(broker) is Mosquitto else None
+    return summary(clients, broker.name, limit_ns)
+
+
 def main() -> int:
     """Run the demo; exit code 0 if every client ended inside its own bound."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -158,34 +169,13 @@ def main() -> int:
     parser.add_argument("--broker", choices=("auto", "amqtt", "udp"), default="auto")
     parser.add_argument("--keep", action="store_true", help="keep the folder with the logs")
     args = parser.parse_args()
-    has_mosquitto = args.broker == "auto" and program("mosquitto") is not None
-    folder = Path(tempfile.mkdtemp(prefix="mqtick-demo-"))
-    os.chmod(folder, 0o755)
-    other = UdpReference if args.broker == "udp" else Amqtt
-    broker = Mosquitto(folder) if has_mosquitto else other(folder)
-    has_chronyd = program("chronyd") is not None
-    print(f"Broker: {broker.name}. Clients' clocks: simulated. Everything else is real.")
-    if not has_chronyd:
-        print("chrony is not installed: the demo runs without chronyd.")
-    good = False
-    try:
-        with running(broker), started(folder, broker, has_chronyd) as (clients, watcher):
-            good = watch(clients, watcher, args.seconds)
-    except KeyboardInterrupt:
-        print("\nstopped")
-        return 130
-    except (OSError, RuntimeError) as error:
-        print(f"error: {error}\nThe logs are in {folder}.", file=sys.stderr)
-        return 1
-    finally:
-        if good and not args.keep:
-            shutil.rmtree(folder, ignore_errors=True)
-    limit_ns = LIMIT_NS if has_mosquitto else None
-    return summary(clients, broker.name, folder, args.keep, limit_ns)
+    return play(
+        "demo", lambda folder: demonstrate(folder, args.seconds, args.broker), keep=args.keep
+    )
 
 
-def watch(clients: list[Client], watcher: Chronyd | None, seconds: float) -> bool:
-    """Show the table every second; return whether all are well at the end."""
+def watch(clients: list[Client], watcher: Chronyd | None, seconds: float) -> None:
+    """Show the table every second."""
     began = time.monotonic()
     count = 0
     while True:
@@ -199,14 +189,12 @@ def watch(clients: list[Client], watcher: Chronyd | None, seconds: float) -> boo
         if sys.stdout.isatty() or count % 5 == 0 or left <= 0:
             show(lines, again=count > 0)
         if left <= 0:
-            return all(client.inside for client in clients)
+            return
         count += 1
         time.sleep(1)
 
 
-def summary(
-    clients: list[Client], broker: str, folder: Path, keep: bool, limit_ns: int | None = None
-) -> int:
+def summary(clients: list[Client], broker: str, limit_ns: int | None = None) -> int:
     """Say how it ended; return the exit code.
 
     Each client must be inside its own bound and, with a limit, within that of the true time.
@@ -219,7 +207,7 @@ def summary(
             bad.append(f"{client.name} ended {client.true_error_ns / 1000:+.1f} us off")
     print()
     if bad:
-        print(f"NOT good over {broker}: {'; '.join(bad)}. The logs are in {folder}.")
+        print(f"NOT good over {broker}: {'; '.join(bad)}.")
         return 1
     worst = max(abs(client.true_error_ns or 0) for client in clients) / 1000
     bound = max(client.now.bound_ns if client.now else 0 for client in clients) / 1000
@@ -227,8 +215,6 @@ def summary(
         f"Over {broker}, every client ended inside its own bound: "
         f"errors at most {worst:.1f} us, bounds at most {bound:.1f} us (clocks simulated)."
     )
-    if keep:
-        print(f"The logs are in {folder}.")
     return 0
 
 

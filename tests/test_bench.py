@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from load_stamps import ends
 
 from bench import harness
 from bench.arrival import matched, stated_ns
-from bench.chrony_lines import GENERATED, changed
-from bench.cost import cpu_ns, peak_mb
+from bench.cost import peak_mb
 from bench.disciplined import Look, placed
-from bench.harness import RESULTS, Ratio, Report, Row, quantile
-from bench.load_stamps import _ends
+from bench.harness import RESULTS, Ratio, Report, Row, cpu_ns, options, quantile
 from bench.readme import pages, table
 from bench.sniffer import Heard, Sniffer
 from bench.steered import Taken, taken
@@ -122,14 +121,20 @@ def test_what_is_kept_of_the_results_file_comes_first(report: Report) -> None:
     assert again.ratios == report.ratios
 
 
-def test_the_page_says_what_was_simulated_and_gives_few_values_no_spread(
-    report: Report, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("report")
+def test_the_page_says_what_was_simulated_and_gives_few_values_no_spread(tmp_path: Path) -> None:
     lines = table(json.loads((tmp_path / "bench/results/delays.json").read_text())).splitlines()
     assert r"| delay \| one way (simulated) | ours | us | 3 | 2 |  |  |  | 3 |" in lines
     assert "| memory | ours | MB | 1 | 7.5 |  |  |  |  |" in lines
     assert "| delay: ours / theirs | 2.0 | 8.0 | 0.25 | 0.5 | yes |" in lines
-    assert report.name == "delays"
+
+
+def test_what_the_command_line_says_comes_before_what_short_means(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["time_error", "--short", "--clients", "5"])
+    args = options(None, {"clients": "2,10", "seconds": 120.0}, clients="600", seconds=600.0)
+    assert (args.clients, args.seconds) == ("5", 120.0)
 
 
 # -- arrival ---------------------------------------------------------------------------------------
@@ -203,9 +208,9 @@ def test_a_message_has_passed_with_the_segment_of_its_last_octet() -> None:
         segment(4, 10, b"<cc><dd>"),
         segment(3, 8, b"b><cc>"),
     ]
-    assert _ends(heard, b"<", 4) == [1, 2, 4, 4]
+    assert ends(heard, b"<", 4) == [1, 2, 4, 4]
     with pytest.raises(RuntimeError, match="lost segments"):
-        _ends([heard[0], heard[2]], b"<", 4)
+        ends([heard[0], heard[2]], b"<", 4)
 
 
 # -- cost ------------------------------------------------------------------------------------------
@@ -240,18 +245,6 @@ REFCLOCKS_LOG = """\
 
 def test_of_chronyds_log_only_the_samples_that_it_was_given_count() -> None:
     assert list(taken(REFCLOCKS_LOG)) == [Taken(1_795_361_345_000_250_000, 1235)]
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (GENERATED, "refclock SOCK s.sock refid MQT0 poll 2 delay 0.002"),
-        ("poll 4", "refclock SOCK s.sock refid MQT0 poll 4 delay 0.002"),
-        ("maxsamples 8", "refclock SOCK s.sock refid MQT0 poll 2 delay 0.002 maxsamples 8"),
-    ],
-)
-def test_a_candidate_differs_from_the_generated_line_in_one_option(change: str, line: str) -> None:
-    assert changed("refclock SOCK s.sock refid MQT0 poll 2 delay 0.002", change) == line
 
 
 def test_a_sample_is_judged_by_the_clock_as_it_was_then() -> None:

@@ -14,7 +14,7 @@ SKEW = "100 subscribers: first to last, p50"
 @pytest.fixture
 def bench() -> Bench:
     """One that has measured some rounds of 100 subscribers."""
-    bench = Bench(argparse.Namespace(crowd=4000, rates=(1000,)))
+    bench = Bench(argparse.Namespace(crowd=4000))
     for who, values in {FAST: (50.0, 70.0, 60.0), PLAIN: (400.0, 500.0, 450.0)}.items():
         for value in values:
             bench.take(SKEW, "us", who, value)

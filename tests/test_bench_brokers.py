@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,12 @@ from bench.brokers import (
     PEER,
     Figures,
     Mosquitto,
-    Ours2,
     Scenario,
     load,
-    markdown,
-    running,
     scenarios,
     tell,
 )
+from demo.local_broker import running
 
 PLAN = scenarios(1.0, 100, 2000, 1000)
 PAIRS = PLAN[1]
@@ -59,13 +56,6 @@ def test_the_ratio_to_the_floor_is_that_of_blocks_that_took_turns() -> None:
     assert (ratio.ratio, ratio.goal, ratio.met) == (1.5, 1.2, False)
 
 
-def test_each_mode_is_measured_on_topics_that_leave_so(tmp_path: Path) -> None:
-    modes = [one for one in PLAN if one.ours is Ours2]
-    topics = tomllib.loads(Ours2(tmp_path).config.read_text())["delivery"]["topic"]
-    assert [one.arguments[-1] for one in modes] == [one["mode"] for one in topics]
-    assert [f"{one.arguments[-1]}/#" for one in modes] == [one["filter"] for one in topics]
-
-
 def test_what_was_not_measured_is_neither_a_row_nor_a_ratio() -> None:
     found = Figures()
     found.take(PAIRS, PEER, printed("cost_ns", broker=[1.0]))
@@ -74,22 +64,13 @@ def test_what_was_not_measured_is_neither_a_row_nor_a_ratio() -> None:
     assert report.ratios == []
 
 
-def test_the_table_has_a_column_a_broker_and_says_what_failed() -> None:
-    found = figures()
-    found.failed[PEER, FAN_OUT.name] = "the broker closed the connection."
-    lines = markdown(tell(found, PLAN, 2000), found).splitlines()
-    assert lines[0] == f"| quantity | unit | {OURS} | {PEER} | {FLOOR} |"
-    assert lines[2].endswith("| ns | 250.0 | 10,000.0 | 100.0 |")
-    assert f"{PEER}: {FAN_OUT.name}: the broker closed the connection." in lines
-
-
 def test_a_run_that_fails_is_told_in_the_words_of_the_program(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = tmp_path / "mqtick-load"
     program.write_text("#!/bin/sh\necho 'mqtick-load: no luck.' >&2\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr("bench.brokers._BUILT", tmp_path)
+    monkeypatch.setattr("bench.harness.PROGRAMS", tmp_path)
     broker = Mosquitto(tmp_path)
     broker.process = type("Process", (), {"pid": 1})()  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match=r"^no luck\.$"):

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from nats_cluster import cluster
 from rig import US, Rig, needs_mosquitto, wait_until
 
-from bench.nats_cluster import cluster
 from demo.local_broker import Mosquitto, Nats, program, running
 from demo.simulated_bench import bench, experiment_text
 from mqtick.recording.run_folder import load_run
@@ -44,7 +44,7 @@ def test_nats_carries_time(rig: Rig) -> None:
 @pytest.mark.skipif(not LOAD.exists(), reason="mqtick-load is not built: make test-broker does")
 def test_a_cluster_of_nats_carries_time_from_each_node_to_each_other(rig: Rig) -> None:
     """As the inventory points at one: each site at the node next to it."""
-    with cluster(rig.new_folder("nats"), str(LOAD)) as (brokers, _):
+    with cluster(rig.new_folder("nats"), str(LOAD)) as brokers:
         for number, node in enumerate(brokers[:2]):
             rig.server(f"mqtt://{node}", *OLDER, *PRECISE, number=number).wait_ready()
         for name, node in zip(("c1", "c2", "c3"), brokers, strict=True):

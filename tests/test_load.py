@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from load_stamps import MESSAGES, differences
+from nats_cluster import cluster, through
 from rig import Authority, needs_mosquitto, needs_openssl
 
-from bench.load_stamps import MESSAGES, differences
-from bench.nats_cluster import cluster, run, scenario
 from demo.local_broker import Mosquitto, MqtickBroker, Nats, free_port, running
 from demo.local_broker import program as program_named
 from mqtick.analysis.broker_limit import BrokerLimit
@@ -226,7 +226,7 @@ def test_stamps_are_those_of_a_packet_capture(tmp_path: Path, way: str) -> None:
         lines, ca = authority.listener(port), authority.certificate
     try:
         with running(Mosquitto(tmp_path, lines)) as broker:
-            found, _ = differences(program(), port or broker.port, tmp_path, ca)
+            found = differences(program(), port or broker.port, tmp_path, ca)
     except PermissionError:
         pytest.skip("a packet socket wants CAP_NET_RAW")
     assert len(found.left) == len(found.came) == MESSAGES
@@ -240,7 +240,6 @@ def test_subscribers_of_three_joined_nats_servers_hear_each_message_once(tmp_pat
     if program_named("nats-server") is None:
         pytest.skip(Nats.missing)
     load_program = program()
-    with cluster(tmp_path, load_program) as (brokers, ready_s):
-        found = run(load_program, scenario(brokers, 2.0, 0, 1), tmp_path)
-    assert ready_s > 0
+    with cluster(tmp_path, load_program) as brokers:
+        found = through(brokers, load_program, tmp_path, seconds=2.0, qos=0)
     assert (found["lost"], found["duplicates"], found["disorder"]) == (0, 0, 0)

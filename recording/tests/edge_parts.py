@@ -1,4 +1,4 @@
-"""Shapes of edges and a converter, for tests of the edges and for bench/edges.py."""
+"""Shapes of edges and a converter, for tests of the edges."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _NEWTON: Final = 5
 _SIGMAS: Final = 4.0
 _SHAPE: Final = 0.7
 _MOST_SHAPE: Final = 0.5
-"""What the shape between two samples can do, in samples: see bench/edges.py for those tried."""
+"""What the shape between two samples can do, in samples: tried: those of tests/edge_parts.py."""
 _OVERSHOOT: Final = 0.15
 _RINGS_ABOVE: Final = 0.5
 _SLOW: Final = 0.3

@@ -1,7 +1,7 @@
 """A crowd: one process that holds up to several hundred subscribers of the time topic.
 
 They load the broker like that many clients, and cost as little as possible at the instant of a
-broadcast (bench/crowd_cost.py measures how much).
+broadcast (docs/operations.md says how much).
 """
 
 from __future__ import annotations

@@ -42,7 +42,6 @@ def main() -> int:
         build_args=["-Wno-fatal", "-Wno-WIDTH", "--no-assert", "-O2", str(HERE / "taps.vlt")],
         log_file=BUILD / "build.log",
     )
-    (BUILD / "figures.json").unlink(missing_ok=True)
     results = runner.test(
         hdl_toplevel="mqtick_xgmii",
         test_module="xgmii_tests",

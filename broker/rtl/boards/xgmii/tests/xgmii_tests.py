@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import struct
 import zlib
 from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import cocotb
@@ -227,14 +225,6 @@ def unsubscribe(topic: str) -> bytes:
     return bytes([0xA2, len(body)]) + body
 
 
-def write(what: str, values_ns: list[float]) -> None:
-    """Add to the figures of this run."""
-    file = Path("figures.json")
-    figures = json.loads(file.read_text()) if file.exists() else {}
-    figures[what] = [round(value, 3) for value in values_ns]
-    file.write_text(json.dumps(figures))
-
-
 async def started(dut: HierarchyObject, **arguments: int) -> Wire:
     """Return a wire to a broker at which Bert has subscribed."""
     wire = Wire(dut)
@@ -279,8 +269,6 @@ async def a_copy_begins_within_400_ns_of_the_last_octet(dut: Any) -> None:
             worst,
             max(parts) / 1000,
         )
-        write(f"last octet in to first octet of the first copy out, {size} octets", took)
-        write(f"of it our modules, {size} octets", [part / 1000 for part in parts])
         assert worst <= GOAL_NS
         assert worst - best <= 2 * CYCLE_PS / 1000
 
@@ -428,7 +416,6 @@ async def frames_without_a_pause_come_whole_and_in_order(dut: Any) -> None:
             sum(took) / len(took),
             (size + 66) * OCTET_PS / 1000,
         )
-        write(f"copy to copy, without a pause, {size} octets", took)
         await serves(wire)
 
 
@@ -449,5 +436,4 @@ async def the_residence_stated_is_true_but_for_a_constant(dut: Any) -> None:
     dut._log.info(
         "start to start is %.1f to %.1f ns more than stated (simulated)", min(off), max(off)
     )
-    write("residence, true less stated", off)
     assert max(off) - min(off) <= 2 * CYCLE_PS / 1000

@@ -1,16 +1,13 @@
-"""The stamps of mqtick-load and of bare system calls beside those of a packet capture, in ns.
+"""The stamps of mqtick-load beside those of a packet capture.
 
 A message leaves with the segment that carries its last octet; a copy comes with its last octet,
-too. `mqtick-load agent` prints the kernel's stamps of each message. In between, a pair of sockets
-sends messages of its own, by bare system calls. A capture sees the segments of both as they leave
-at the loopback, and as they come in.
+too. `mqtick-load agent` prints the kernel's stamps of each message. A capture sees the segments as
+they leave at the loopback, and as they come in.
 """
 
 from __future__ import annotations
 
 import json
-import socket
-import struct
 import subprocess
 import time
 from collections import defaultdict
@@ -42,10 +39,6 @@ _HEAD = b"\x30" + bytes((2 + len(_TOPIC) + _OCTETS,)) + len(_TOPIC).to_bytes(2, 
 _LENGTH = len(_HEAD) + _OCTETS
 # Over TLS 1.3 each message is a record of its own: with type, length, content type and tag.
 _RECORD_HEAD, _RECORD = b"\x17\x03\x03\0" + bytes((_LENGTH + 1 + 16,)), 5 + _LENGTH + 1 + 16
-
-_SO_TIMESTAMPNS, _SO_TIMESTAMPING, _MSG_ERRQUEUE = 35, 37, 0x2000
-_TX_SOFTWARE, _SOFTWARE = 1 << 1, 1 << 4
-_TIMESPEC = struct.Struct("=qq")
 
 
 class Differences(NamedTuple):
@@ -89,22 +82,22 @@ class _Capture:
             for (out, ports), heard in self._heard.items()
             if out == outgoing and ports[to] == port
         ]
-        return [stamp for heard in all_heard for stamp in _ends(heard, head, length)]
+        return [stamp for heard in all_heard for stamp in ends(heard, head, length)]
 
 
-def _ends(heard: list[Heard], head: bytes, length: int) -> list[int]:
+def ends(heard: list[Heard], head: bytes, length: int) -> list[int]:
     """Return when the last octet of each message passed, for one direction of a connection."""
     start = heard[0].sequence
     first: dict[int, Heard] = {}  # retransmissions do not count
     for one in heard:
         first.setdefault((one.sequence - start) % 2**32, one)
-    octets, ends = b"", []
+    octets, places = b"", []
     for offset, one in sorted(first.items()):
         if offset > len(octets):
             raise RuntimeError("The capture has lost segments.")
         octets += one.data[len(octets) - offset :]
-        ends.append((len(octets), one.realtime_ns))
-    found, segments, end, stamp = [], iter(ends), 0, 0
+        places.append((len(octets), one.realtime_ns))
+    found, segments, end, stamp = [], iter(places), 0, 0
     at = octets.find(head)
     while 0 <= at <= len(octets) - length:
         while end < at + length:
@@ -114,42 +107,8 @@ def _ends(heard: list[Heard], head: bytes, length: int) -> list[int]:
     return found
 
 
-def _realtime_ns(ancillary: list[tuple[int, int, bytes]], of: int) -> int:
-    found = next(value for level, kind, value in ancillary if (level, kind) == (1, of))
-    seconds, nanoseconds = _TIMESPEC.unpack_from(found)
-    return int(seconds * 1_000_000_000 + nanoseconds)
-
-
-class _Bare:
-    """A pair of sockets that send messages with bare system calls."""
-
-    def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as door:
-            self.port: int = door.getsockname()[1]
-            self._from = socket.create_connection(("127.0.0.1", self.port))
-            self._to = door.accept()[0]
-        self._from.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._from.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _TX_SOFTWARE | _SOFTWARE)
-        self._to.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        self.left: list[int] = []
-        self.came: list[int] = []
-
-    def send(self) -> None:
-        self._from.send(_HEAD + bytes(_OCTETS))
-        _, ancillary, _, _ = self._to.recvmsg(_LENGTH, 256)
-        self.came.append(_realtime_ns(ancillary, _SO_TIMESTAMPNS))
-        _, ancillary, _, _ = self._from.recvmsg(0, 256, _MSG_ERRQUEUE)
-        self.left.append(_realtime_ns(ancillary, _SO_TIMESTAMPING))
-
-    def close(self) -> None:
-        self._from.close()
-        self._to.close()
-
-
-def _part(
-    program: str, port: int, folder: Path, ca: Path | None, capture: _Capture, bare: _Bare
-) -> Any:
-    """Let mqtick-load send, and the bare sockets in between; return mqtick-load's result."""
+def _part(program: str, port: int, folder: Path, ca: Path | None, capture: _Capture) -> Any:
+    """Let mqtick-load send; return its result."""
     task = {
         "scenario": _SCENARIO,
         "own": 0,
@@ -171,9 +130,7 @@ def _part(
         load.stdin.flush()
         said = ""
         while load.poll() is None and not ('"Done"' in said and said.endswith("\n")):
-            for _ in range(10):
-                bare.send()
-                time.sleep(0.001)
+            time.sleep(0.02)
             capture.read()
             said = file.read_text()
     answer = json.loads(said.splitlines()[-1])
@@ -186,30 +143,22 @@ def _less(these: Iterable[int], those: Iterable[int]) -> list[float]:
     return [(this - that) / 1e3 for this, that in zip(these, those, strict=True)]
 
 
-def differences(
-    program: str, port: int, folder: Path, ca: Path | None = None
-) -> tuple[Differences, Differences]:
-    """Return the differences for mqtick-load through a broker, and for bare system calls.
+def differences(program: str, port: int, folder: Path, ca: Path | None = None) -> Differences:
+    """Return the differences for mqtick-load through a broker.
 
     With an authority's certificate, mqtick-load uses TLS.
     """
-    capture, bare = _Capture(), _Bare()
+    capture = _Capture()
     try:
-        part = _part(program, port, folder, ca, capture, bare)
+        part = _part(program, port, folder, ca, capture)
     finally:
         capture.close()
-        bare.close()
     shape = (_RECORD_HEAD, _RECORD) if ca else (_HEAD, _LENGTH)
     left = [left_ns for _, number, _, left_ns in sorted(part["left"])]
     came = [came_ns for _, number, came_ns in sorted(part["heard"])]
     if not len(left) == len(came) == MESSAGES:
         raise RuntimeError(f"{len(left)} left and {len(came)} came of {MESSAGES} messages.")
-
-    def of(port: int, shape: tuple[bytes, int], left: list[int], came: list[int]) -> Differences:
-        went = capture.messages(port, *shape, outgoing=True, to=True)
-        arrived = capture.messages(port, *shape, outgoing=False, to=True)
-        # With bare system calls, the message that arrives is the copy.
-        copies = capture.messages(port, *shape, outgoing=False, to=False) or arrived
-        return Differences(_less(left, went), _less(arrived, went), _less(came, copies))
-
-    return of(port, shape, left, came), of(bare.port, (_HEAD, _LENGTH), bare.left, bare.came)
+    went = capture.messages(port, *shape, outgoing=True, to=True)
+    arrived = capture.messages(port, *shape, outgoing=False, to=True)
+    copies = capture.messages(port, *shape, outgoing=False, to=False)
+    return Differences(_less(left, went), _less(arrived, went), _less(came, copies))
