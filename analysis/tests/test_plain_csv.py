@@ -14,7 +14,7 @@ from analysis.tests.text_files import changes, read_text, read_written, wave
 from mqtick.analysis.readers import columns
 from mqtick.analysis.readers.time_base import even_times
 from mqtick.recording.capture import CaptureError
-from mqtick.recording.edges import is_clipped
+from mqtick.recording.edges import state_levels
 
 NS = 10**6
 ROWS = [(-1.0, 0.1, 3.3), (0.0, 0.2, 3.2), (1.0, 3.0, 0.1), (2.0, 3.1, 0.2)]
@@ -193,7 +193,7 @@ def test_times_without_end_are_refused_without_a_word_of_numpy(tmp_path: Path) -
 def test_a_record_out_of_a_text_file_is_not_taken_for_clipped(tmp_path: Path) -> None:
     rows = "".join(f"{n},{3.28 if n > 50 else 0},{n % 97 / 7:.5f}\n" for n in range(300))
     _, (capture,) = read_written(tmp_path, "time [us],a,b\n" + rows)
-    assert not any(is_clipped(wave(capture, name)) for name in "ab")
+    assert not any(state_levels(wave(capture, name)).cut_off for name in "ab")
 
 
 def test_a_constant_channel_is_read(tmp_path: Path) -> None:
