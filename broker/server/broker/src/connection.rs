@@ -1,10 +1,14 @@
 //! One client's connection: reads its packets and acts on them.
 
+mod entry;
+mod exchange;
+mod search;
+
 use crate::desk::Desk;
 use crate::link::Link;
 use crate::memory::{self, Of, Share};
+use crate::reason;
 use crate::residence::Arrivals;
-use crate::search::{Part, Search};
 use crate::session::{Session, State};
 use crate::shared::Access;
 use crate::socket::Socket;
@@ -12,57 +16,14 @@ use crate::tally::Seat;
 use crate::transport::Failure;
 use mqtick_access::Action;
 use mqtick_packet::{Error, Packet, Version, decode, decode_publish, frame};
+use search::{Part, Search};
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// Reason codes of MQTT 5 (clause 2.4).
-pub mod reason {
-    /// A normal DISCONNECT, but the will is to be published.
-    pub const WITH_WILL: u8 = 0x04;
-    /// No client is subscribed.
-    pub const NO_SUBSCRIBERS: u8 = 0x10;
-    /// There was no such subscription.
-    pub const NO_SUBSCRIPTION: u8 = 0x11;
-    /// Something that no other code stands for.
-    pub const UNSPECIFIED: u8 = 0x80;
-    /// A version of MQTT that is not supported.
-    pub const VERSION: u8 = 0x84;
-    /// A violation of the protocol.
-    pub const PROTOCOL: u8 = 0x82;
-    /// User name or password is wrong.
-    pub const NOT_RIGHT: u8 = 0x86;
-    /// Not allowed.
-    pub const NOT_AUTHORIZED: u8 = 0x87;
-    /// The broker is too busy.
-    pub const BUSY: u8 = 0x89;
-    /// The broker ends.
-    pub const SHUTTING_DOWN: u8 = 0x8B;
-    /// The authentication method is not supported.
-    pub const METHOD: u8 = 0x8C;
-    /// The client was not heard for 1.5 times its keep-alive.
-    pub const KEEP_ALIVE: u8 = 0x8D;
-    /// The client connected again.
-    pub const TAKEN_OVER: u8 = 0x8E;
-    /// The filter is not well formed.
-    pub const FILTER: u8 = 0x8F;
-    /// The topic's name cannot be used.
-    pub const TOPIC: u8 = 0x90;
-    /// No message has this identifier.
-    pub const NO_IDENTIFIER: u8 = 0x92;
-    /// The topic alias is not valid.
-    pub const ALIAS: u8 = 0x94;
-    /// Retained messages are not supported.
-    pub const NO_RETAIN: u8 = 0x9A;
-    /// A limit of the configuration is reached.
-    pub const QUOTA: u8 = 0x97;
-    /// The client identifier is not allowed.
-    pub const CLIENT: u8 = 0x85;
-}
 
 const UNANSWERED: usize = 64; // reads whose changes the store has not answered, at most
 
 /// Why a client is refused when the limit of all memory is reached.
-pub(crate) const NO_MEMORY: &str = "as much memory is held as the configuration allows";
+const NO_MEMORY: &str = "as much memory is held as the configuration allows";
 
 /// How the body of a CONNECT of MQTT 5 begins.
 const HELLO_5: &[u8] = b"\0\x04MQTT\x05";
@@ -83,12 +44,12 @@ impl End {
         Self::Because(reason, why.into())
     }
 
-    pub(crate) fn stranger() -> Self {
+    fn stranger() -> Self {
         Self::because(reason::PROTOCOL, "the first packet is not CONNECT")
     }
 
     /// The reason code of MQTT 5; 0: the other side has ended it.
-    pub(crate) fn reason(&self) -> u8 {
+    fn reason(&self) -> u8 {
         match self {
             Self::Gone => 0,
             Self::TakenOver => reason::TAKEN_OVER,
@@ -103,7 +64,7 @@ impl From<Error> for End {
     }
 }
 
-pub(crate) enum Stage {
+enum Stage {
     /// Before CONNECT.
     New(Box<Link>),
     /// Its password is being checked. The CONNECT waits.
@@ -128,14 +89,14 @@ pub struct Connection {
     pub is_busy: bool,
     /// The retained messages that it has still to be sent.
     pub(crate) searches: VecDeque<Search>,
-    pub(crate) search_octets: usize,
-    pub(crate) part: Part,
-    pub(crate) stage: Stage,
-    pub(crate) version: Version,
-    pub(crate) greeted: bool,
-    pub(crate) by_certificate: bool,
-    pub(crate) silent_ms: u64, // for so long at most; 0: for ever
-    pub(crate) user: Option<Box<str>>,
+    search_octets: usize,
+    part: Part,
+    stage: Stage,
+    version: Version,
+    greeted: bool,
+    by_certificate: bool,
+    silent_ms: u64, // for so long at most; 0: for ever
+    user: Option<Box<str>>,
     /// Decides whether the kernel's stamps can be trusted.
     pub arrivals: Arrivals,
     /// For each read whose changes the store has not answered: the last batch of them.
@@ -146,8 +107,8 @@ pub struct Connection {
     clogged: bool, // it has to read before more is taken from it
     share: Share,
     _seat: Seat,
-    pub(crate) aliases: Vec<Box<str>>,
-    pub(crate) alias_octets: usize, // of all their topics
+    aliases: Vec<Box<str>>,
+    alias_octets: usize, // of all their topics
 }
 
 impl Connection {
@@ -229,7 +190,7 @@ impl Connection {
     }
 
     /// The session's link, or the new connection's.
-    pub(crate) fn link<T>(&mut self, with: impl FnOnce(&mut Link) -> T) -> Option<T> {
+    fn link<T>(&mut self, with: impl FnOnce(&mut Link) -> T) -> Option<T> {
         match &mut self.stage {
             Stage::New(link) | Stage::Checking(link, _) => Some(with(link)),
             Stage::Up(session) => {
@@ -374,7 +335,7 @@ impl Connection {
     ///
     /// # Errors
     /// It may not hold so many octets `more`.
-    pub(crate) fn hold(&mut self, more: usize) -> Result<(), End> {
+    fn hold(&mut self, more: usize) -> Result<(), End> {
         let waiting = match &self.stage {
             Stage::Checking(_, whole) => whole.len(),
             _ => 0,
@@ -441,7 +402,7 @@ impl Connection {
         Ok(used)
     }
 
-    pub(crate) fn session(&self) -> Result<Arc<Session>, End> {
+    fn session(&self) -> Result<Arc<Session>, End> {
         match &self.stage {
             Stage::Up(session) => Ok(Arc::clone(session)),
             _ => Err(End::stranger()),
@@ -452,7 +413,7 @@ impl Connection {
     ///
     /// # Errors
     /// Another connection has taken over the session.
-    pub(crate) fn with_state<T>(
+    fn with_state<T>(
         &self,
         desk: &mut Desk,
         what: impl FnOnce(&mut State, &mut Desk) -> T,

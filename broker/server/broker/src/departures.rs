@@ -3,7 +3,7 @@
 
 use crate::batch::Peer;
 use crate::residence::TRAILER;
-use crate::udp::lock;
+use crate::sync::lock;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,14 +1,17 @@
 //! From one message to its copies.
 
+mod housekeeping;
+
 use crate::batch::Batch;
 use crate::feed::{Called, Key, Rule};
 use crate::memory::{self, Of, Share};
-use crate::message::{Kept, Message};
+use crate::message::{Encoder, Kept, Message};
 use crate::remains::Remains;
 use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
+use crate::sensor::Sending;
 use crate::session::{Courier, Session, Subscription, Will};
 use crate::settings::Mode;
-use crate::shared::{Access, Counters, Quiet, Shared, Subscriptions, Way};
+use crate::shared::{Access, Counters, Part, Quiet, Shared, Subscriptions, Way};
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_topics::Match;
@@ -54,14 +57,6 @@ impl Group {
         let is_there = |one: &&Subscription| !one.session.is_over.load(Relaxed);
         connected.or_else(|| from.iter().chain(before).find(is_there))
     }
-}
-
-/// A part of a fan-out that another worker delivers.
-pub struct Part {
-    subscriptions: Arc<[Subscription]>,
-    message: Arc<Kept>,
-    arrived: Option<Arrived>,
-    publisher: u64,
 }
 
 /// Which subscribers have got a message from `mqtick-accelerate` before it came here.
@@ -153,12 +148,12 @@ impl Desk {
         Self {
             shared: Arc::clone(shared),
             courier: Courier {
-                encoder: crate::message::Encoder::default(),
+                encoder: Encoder::default(),
                 at_once: false,
                 arrived: None,
                 dirty: Vec::new(),
                 batch: Batch::default(),
-                sensors: crate::sn::Sending::default(),
+                sensors: Sending::default(),
                 now_s: shared.now_s(),
                 now_ms: shared.now_ms(),
                 sent: 0,
@@ -722,4 +717,9 @@ fn split_trailer<'a>(
         },
         *trailer,
     ))
+}
+
+/// What it takes to change a subscription, in copies of a message.
+pub fn work_of(filter: &str) -> usize {
+    64 + filter.len() / 2
 }

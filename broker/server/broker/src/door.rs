@@ -4,9 +4,8 @@
 use crate::batch::Peer;
 use crate::desk::{Desk, Place, Served};
 use crate::feed::{Called, Key};
-use crate::inlet::Serve;
+use crate::inlet::{LOWEST_PORT, MOST_STEPS, Serve};
 use crate::message::Message;
-use crate::search::MOST_STEPS;
 use crate::session::{Session, Subscription};
 use crate::settings::Udp;
 use crate::shared::Shared;
@@ -17,8 +16,6 @@ use mqtick_udp::{Engine, Publication, Published, Server, Settings, Subnet};
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
-
-pub(crate) const LOWEST_PORT: u16 = 1024; // system services, such as echo, are below
 
 /// Serves the datagrams of mqtt-udp.
 pub struct Door {

@@ -8,6 +8,10 @@ use nix::sys::epoll::EpollFlags;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// Datagrams from lower ports are refused: system services, such as echo, are there.
+pub(crate) const LOWEST_PORT: u16 = 1024;
+/// Steps of searches for retained messages for all clients of a door in a second: these are not cut.
+pub(crate) const MOST_STEPS: usize = 1 << 16;
 const TURN: usize = 256; // datagrams until other input has its turn
 const TURN_NS: u64 = 2_000_000; // the same, in time
 

@@ -7,7 +7,7 @@
 
 use crate::message::{Copy, Kept, Message};
 use crate::poller::Poller;
-use crate::session::{State, Will};
+use crate::sync::lock;
 use mqtick_packet::Qos;
 use mqtick_store as store;
 use mqtick_store::{Change, Refused, Store};
@@ -96,7 +96,7 @@ impl Ledger {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 
     /// Until this guard is dropped, all that is appended is in one batch. A thread holds one at a
@@ -266,13 +266,11 @@ impl List {
 
 impl Answers {
     fn runs(&self) -> MutexGuard<'_, VecDeque<(u64, u64)>> {
-        self.all_refused
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.all_refused)
     }
 
     fn unkept(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
-        self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unkept)
     }
 
     /// The store has answered a batch. This runs in the store's thread.
@@ -337,28 +335,8 @@ pub fn wall_s() -> u64 {
 
 /// Convert a time of the broker's clock to one of the system's clock, in Unix seconds. That may
 /// have been set since the start, and the broker's next start goes by it.
-fn to_wall(s: u64, now_s: u64) -> u64 {
+pub fn to_wall(s: u64, now_s: u64) -> u64 {
     (wall_s() + s).saturating_sub(now_s).max(1)
-}
-
-/// A session's state, as the store keeps it.
-pub fn session_change(key: &Arc<str>, state: &State, now_s: u64) -> Change {
-    Change::Session {
-        client: Arc::clone(key),
-        session: store::Session {
-            expiry: state.expiry_s,
-            disconnected_at: state.left_s.map_or(0, |s| to_wall(s, now_s)),
-            user: state.user.as_deref().map(Into::into),
-            will: state.will.as_ref().map(|will| store::Will {
-                message: Arc::new(store::Message {
-                    expiry: will.lifetime_s.map_or(0, |s| u64::from(s.max(1))), // 0: no limit
-                    ..to_store(&will.message.message(), now_s)
-                }),
-                retain: will.message.message().retain,
-                delay: will.delay_s,
-            }),
-        },
-    }
 }
 
 /// A message, as the store keeps it.
@@ -383,25 +361,6 @@ pub fn from_store(message: &store::Message, retain: bool) -> Arc<Kept> {
         forwarded: &message.properties,
         expires_s: (message.expiry != 0).then_some(message.expiry),
     })
-}
-
-/// A will that the store has kept.
-pub fn will_from_store(will: &store::Will) -> Will {
-    let lifetime_s = u32::try_from(will.message.expiry).ok();
-    let message = Message {
-        whole: None,
-        topic: &will.message.topic,
-        payload: &will.message.payload,
-        qos: Qos::try_from(will.message.qos).unwrap_or_default(),
-        retain: will.retain,
-        forwarded: &will.message.properties,
-        expires_s: None,
-    };
-    Will {
-        message: Kept::new(&message),
-        lifetime_s: lifetime_s.filter(|s| *s > 0),
-        delay_s: will.delay,
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::activation::Passed;
 use crate::feed;
+use crate::gateway::Secrets;
 use crate::listener::{Certificate, Listener};
 use crate::log;
 use crate::metrics;
@@ -11,7 +12,6 @@ use crate::shared::{Access, CHECKS, Call, Check, Shared};
 use crate::sn;
 use crate::supervisor;
 use crate::udp::Outlet;
-use crate::upstream::Secrets;
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
 use mqtick_store::Store;

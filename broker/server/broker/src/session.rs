@@ -1,22 +1,23 @@
 //! What the broker keeps of one client: its link while it is connected, and what waits for it.
 
+mod courier;
 mod kept;
 mod under_way;
 
-use crate::batch::{Batch, Peer};
-use crate::ledger::{Entering, Ledger, Span};
+use crate::batch::Peer;
+use crate::ledger::Span;
 use crate::link::{Link, Promise};
 use crate::memory::{self, Of, Share};
-use crate::message::{Copy, Encoder, Kept, Message};
-use crate::remains::Remains;
-use crate::residence::Arrived;
+use crate::message::{Copy, Kept, Message};
 use crate::retained::Source;
+use crate::sync::lock;
+pub use courier::Courier;
+pub use kept::session_change;
 use mqtick_packet::{AckKind, Qos, ack};
 use mqtick_sn::Seat;
-use mqtick_udp::DATAGRAM;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use under_way::{Entry, Flight};
 
 const SESSION: usize = 1024; // octets of memory, about
@@ -113,57 +114,6 @@ pub struct State {
     share: Share,
 }
 
-/// What a worker needs to deliver messages.
-pub struct Courier {
-    /// Encodes the present message.
-    pub encoder: Encoder,
-    /// Whether each copy is written at once, rather than with what else the same read brings.
-    pub at_once: bool,
-    /// When the message came, if its copies state their residence.
-    pub arrived: Option<Arrived>,
-    /// Sessions whose links have something to flush.
-    pub dirty: Vec<Arc<Session>>,
-    /// Datagrams to send.
-    pub batch: Batch,
-    /// Datagrams of MQTT-SN to send.
-    pub sensors: crate::sn::Sending,
-    /// The broker's clock, seconds.
-    pub now_s: u64,
-    /// The same, milliseconds.
-    pub now_ms: u64,
-    /// Copies that were appended to a link, or sent in a datagram.
-    pub sent: u64,
-    /// Copies for which there was no room.
-    pub dropped: u64,
-    /// What a client may make the broker keep.
-    pub bounds: Bounds,
-    /// The way to the store, if there is one.
-    pub ledger: Option<Arc<Ledger>>,
-    /// The changes that the present packet made.
-    pub span: Option<Span>,
-    /// The last batch of the changes that were not submitted yet.
-    pub noted: Option<u64>,
-    /// The present message in the store, once it has entered a queue there.
-    pub entering: Option<Entering>,
-    /// The changes of the present message, if it is of QoS 2 and from a session that is kept: a
-    /// client that gets it before they are on disk could get it twice.
-    pub once: Option<Span>,
-    /// The shared subscription for which the present copy is.
-    pub share: Option<Arc<str>>,
-    /// What sessions that have ended leave to do.
-    pub remains: Remains,
-    /// Sessions whose links hold something back until the store has answered a batch.
-    pub holding: VecDeque<(u64, Arc<Session>)>,
-}
-
-impl Courier {
-    /// A change was appended to the ledger.
-    pub fn note(&mut self, span: Span) {
-        self.span = Some(span.and(self.span));
-        self.noted = Some(span.last);
-    }
-}
-
 impl Session {
     /// A session without a connection.
     pub fn new(client: &str, number: u64) -> Arc<Self> {
@@ -220,7 +170,7 @@ impl Session {
 
     /// Its state, locked. A thread holds the state of one session at a time.
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Deliver one copy. `kept` is the message, once one of its copies has to be kept.
@@ -300,23 +250,6 @@ impl Session {
         } else if !link.listed {
             link.listed = true;
             courier.dirty.push(Arc::clone(self));
-        }
-    }
-}
-
-impl Courier {
-    fn send_datagram(&mut self, message: &Message, peer: &Arc<Peer>) {
-        let copy = Copy {
-            version: mqtick_packet::Version::V3,
-            qos: Qos::AtMostOnce,
-            retain: false,
-            subscription: 0,
-        };
-        let packet = &self.encoder.octets(message, &copy, self.now_s).packet;
-        if (1..=DATAGRAM).contains(&packet.len()) {
-            self.batch.copy(peer, packet, self.arrived);
-        } else {
-            self.dropped += 1;
         }
     }
 }

@@ -3,18 +3,19 @@
 use crate::batch::Peer;
 use crate::calendar::Calendar;
 use crate::calls::Calls;
-use crate::desk::Part;
 use crate::feed::Feed;
-use crate::ledger::{Ledger, from_store, session_change, to_store, wall_s};
+use crate::gateway::{Counters as Upstream, Secrets};
+use crate::ledger::{Ledger, from_store, to_store, wall_s};
 use crate::memory;
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
+use crate::residence::Arrived;
 use crate::retained::{AllRetained, Retained, Source};
-use crate::session::{Bounds, Courier, Session, State, Subscription};
+use crate::session::{Bounds, Courier, Session, State, Subscription, session_change};
 use crate::settings::{Mode, Settings};
+use crate::sync::lock;
 use crate::tally::Tally;
 use crate::udp::Outlet;
-use crate::upstream;
 use arc_swap::ArcSwap;
 use mqtick_access::{Action, Passwords, Rules};
 use mqtick_packet::Qos;
@@ -31,7 +32,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const COMPLAINTS: u64 = 10; // lines in the log in a second
@@ -75,6 +76,18 @@ pub struct Way {
     pub mode: Mode,
     /// Whether each states its residence.
     pub residence: bool,
+}
+
+/// A part of a fan-out that another worker delivers.
+pub struct Part {
+    /// All subscribers of the topic.
+    pub subscriptions: Arc<[Subscription]>,
+    /// The message.
+    pub message: Arc<Kept>,
+    /// When it came, if its copies state their residence.
+    pub arrived: Option<Arrived>,
+    /// The number of the publisher's session; 0: none.
+    pub publisher: u64,
 }
 
 /// What another thread asks a worker to do.
@@ -193,9 +206,9 @@ pub struct Shared {
     /// The connection to `mqtick-accelerate`.
     pub feed: Feed,
     /// The counters of a gateway's upstream.
-    pub upstream: upstream::Counters,
+    pub upstream: Upstream,
     /// A gateway's password and configuration of TLS for its upstream.
-    pub secrets: OnceLock<upstream::Secrets>,
+    pub secrets: OnceLock<Secrets>,
     /// Sessions by the client's identifier.
     sessions: Mutex<Sessions>,
     /// When sessions are over whose clients are away, and when their wills are due.
@@ -288,7 +301,7 @@ impl Shared {
             outlet,
             sensors,
             feed: Feed::default(),
-            upstream: upstream::Counters::default(),
+            upstream: Upstream::default(),
             secrets: OnceLock::new(),
             waiting: Mutex::default(),
             start: Instant::now(),
@@ -813,11 +826,6 @@ fn sort_out(all: &[KeptSession]) -> (Newest<'_>, Vec<Arc<str>>) {
         }
     }
     (newest, ended)
-}
-
-/// Lock a mutex, also after a thread has failed with it held: the data is consistent at any time.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,132 +1,23 @@
-//! MQTT-SN: its one socket, and the door, with which the first worker serves datagrams.
-//!
-//! Any worker delivers to its clients: each client has a lock around what it has to be sent next.
+//! MQTT-SN: the door, with which the first worker serves the datagrams of its one socket.
 
 mod hands;
 
-use crate::batch::{Batch, Peer};
 use crate::desk::Desk;
-use crate::door::LOWEST_PORT;
-use crate::inlet::Serve;
+use crate::inlet::{LOWEST_PORT, Serve};
 use crate::ledger::Span;
-use crate::memory::{self, Of, Share};
-use crate::message::{Kept, Message};
-use crate::session::{Courier, Session};
+use crate::message::Kept;
+use crate::sensor::{SECOND_NS, of_qos};
+use crate::session::Session;
 use crate::settings::Sn;
 use crate::shared::Shared;
 use crate::udp::{Outlet, ROOM};
 use crate::upstream::{Done, Upstream};
 use hands::Hands;
-use mqtick_packet::Qos;
-use mqtick_sn::{Answer, Code, Datagrams, Delivered, Gateway, Keep, Seat, Settings, lock};
+use mqtick_sn::{Answer, Code, Gateway, Settings};
 use nix::sys::epoll::EpollFlags;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-
-const SECOND_NS: u64 = 1_000_000_000;
-
-/// What a worker needs to deliver over MQTT-SN.
-#[derive(Default)]
-pub struct Sending {
-    /// Datagrams to send.
-    pub batch: Batch,
-    out: Datagrams,
-}
-
-/// What the broker keeps beside the gateway's state of a client.
-#[derive(Default)]
-pub struct Account {
-    share: Option<Share>,
-    peer: Option<Arc<Peer>>,
-}
-
-impl Keep for Kept {
-    type Account = Account;
-
-    fn topic(&self) -> &str {
-        self.message().topic
-    }
-
-    fn payload(&self) -> &[u8] {
-        self.message().payload
-    }
-
-    fn octets(&self) -> usize {
-        Self::octets(self)
-    }
-
-    fn is_over(&self, now_ns: u64) -> bool {
-        let expires_s = self.message().expires_s;
-        expires_s.is_some_and(|expires_s| expires_s.saturating_mul(SECOND_NS) <= now_ns)
-    }
-
-    fn may_wait(octets: usize) -> bool {
-        memory::may_queue(octets)
-    }
-
-    fn hold(account: &mut Account, octets: usize) {
-        let share = || Share::new(Of::Sessions, 0);
-        account.share.get_or_insert_with(share).set(octets);
-    }
-
-    fn moved(account: &mut Account, to: Option<SocketAddr>) {
-        if account.peer.as_ref().map(|peer| peer.address) != to {
-            if let Some(peer) = &account.peer {
-                peer.set_end(0); // datagrams that wait for the old address are dropped
-            }
-            account.peer = to.map(|to| Arc::new(Peer::new(to, u64::MAX)));
-        }
-    }
-}
-
-/// The QoS in MQTT of a message from a sensor.
-pub fn qos_of(qos: mqtick_sn::Qos) -> Qos {
-    match qos {
-        mqtick_sn::Qos::ExactlyOnce => Qos::ExactlyOnce,
-        mqtick_sn::Qos::AtLeastOnce => Qos::AtLeastOnce,
-        mqtick_sn::Qos::AtMostOnce | mqtick_sn::Qos::Unconnected => Qos::AtMostOnce,
-    }
-}
-
-fn of_qos(qos: Qos) -> mqtick_sn::Qos {
-    match qos {
-        Qos::AtMostOnce => mqtick_sn::Qos::AtMostOnce,
-        Qos::AtLeastOnce => mqtick_sn::Qos::AtLeastOnce,
-        Qos::ExactlyOnce => mqtick_sn::Qos::ExactlyOnce,
-    }
-}
-
-impl Courier {
-    /// Deliver one copy to a client over MQTT-SN.
-    pub fn send_to_sensor(
-        &mut self,
-        message: &Message,
-        kept: &mut Option<Arc<Kept>>,
-        qos: Qos,
-        retain: bool,
-        seat: &Seat<Kept>,
-    ) {
-        let qos = of_qos(qos.min(message.qos));
-        let keep = || Arc::clone(kept.get_or_insert_with(|| Kept::new(message)));
-        let now_ns = self.now_s * SECOND_NS;
-        let Sending { batch, out } = &mut self.sensors;
-        let mut client = lock(seat);
-        let (topic, payload) = (message.topic, message.payload);
-        let delivered = client.deliver(now_ns, topic, payload, qos, retain, keep, out);
-        if let Some(peer) = &client.account.peer {
-            for datagram in out.iter() {
-                match delivered {
-                    Delivered::Sent => batch.copy(peer, datagram, self.arrived),
-                    // It may hold an earlier message: it must not state the residence of this one.
-                    _ => batch.answer(peer.address, datagram),
-                }
-            }
-        }
-        out.clear();
-        // The client counts what it drops.
-    }
-}
 
 struct Held {
     span: Span,

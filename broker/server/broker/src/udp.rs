@@ -5,6 +5,7 @@ use crate::departures::{Departures, copy_of};
 use crate::poller::Poller;
 use crate::residence::{Arrived, Clock, TRAILER};
 use crate::socket::stamp_of;
+use crate::sync::lock;
 use mqtick_udp::DATAGRAM;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -19,7 +20,7 @@ use std::io::{self, IoSliceMut, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 pub(crate) const AT_ONCE: usize = 32; // datagrams that one system call receives
@@ -413,11 +414,6 @@ impl Drop for Deaf<'_> {
     fn drop(&mut self) {
         self.0.listen_again();
     }
-}
-
-/// Lock a mutex, also after a thread has failed with it held.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! One thread's loop: connections come, bring packets, and go.
 
 use crate::batch::Batch;
-use crate::connection::{Connection, End, reason};
+use crate::connection::{Connection, End};
 use crate::desk::{Desk, Served};
 use crate::door::Door;
 use crate::inlet::Inlet;
@@ -10,7 +10,9 @@ use crate::listener::Listener;
 use crate::memory;
 use crate::moderation::Moderation;
 use crate::poller::{CALLED, Poller};
+use crate::reason;
 use crate::retained::Retained;
+use crate::sensor::Sending;
 use crate::session::Session;
 use crate::shared::{Access, Call, Shared};
 use crate::sn;
@@ -137,7 +139,7 @@ impl Worker {
             self.desk.shared.counters.restarts.fetch_add(1, Relaxed);
             self.desk.courier.arrived = None;
             self.desk.courier.batch = Batch::default();
-            self.desk.courier.sensors = sn::Sending::default();
+            self.desk.courier.sensors = Sending::default();
             self.desk.came = None;
             self.desk.served = Served::Nobody;
             crate::log::error("a worker failed and begins anew; its clients must connect again");

@@ -4,8 +4,7 @@ mod arguments;
 mod reload;
 mod state;
 
-use crate::manager::{Manager, Secrets};
-use crate::neighbours::{random, trust_nodes};
+use crate::manager::{Manager, Secrets, random, trust_nodes};
 use crate::settings::{CONTROL, Settings, url};
 use crate::status;
 use arguments::{Asked, arguments};
@@ -14,7 +13,7 @@ use mqtick_access::Rules;
 use mqtick_broker::activation::Passed;
 use mqtick_broker::listener::{Certificate, Listener};
 use mqtick_broker::program::raise_descriptors;
-use mqtick_broker::upstream::wire::trust;
+use mqtick_broker::wire::trust;
 use mqtick_broker::{log, scrape, supervisor};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};

@@ -1,28 +1,17 @@
 //! The part of a session that outlives the broker, and packets that wait until it is on disk.
 
-use super::under_way::{Entry, Flight, Step};
-use super::{Courier, State};
-use crate::connection::reason;
-use crate::ledger::{Ledger, Span, from_store, session_change, will_from_store};
+use super::under_way::{Entry, Flight, RELEASED, Step};
+use super::{Courier, State, Will};
+use crate::ledger::{Ledger, Span, from_store, to_store, to_wall};
 use crate::link::Promise;
-use crate::message::{Copy, Kept};
+use crate::message::{Copy, Kept, Message};
+use crate::reason;
 use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp};
-use mqtick_store::{Change, KeptSession};
+use mqtick_store::{self as store, Change, KeptSession};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub(super) const SENT: u8 = 0; // the steps of a message, as the store numbers them
-pub(super) const RELEASED: u8 = 1;
-
 impl State {
-    pub(super) fn change(
-        &mut self,
-        courier: &mut Courier,
-        what: impl FnOnce(Arc<str>) -> Change,
-    ) -> Option<Span> {
-        change(&self.key, courier, what)
-    }
-
     /// A QoS 2 message has come. Returns whether it is new. If so, the caller has the ledger keep
     /// all of its changes in one batch.
     pub fn receive(&mut self, courier: &mut Courier, id: u16) -> bool {
@@ -37,14 +26,14 @@ impl State {
                 return false;
             }
         }
-        let span = self.change(courier, |client| Change::Received { client, id });
+        let span = courier.change(self.key.as_ref(), |client| Change::Received { client, id });
         self.received.insert(id, span);
         true
     }
 
     /// A QoS 2 message will not come again. Returns whether its identifier was in use.
     pub fn release(&mut self, courier: &mut Courier, id: u16) -> bool {
-        self.change(courier, |client| Change::Released { client, id });
+        courier.change(self.key.as_ref(), |client| Change::Released { client, id });
         self.received.remove(&id).is_some()
     }
 
@@ -57,7 +46,7 @@ impl State {
         identifier: u32,
     ) {
         let filter = filter.into();
-        self.change(courier, |client| Change::Subscribe {
+        courier.change(self.key.as_ref(), |client| Change::Subscribe {
             client,
             filter,
             options,
@@ -68,20 +57,23 @@ impl State {
     /// The client has unsubscribed from a filter.
     pub fn unsubscribed(&mut self, courier: &mut Courier, filter: &str) {
         let filter = filter.into();
-        self.change(courier, |client| Change::Unsubscribe { client, filter });
+        courier.change(self.key.as_ref(), |client| Change::Unsubscribe {
+            client,
+            filter,
+        });
     }
 
     /// Write the session's present state to the store, if the session is kept.
     pub fn keep(&mut self, courier: &mut Courier) -> Option<Span> {
         let key = self.key.as_ref().or(self.will_key.as_ref()).cloned()?;
         let now = session_change(&key, self, courier.now_s);
-        change(&Some(key), courier, |_| now)
+        courier.change(Some(&key), |_| now)
     }
 
     /// Remove the will of a session that ends with its connection from the store: it is published,
     /// or will not be.
     pub fn forget_will(&mut self, courier: &mut Courier) {
-        change(&self.will_key.take(), courier, |client| {
+        courier.change(self.will_key.take().as_ref(), |client| {
             Change::SessionGone { client }
         });
     }
@@ -89,7 +81,7 @@ impl State {
     /// The session has ended: remove it from the store, too.
     pub fn end(&mut self, courier: &mut Courier) {
         self.clear();
-        self.change(courier, |client| Change::SessionGone { client });
+        courier.change(self.key.as_ref(), |client| Change::SessionGone { client });
         self.key = None;
         if self.will.is_none() {
             self.forget_will(courier);
@@ -231,14 +223,41 @@ impl State {
     }
 }
 
-/// Append a change of a session that is kept.
-pub(super) fn change(
-    key: &Option<Arc<str>>,
-    courier: &mut Courier,
-    what: impl FnOnce(Arc<str>) -> Change,
-) -> Option<Span> {
-    let (key, ledger) = (key.as_ref()?, courier.ledger.as_ref()?);
-    let span = ledger.append(what(Arc::clone(key)));
-    courier.note(span);
-    Some(span)
+/// A session's state, as the store keeps it.
+pub fn session_change(key: &Arc<str>, state: &State, now_s: u64) -> Change {
+    Change::Session {
+        client: Arc::clone(key),
+        session: store::Session {
+            expiry: state.expiry_s,
+            disconnected_at: state.left_s.map_or(0, |s| to_wall(s, now_s)),
+            user: state.user.as_deref().map(Into::into),
+            will: state.will.as_ref().map(|will| store::Will {
+                message: Arc::new(store::Message {
+                    expiry: will.lifetime_s.map_or(0, |s| u64::from(s.max(1))), // 0: no limit
+                    ..to_store(&will.message.message(), now_s)
+                }),
+                retain: will.message.message().retain,
+                delay: will.delay_s,
+            }),
+        },
+    }
+}
+
+/// A will that the store has kept.
+fn will_from_store(will: &store::Will) -> Will {
+    let lifetime_s = u32::try_from(will.message.expiry).ok();
+    let message = Message {
+        whole: None,
+        topic: &will.message.topic,
+        payload: &will.message.payload,
+        qos: Qos::try_from(will.message.qos).unwrap_or_default(),
+        retain: will.retain,
+        forwarded: &will.message.properties,
+        expires_s: None,
+    };
+    Will {
+        message: Kept::new(&message),
+        lifetime_s: lifetime_s.filter(|s| *s > 0),
+        delay_s: will.delay,
+    }
 }

@@ -1,6 +1,5 @@
 //! Messages of QoS 1 and 2 on their way to a client: queued, sent, acknowledged.
 
-use super::kept::{RELEASED, SENT, change};
 use super::{Courier, State};
 use crate::ledger::{Ledger, Span};
 use crate::link::{Link, Promise};
@@ -12,6 +11,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 const SPARE: usize = 16; // places in a queue
+const SENT: u8 = 0; // the steps of a message, as the store numbers them
+pub(super) const RELEASED: u8 = 1;
 
 #[derive(PartialEq, Eq)]
 pub(super) enum Step {
@@ -100,7 +101,7 @@ impl State {
         let id = self.last_id;
         let octets = if self.key.is_some() {
             let (place, state) = (entry.place, SENT);
-            let changed = change(&self.key, courier, |client| Change::InFlight {
+            let changed = courier.change(self.key.as_ref(), |client| Change::InFlight {
                 client,
                 place,
                 id,
@@ -331,7 +332,7 @@ impl State {
             AckKind::Pubrec if twice && reason < 0x80 => {
                 flight.step = Step::Released;
                 let state = RELEASED;
-                let span = self.change(courier, |client| Change::InFlight {
+                let span = courier.change(self.key.as_ref(), |client| Change::InFlight {
                     client,
                     place,
                     id,
@@ -350,7 +351,7 @@ impl State {
 
     /// A message has left the queue.
     pub(super) fn done(&mut self, courier: &mut Courier, place: u64) {
-        self.change(courier, |client| Change::Done { client, place });
+        courier.change(self.key.as_ref(), |client| Change::Done { client, place });
     }
 }
 

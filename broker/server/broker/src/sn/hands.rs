@@ -1,11 +1,12 @@
 //! How the MQTT-SN gateway reaches the rest of the broker.
 
-use super::{Held, qos_of};
+use super::Held;
 use crate::desk::{Desk, Place, Reached, Served};
 use crate::feed::{Called, Key};
+use crate::inlet::MOST_STEPS;
 use crate::memory;
 use crate::message::{Kept, Message};
-use crate::search::MOST_STEPS;
+use crate::sensor::qos_of;
 use crate::session::{Session, Subscription};
 use crate::shared::Subscriptions;
 use crate::upstream::Upstream;

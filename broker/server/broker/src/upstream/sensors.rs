@@ -1,12 +1,13 @@
 //! Requests of sensors to the upstream.
 
-use super::counters::Count;
 use super::line::{Line, Terms, Will};
-use super::settings::Mode;
 use super::{Done, Held, LINES, Upstream};
 use crate::desk::Desk;
+use crate::gateway::Count;
 use crate::message::{Kept, Message};
+use crate::sensor::qos_of;
 use crate::session::Session;
+use crate::settings::Gateway;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_sn::{Answer, Code, Count as Refused, Entrance};
@@ -25,7 +26,7 @@ impl Upstream {
         if !self.is_up() {
             return Ok(Some(Code::CONGESTION));
         }
-        if self.mode == Mode::Aggregating {
+        if self.mode == Gateway::Aggregating {
             return Ok(Some(Code::ACCEPTED));
         }
         // The upstream would end the gateway's own connection for this client.
@@ -44,7 +45,7 @@ impl Upstream {
             will: entrance.will.as_ref().map(|will| Will {
                 topic: will.topic.into(),
                 payload: will.payload.into(),
-                qos: crate::sn::qos_of(will.qos),
+                qos: qos_of(will.qos),
                 retain: will.retain,
             }),
         };
@@ -105,8 +106,8 @@ impl Upstream {
 
     fn token_of(&self, client: &str) -> Option<u64> {
         match self.mode {
-            Mode::Aggregating => Some(LINES),
-            Mode::Transparent => self.clients.get(client).copied(),
+            Gateway::Aggregating => Some(LINES),
+            Gateway::Transparent => self.clients.get(client).copied(),
         }
     }
 
@@ -118,7 +119,7 @@ impl Upstream {
 
     /// A session begins.
     pub fn begin(&mut self, who: &Arc<Session>) {
-        if self.mode == Mode::Transparent
+        if self.mode == Gateway::Transparent
             && let Some(line) = self.line_of(Some(&who.client))
         {
             line.owner = Some(Arc::clone(who));
@@ -127,7 +128,7 @@ impl Upstream {
 
     /// A session with these subscriptions ends.
     pub fn end(&mut self, who: &Arc<Session>, filters: impl IntoIterator<Item = Box<str>>) {
-        if self.mode == Mode::Aggregating {
+        if self.mode == Gateway::Aggregating {
             for filter in filters {
                 self.unsubscribe(who, &filter);
             }
@@ -159,7 +160,7 @@ impl Upstream {
 
     /// A sensor has left.
     pub fn left(&mut self, client: &str, is_lost: bool) {
-        if self.mode == Mode::Transparent
+        if self.mode == Gateway::Transparent
             && let Some(token) = self.token_of(client)
         {
             self.give_up(token, is_lost);

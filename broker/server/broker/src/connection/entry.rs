@@ -1,10 +1,11 @@
 //! How a client connects and disconnects.
 
-use crate::connection::{Connection, End, NO_MEMORY, Stage, reason};
+use super::{Connection, End, NO_MEMORY, Stage};
 use crate::desk::Desk;
 use crate::link::{Link, Promise};
 use crate::memory;
 use crate::message::{Kept, Message};
+use crate::reason;
 use crate::session::{Session, Will};
 use crate::shared::{Access, Check};
 use mqtick_access::Action;
@@ -18,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const NEVER: u32 = u32::MAX;
 
 impl Connection {
-    pub(crate) fn connect(
+    pub(super) fn connect(
         &mut self,
         desk: &mut Desk,
         connect: &Connect,
@@ -294,7 +295,7 @@ impl Connection {
         }))
     }
 
-    pub(crate) fn goodbye(&self, desk: &mut Desk, packet: &Disconnect) -> End {
+    pub(super) fn goodbye(&self, desk: &mut Desk, packet: &Disconnect) -> End {
         let wanted = packet.properties.session_expiry();
         let most = desk.shared.settings.limits.session_expiry_s;
         let done = self.with_state(desk, |state, _| {

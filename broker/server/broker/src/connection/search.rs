@@ -1,28 +1,27 @@
 //! Retained messages for those who subscribe, a few at a time: others have their turns meanwhile, and
 //! nobody is sent more than it takes.
 
-use crate::connection::{Connection, End, Stage, reason};
+use super::{Connection, End, Stage};
 use crate::desk::Desk;
 use crate::ledger::Span;
+use crate::reason;
 use crate::session::Subscription;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Steps of searches for all clients over UDP or of MQTT-SN in a second: these are not cut.
-pub(crate) const MOST_STEPS: usize = 1 << 16;
 const STEP: usize = 32; // work of one, in copies of a message
 
 /// How much of a SUBSCRIBE or UNSUBSCRIBE is done.
 #[derive(Default)]
-pub(crate) struct Part {
+pub(super) struct Part {
     /// Filters.
-    pub(crate) done: usize,
+    pub(super) done: usize,
     /// Their reason codes.
-    pub(crate) codes: Vec<u8>,
+    pub(super) codes: Vec<u8>,
     /// The changes so far.
-    pub(crate) span: Option<Span>,
+    pub(super) span: Option<Span>,
 }
 
 /// A search for retained messages.
@@ -42,7 +41,7 @@ impl Search {
 
 impl Connection {
     /// Have it sent the retained messages for a filter by `search`.
-    pub(crate) fn ask(
+    pub(super) fn ask(
         &mut self,
         desk: &Desk,
         filter: &str,

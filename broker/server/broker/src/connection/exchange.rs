@@ -1,10 +1,11 @@
 //! PUBLISH, SUBSCRIBE, UNSUBSCRIBE and acknowledgements of a connected client.
 
-use crate::connection::{Connection, End, NO_MEMORY, Stage, reason};
-use crate::desk::{Desk, Reached};
+use super::{Connection, End, NO_MEMORY, Stage};
+use crate::desk::{Desk, Reached, work_of};
 use crate::link::Promise;
 use crate::memory;
 use crate::message::Message;
+use crate::reason;
 use crate::residence::has_trailer;
 use crate::session::Subscription;
 use mqtick_access::Action;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 const MOST_REFUSED: usize = 10_000;
 
 impl Connection {
-    pub(crate) fn publish(
+    pub(super) fn publish(
         &mut self,
         desk: &mut Desk,
         publish: &Publish,
@@ -181,7 +182,7 @@ impl Connection {
         })
     }
 
-    pub(crate) fn ack(&mut self, desk: &mut Desk, ack: &Ack) -> Result<(), End> {
+    pub(super) fn ack(&mut self, desk: &mut Desk, ack: &Ack) -> Result<(), End> {
         let fits = self.with_state(desk, |state, desk| {
             if ack.kind == AckKind::Pubrel {
                 desk.courier.span = None;
@@ -206,7 +207,7 @@ impl Connection {
     }
 
     /// Subscribe to as many of the filters as this turn allows.
-    pub(crate) fn subscribe(&mut self, desk: &mut Desk, subscribe: &Subscribe) -> Result<(), End> {
+    pub(super) fn subscribe(&mut self, desk: &mut Desk, subscribe: &Subscribe) -> Result<(), End> {
         let session = self.session()?;
         let mut part = std::mem::take(&mut self.part);
         let identifier = subscribe.properties.subscription_id().unwrap_or(0);
@@ -309,7 +310,7 @@ impl Connection {
     }
 
     /// Unsubscribe from as many of the filters as this turn allows.
-    pub(crate) fn unsubscribe(
+    pub(super) fn unsubscribe(
         &mut self,
         desk: &mut Desk,
         unsubscribe: &Unsubscribe,
@@ -380,9 +381,4 @@ fn unshared(filter: &str) -> &str {
     let shared = filter.strip_prefix("$share/");
     let shared = shared.and_then(|rest| rest.split_once('/'));
     shared.map_or(filter, |(_, filter)| filter)
-}
-
-/// What it takes to change a subscription, in copies of a message.
-pub(crate) fn work_of(filter: &str) -> usize {
-    64 + filter.len() / 2
 }
