@@ -22,6 +22,7 @@ mod message;
 mod metrics;
 mod moderation;
 pub mod poller;
+pub mod process;
 pub mod program;
 mod reason;
 mod remains;

@@ -6,6 +6,7 @@ use crate::gateway::Secrets;
 use crate::listener::{Certificate, Listener};
 use crate::log;
 use crate::metrics;
+use crate::process::{raise_descriptors, signals};
 use crate::scrape;
 use crate::settings::{self, Address, Gateway, Settings};
 use crate::shared::{Access, CHECKS, Call, Check, Shared};
@@ -17,9 +18,8 @@ use mqtick_access::{Passwords, Rules};
 use mqtick_store::Store;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
 use nix::unistd::{AccessFlags, access};
 use std::collections::VecDeque;
 use std::fs;
@@ -200,17 +200,7 @@ pub fn run(settings: Settings) -> Result<(), String> {
         log::warning(&warning);
     }
     raise_descriptors();
-    // Every thread inherits the mask. Only this thread takes the signals.
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        signals.add(signal);
-    }
-    signals
-        .thread_swap_mask(SigmaskHow::SIG_BLOCK)
-        .map_err(|error| error.to_string())?;
-    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-    let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
-
+    let signals = signals()?;
     let feed = settings.delivery.accelerate.as_deref().map(|path| {
         let bound = feed::bind(path);
         bound.map_err(|error| format!("delivery.accelerate, {}: {error}", path.display()))
@@ -406,14 +396,4 @@ fn listen_for_metrics(address: SocketAddr) -> Result<(TcpListener, SocketAddr), 
             Ok((listener, chosen))
         })
         .map_err(|error| format!("metrics.address, {address}: {error}"))
-}
-
-/// Raise the soft limit of open files, often 1,024, to the hard one: clients need one or two each.
-pub fn raise_descriptors() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-        && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err()
-    {
-        log::warning(&format!("no more than {soft} files can be open"));
-    }
 }

@@ -12,11 +12,10 @@ use mqtick_accelerate::control::{Control, ask};
 use mqtick_access::Rules;
 use mqtick_broker::activation::Passed;
 use mqtick_broker::listener::{Certificate, Listener};
-use mqtick_broker::program::raise_descriptors;
+use mqtick_broker::process::{raise_descriptors, signals};
 use mqtick_broker::wire::trust;
 use mqtick_broker::{log, scrape, supervisor};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
 use reload::reload;
 use state::State;
 use std::collections::BTreeMap;
@@ -112,15 +111,7 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
         log::warning(&warning);
     }
     raise_descriptors();
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        signals.add(signal);
-    }
-    signals
-        .thread_swap_mask(SigmaskHow::SIG_BLOCK)
-        .map_err(|error| error.to_string())?;
-    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-    let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
+    let signals = signals()?;
     let mut control = control(&settings.control)?;
     let (mut listeners, mut certificates) = (Vec::new(), Vec::new());
     for one in &settings.listeners {
