@@ -6,9 +6,6 @@ use crate::sn;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The content type of this format.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 struct Page(String);
 
 impl Page {

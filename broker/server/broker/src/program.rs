@@ -23,7 +23,7 @@ use nix::sys::signalfd::SignalFd;
 use nix::unistd::{AccessFlags, access};
 use std::collections::VecDeque;
 use std::fs;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -231,11 +231,7 @@ pub fn run(settings: Settings) -> Result<(), String> {
         certificates.extend(certificate);
     }
     passed.finish()?;
-    let metrics = settings
-        .metrics
-        .address
-        .map(listen_for_metrics)
-        .transpose()?;
+    let metrics = settings.metrics.address.map(scrape::listen).transpose()?;
     let (checks, to_check) = sync_channel(CHECKS);
     let shared = Shared::new(settings, access, checks, outlet, sensors)
         .map_err(|error| error.to_string())?;
@@ -257,11 +253,9 @@ pub fn run(settings: Settings) -> Result<(), String> {
     // One thread: a flood of passwords takes one core at most.
     let checker = Arc::clone(&shared);
     start("passwords", move || check_passwords(&checker, &to_check))?;
-    if let Some((listener, address)) = metrics {
+    if let Some(listener) = metrics {
         let shared = Arc::clone(&shared);
-        let page = move || metrics::page(&shared);
-        start("metrics", move || scrape::serve(&listener, page))?;
-        log::notice(&format!("metrics are at http://{address}/metrics"));
+        scrape::start(listener, move || metrics::page(&shared))?;
     }
     for place in places {
         log::notice(&format!("listens on {place}"));
@@ -386,14 +380,4 @@ fn check_passwords(shared: &Shared, checks: &Receiver<Check>) {
             waiting.push_back((from, queue));
         }
     }
-}
-
-fn listen_for_metrics(address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
-    TcpListener::bind(address)
-        .and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            let chosen = listener.local_addr()?; // the kernel has chosen the port if it was 0
-            Ok((listener, chosen))
-        })
-        .map_err(|error| format!("metrics.address, {address}: {error}"))
 }

@@ -21,7 +21,6 @@ use state::State;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{IsTerminal, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -124,7 +123,9 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     passed.finish()?;
     let page = Arc::new(Mutex::new(String::new()));
     if let Some(address) = settings.metrics.address {
-        serve_metrics(address, Arc::clone(&page))?;
+        let page = Arc::clone(&page);
+        let read = move || page.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        scrape::start(scrape::listen(address)?, read)?;
     }
     let places: Vec<String> = listeners.iter().map(Listener::address).collect();
     let mut manager = Manager::new(settings, secrets, rules, listeners, random())?;
@@ -214,22 +215,4 @@ fn reply(manager: &mut Manager, question: &str) -> String {
         Ok(()) => "done\n".into(),
         Err(error) => format!("error: {error}\n"),
     }
-}
-
-fn serve_metrics(address: std::net::SocketAddr, page: Arc<Mutex<String>>) -> Result<(), String> {
-    let fault = |error: std::io::Error| format!("metrics.address, {address}: {error}");
-    let listener = TcpListener::bind(address).map_err(fault)?;
-    listener.set_nonblocking(true).map_err(fault)?;
-    let place = listener.local_addr().map_err(fault)?;
-    let serve = move || {
-        scrape::serve(&listener, || {
-            page.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        });
-    };
-    let thread = std::thread::Builder::new()
-        .name("metrics".into())
-        .spawn(serve);
-    thread.map_err(fault)?;
-    log::notice(&format!("metrics are at http://{place}/metrics"));
-    Ok(())
 }
