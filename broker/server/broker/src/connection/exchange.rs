@@ -12,7 +12,7 @@ use mqtick_access::Action;
 use mqtick_packet::{
     Ack, AckKind, Filter, Publish, Qos, Subscribe, Unsubscribe, Version, suback, unsuback,
 };
-use mqtick_topics::valid_filter;
+use mqtick_topics::{unshared, valid_filter};
 use std::sync::Arc;
 
 /// Filters of one SUBSCRIBE above the limit that are refused one by one.
@@ -250,7 +250,7 @@ impl Connection {
                     user,
                     &session.client,
                     Action::Subscribe,
-                    unshared(filter),
+                    unshared(filter).unwrap_or(filter),
                 ) {
                     reason::NOT_AUTHORIZED
                 } else if is_more {
@@ -374,11 +374,4 @@ impl Connection {
         }
         Ok(())
     }
-}
-
-/// The filter of a shared subscription, or the filter itself.
-fn unshared(filter: &str) -> &str {
-    let shared = filter.strip_prefix("$share/");
-    let shared = shared.and_then(|rest| rest.split_once('/'));
-    shared.map_or(filter, |(_, filter)| filter)
 }
