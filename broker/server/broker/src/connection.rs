@@ -4,11 +4,11 @@ mod entry;
 mod exchange;
 mod search;
 
-use crate::desk::Desk;
 use crate::link::Link;
 use crate::memory::{self, Of, Share};
 use crate::reason;
 use crate::residence::Arrivals;
+use crate::router::Router;
 use crate::session::{Session, State};
 use crate::shared::Access;
 use crate::socket::Socket;
@@ -160,8 +160,8 @@ impl Connection {
     }
 
     /// Whether too many of its packets are on their way to the disk to take more.
-    pub fn is_crowded(&mut self, desk: &Desk) -> bool {
-        let Some(ledger) = &desk.courier.ledger else {
+    pub fn is_crowded(&mut self, router: &Router) -> bool {
+        let Some(ledger) = &router.courier.ledger else {
             return false;
         };
         let answered = ledger.answered();
@@ -235,11 +235,11 @@ impl Connection {
     ///
     /// # Errors
     /// The password with which it connected is not its user's any more.
-    pub fn judge(&mut self, desk: &mut Desk, before: &Access) -> Result<(), End> {
+    pub fn judge(&mut self, router: &mut Router, before: &Access) -> Result<(), End> {
         let Stage::Up(session) = &self.stage else {
             return Ok(());
         };
-        let access = desk.shared.access.load_full();
+        let access = router.shared.access.load_full();
         if let Some(user) = self.user.as_deref().filter(|_| !self.by_certificate)
             && !access.knows_as(before, user)
         {
@@ -247,14 +247,14 @@ impl Connection {
             return Err(End::because(reason::NOT_AUTHORIZED, why));
         }
         let client = Arc::clone(session);
-        self.with_state(desk, |state, desk| {
+        self.with_state(router, |state, router| {
             let may = |topic: &str| {
                 let user = self.user.as_deref();
                 access.rules.may(user, &client.client, Action::Read, topic)
             };
-            let copies = state.judge(&mut desk.courier, may);
-            desk.courier.remains.copies.extend(copies);
-            state.fill(&mut desk.courier);
+            let copies = state.judge(&mut router.courier, may);
+            router.courier.remains.copies.extend(copies);
+            state.fill(&mut router.courier);
         })
     }
 
@@ -269,22 +269,22 @@ impl Connection {
     }
 
     /// Decide whether the stamp of what was just read can be trusted.
-    pub fn arrived(&mut self, desk: &mut Desk) {
+    pub fn arrived(&mut self, router: &mut Router) {
         let out_of_order = self.socket.troubles().map(|(_, count)| count);
-        desk.came = self.arrivals.take(desk.stamp.take(), out_of_order);
+        router.came = self.arrivals.take(router.stamp.take(), out_of_order);
     }
 
     /// Take octets that were read from the socket.
     pub fn input(
         &mut self,
-        desk: &mut Desk,
+        router: &mut Router,
         octets: &[u8],
         spare: &mut Vec<u8>,
     ) -> Result<(), End> {
         spare.clear();
-        desk.begin_turn();
-        desk.octets += octets.len() as u64;
-        let most = desk.shared.bounds.octets.saturating_mul(2);
+        router.begin_turn();
+        router.octets += octets.len() as u64;
+        let most = router.shared.bounds.octets.saturating_mul(2);
         let received = self.link(|link| {
             let clogged = !memory::may_hold(link.waiting());
             if link.waiting() > most {
@@ -303,8 +303,8 @@ impl Connection {
         };
         self.clogged = clogged;
         if !is_plain || received.is_ok() {
-            self.plain(desk, if is_plain { octets } else { spare })?;
-            self.search(desk); // it may have made room by acknowledgements
+            self.plain(router, if is_plain { octets } else { spare })?;
+            self.search(router); // it may have made room by acknowledgements
         }
         received.map_err(|failure| match failure.orderly() {
             true => End::Gone,
@@ -312,9 +312,9 @@ impl Connection {
         })
     }
 
-    fn plain(&mut self, desk: &mut Desk, octets: &[u8]) -> Result<(), End> {
+    fn plain(&mut self, router: &mut Router, octets: &[u8]) -> Result<(), End> {
         if self.partial.is_empty() {
-            let used = self.packets(desk, octets)?;
+            let used = self.packets(router, octets)?;
             let rest = octets.get(used..).unwrap_or_default();
             self.hold(rest.len())?;
             self.partial.extend_from_slice(rest);
@@ -322,7 +322,7 @@ impl Connection {
             self.hold(octets.len())?;
             let mut all = std::mem::take(&mut self.partial);
             all.extend_from_slice(octets);
-            let used = self.packets(desk, &all)?;
+            let used = self.packets(router, &all)?;
             if used < all.len() {
                 all.drain(..used);
                 self.partial = all;
@@ -350,17 +350,17 @@ impl Connection {
     }
 
     /// Go on with packets that have come while it had to wait.
-    pub fn go_on(&mut self, desk: &mut Desk) -> Result<(), End> {
+    pub fn go_on(&mut self, router: &mut Router) -> Result<(), End> {
         let clogged = self.link(|link| !memory::may_hold(link.waiting()));
         self.clogged = clogged.unwrap_or(false);
         self.is_busy = false;
-        desk.begin_turn();
-        self.search(desk);
-        self.plain(desk, &[])
+        router.begin_turn();
+        self.search(router);
+        self.plain(router, &[])
     }
 
-    fn packets(&mut self, desk: &mut Desk, octets: &[u8]) -> Result<usize, End> {
-        let limits = &desk.shared.settings.limits;
+    fn packets(&mut self, router: &mut Router, octets: &[u8]) -> Result<usize, End> {
+        let limits = &router.shared.settings.limits;
         let (most, rate) = (limits.packet, limits.publishes_a_second_a_client);
         let mut used = 0;
         while !self.is_waiting(rate) {
@@ -374,23 +374,23 @@ impl Connection {
             let Some(frame) = frame(rest, largest)? else {
                 break;
             };
-            self.heard_ms = desk.courier.now_ms;
-            if desk.left() == 0 {
+            self.heard_ms = router.courier.now_ms;
+            if router.left() == 0 {
                 self.is_busy = true;
                 break;
             }
-            desk.spend(1);
+            router.spend(1);
             let whole = rest.get(..frame.length).unwrap_or_default();
             if is_stranger && frame.first == 0x10 && frame.body.starts_with(HELLO_5) {
                 (self.version, self.greeted) = (Version::V5, true); // it is told what is wrong
             }
             if frame.is_publish() {
                 let publish = decode_publish(&frame, self.version)?;
-                self.publish(desk, &publish, whole, whole.len() == octets.len())?;
+                self.publish(router, &publish, whole, whole.len() == octets.len())?;
             } else {
                 match decode(&frame, self.version)? {
-                    Packet::Connect(connect) => self.connect(desk, &connect, whole)?,
-                    packet => self.other(desk, &packet)?,
+                    Packet::Connect(connect) => self.connect(router, &connect, whole)?,
+                    packet => self.other(router, &packet)?,
                 }
             }
             if self.part.done > 0 {
@@ -415,8 +415,8 @@ impl Connection {
     /// Another connection has taken over the session.
     fn with_state<T>(
         &self,
-        desk: &mut Desk,
-        what: impl FnOnce(&mut State, &mut Desk) -> T,
+        router: &mut Router,
+        what: impl FnOnce(&mut State, &mut Router) -> T,
     ) -> Result<T, End> {
         let session = self.session()?;
         let mut state = session.lock();
@@ -427,27 +427,27 @@ impl Connection {
         {
             return Err(End::TakenOver);
         }
-        desk.courier.at_once = false;
-        let result = what(&mut state, desk);
-        session.written(&mut state, &mut desk.courier);
+        router.courier.at_once = false;
+        let result = what(&mut state, router);
+        session.written(&mut state, &mut router.courier);
         Ok(result)
     }
 
-    fn other(&mut self, desk: &mut Desk, packet: &Packet) -> Result<(), End> {
+    fn other(&mut self, router: &mut Router, packet: &Packet) -> Result<(), End> {
         match packet {
-            Packet::Ack(ack) => self.ack(desk, ack),
-            Packet::Subscribe(subscribe) => self.subscribe(desk, subscribe),
-            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(desk, unsubscribe),
+            Packet::Ack(ack) => self.ack(router, ack),
+            Packet::Subscribe(subscribe) => self.subscribe(router, subscribe),
+            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(router, unsubscribe),
             Packet::Pingreq => {
-                let is_done = self.with_state(desk, |state, _| {
+                let is_done = self.with_state(router, |state, _| {
                     state.link.as_mut().is_none_or(Link::answer_ping)
                 })?;
                 if !is_done {
-                    self.pinged_s.get_or_insert(desk.courier.now_s);
+                    self.pinged_s.get_or_insert(router.courier.now_s);
                 }
                 Ok(())
             }
-            Packet::Disconnect(disconnect) => Err(self.goodbye(desk, disconnect)),
+            Packet::Disconnect(disconnect) => Err(self.goodbye(router, disconnect)),
             _ => Err(End::because(
                 reason::PROTOCOL,
                 "a packet that only brokers send",

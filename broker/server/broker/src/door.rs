@@ -2,10 +2,10 @@
 //! order in which they come, so one worker does it.
 
 use crate::batch::Peer;
-use crate::desk::{Desk, Place, Served};
 use crate::feed::{Called, Key};
 use crate::inlet::{LOWEST_PORT, MOST_STEPS, Serve};
 use crate::message::Message;
+use crate::router::{Place, Router, Served};
 use crate::session::{Session, Subscription};
 use crate::settings::Udp;
 use crate::shared::Shared;
@@ -41,31 +41,31 @@ impl Door {
     }
 
     /// Once a second: end leases.
-    pub fn tick(&mut self, desk: &mut Desk) {
+    pub fn tick(&mut self, router: &mut Router) {
         let now_ns = self.outlet.now_ns();
         self.outlet.tick();
         self.looked = 0;
-        self.with_hands(desk, false, |server, hands| {
+        self.with_hands(router, false, |server, hands| {
             server.end_leases(now_ns, hands)
         });
-        self.note_ends(desk);
+        self.note_ends(router);
         self.outlet.count(self.server.counters());
     }
 
     /// Tell `mqtick-accelerate` when the first lease ends: it does not know of leases.
-    fn note_ends(&mut self, desk: &Desk) {
+    fn note_ends(&mut self, router: &Router) {
         let end_ns = self.server.next_end_ns();
         if end_ns != self.lease_end_ns {
             self.lease_end_ns = end_ns;
             let now_ns = self.outlet.now_ns();
             let left_ns = end_ns.map(|end_ns| end_ns.saturating_sub(now_ns));
-            desk.shared.feed.lease_ends(left_ns);
+            router.shared.feed.lease_ends(left_ns);
         }
     }
 
     /// Forget all subscribers. They find out by an unanswered PINGREQ.
-    pub fn forget_all(&mut self, desk: &mut Desk) {
-        self.with_hands(desk, false, |server, hands| server.clear(hands));
+    pub fn forget_all(&mut self, router: &mut Router) {
+        self.with_hands(router, false, |server, hands| server.clear(hands));
     }
 
     /// The counters, by name.
@@ -75,12 +75,12 @@ impl Door {
 
     fn with_hands(
         &mut self,
-        desk: &mut Desk,
+        router: &mut Router,
         alone: bool,
         what: impl FnOnce(&mut Server<Arc<Session>>, &mut Hands),
     ) {
         let mut hands = Hands {
-            desk,
+            router,
             alone,
             looked: &mut self.looked,
         };
@@ -89,31 +89,31 @@ impl Door {
 }
 
 impl Serve for Door {
-    fn datagram(&mut self, desk: &mut Desk, alone: bool, from: SocketAddr, octets: &[u8]) {
+    fn datagram(&mut self, router: &mut Router, alone: bool, from: SocketAddr, octets: &[u8]) {
         let SocketAddr::V4(from) = from else {
             return; // the socket is of IPv4
         };
         let now_ns = self.outlet.now_ns();
-        self.with_hands(desk, alone, |server, hands| {
+        self.with_hands(router, alone, |server, hands| {
             server.datagram(now_ns, from, octets, hands);
         });
     }
 
-    fn go_on(&mut self, desk: &mut Desk) {
-        self.note_ends(desk);
+    fn go_on(&mut self, router: &mut Router) {
+        self.note_ends(router);
     }
 }
 
 /// How the server of mqtt-udp reaches the rest of the broker.
 struct Hands<'a> {
-    desk: &'a mut Desk,
+    router: &'a mut Router,
     alone: bool,
     looked: &'a mut usize,
 }
 
 impl Hands<'_> {
     fn may(&self, action: Action, topic: &str) -> bool {
-        let access = self.desk.shared.access.load();
+        let access = self.router.shared.access.load();
         access.rules.may(None, NOBODY, action, topic)
     }
 
@@ -126,7 +126,7 @@ impl Hands<'_> {
             Some(peer) if peer.address == from => Place::Watched(from, called.clone()),
             Some(peer) => Place::At(peer.address, called.clone()),
         };
-        self.desk.offer(key, NO_SESSION, topic, UNUSED_S, place);
+        self.router.offer(key, NO_SESSION, topic, UNUSED_S, place);
     }
 }
 
@@ -147,15 +147,15 @@ impl Engine for Hands<'_> {
     type Subscriber = Arc<Session>;
 
     fn send(&mut self, to: SocketAddrV4, datagram: &[u8]) {
-        if self.desk.courier.batch.is_full() {
-            self.desk.send_batch();
+        if self.router.courier.batch.is_full() {
+            self.router.send_batch();
         }
-        self.desk.courier.batch.answer(to.into(), datagram);
+        self.router.courier.batch.answer(to.into(), datagram);
     }
 
     fn begin(&mut self, who: SocketAddrV4, end_ns: u64) -> Arc<Session> {
         let peer = Peer::new(who.into(), end_ns);
-        self.desk.shared.new_peer(NOBODY, Arc::new(peer))
+        self.router.shared.new_peer(NOBODY, Arc::new(peer))
     }
 
     fn renew(&mut self, who: &Arc<Session>, end_ns: u64) {
@@ -168,11 +168,11 @@ impl Engine for Hands<'_> {
         self.renew(&who, 0);
         if let Some(peer) = &who.peer {
             // Rules for its messages end, too.
-            drop(self.desk.shared.feed.close_publisher(peer.address));
+            drop(self.router.shared.feed.close_publisher(peer.address));
         }
         if !filters.is_empty() {
             let ended = filters.iter().map(|filter| &**filter);
-            self.desk.shared.change(ended, |tree| {
+            self.router.shared.change(ended, |tree| {
                 for filter in &filters {
                     tree.unsubscribe(filter, &who.number);
                 }
@@ -192,7 +192,7 @@ impl Engine for Hands<'_> {
             retain_as_published: false,
             identifier: 0,
         };
-        self.desk.shared.change(filters.iter().copied(), |tree| {
+        self.router.shared.change(filters.iter().copied(), |tree| {
             for filter in filters {
                 tree.subscribe(filter, who.number, subscription());
             }
@@ -200,7 +200,7 @@ impl Engine for Hands<'_> {
     }
 
     fn unsubscribe(&mut self, who: &Arc<Session>, filters: &[&str]) {
-        self.desk.shared.change(filters.iter().copied(), |tree| {
+        self.router.shared.change(filters.iter().copied(), |tree| {
             for filter in filters {
                 tree.unsubscribe(filter, &who.number);
             }
@@ -218,8 +218,8 @@ impl Engine for Hands<'_> {
         if !self.may(Action::Write, topic) {
             return Published::NotAllowed;
         }
-        self.desk.received += 1;
-        let shared = &self.desk.shared;
+        self.router.received += 1;
+        let shared = &self.router.shared;
         shared.note_urgent();
         let is_full = shared.ledger().is_some_and(|ledger| ledger.is_full());
         let kept = !retain || (!is_full && shared.has_room_for(topic, payload));
@@ -233,15 +233,15 @@ impl Engine for Hands<'_> {
             expires_s: None,
         };
         if marked {
-            self.desk.served = Served::Peers;
+            self.router.served = Served::Peers;
         }
-        self.desk.publish(None, &message, self.alone);
-        self.desk.served = Served::Nobody;
-        if self.desk.shared.settings.delivery.accelerate.is_some() {
+        self.router.publish(None, &message, self.alone);
+        self.router.served = Served::Nobody;
+        if self.router.shared.settings.delivery.accelerate.is_some() {
             let key = key(from, topic);
             match retain {
                 false => self.offer(key, topic),
-                true => self.desk.shared.feed.take_back(&key),
+                true => self.router.shared.feed.take_back(&key),
             }
         }
         if kept {
@@ -252,15 +252,15 @@ impl Engine for Hands<'_> {
     }
 
     fn believes(&self, from: SocketAddrV4, topic: &str) -> bool {
-        let feed = &self.desk.shared.feed;
+        let feed = &self.router.shared.feed;
         feed.believes(&key(from, topic), NO_SESSION)
     }
 
     fn say_served(&mut self, octets: &[u8]) -> bool {
-        let question = self.desk.shared.feed.question(octets);
+        let question = self.router.shared.feed.question(octets);
         if let Some(number) = question {
-            self.desk.flush(); // copies leave first
-            self.desk.shared.feed.say_served(number);
+            self.router.flush(); // copies leave first
+            self.router.shared.feed.say_served(number);
         }
         question.is_some()
     }
@@ -277,9 +277,9 @@ impl Engine for Hands<'_> {
         if steps == 0 {
             return 0;
         }
-        self.desk.send_batch();
-        let now_s = self.desk.courier.now_s;
-        let shared = Arc::clone(&self.desk.shared);
+        self.router.send_batch();
+        let now_s = self.router.courier.now_s;
+        let shared = Arc::clone(&self.router.shared);
         let (kept, steps) = shared.retained_first(filter, most, steps, |message| {
             message.expires_s.is_none_or(|expires_s| expires_s > now_s)
                 && self.may(Action::Read, message.topic)
@@ -292,8 +292,8 @@ impl Engine for Hands<'_> {
             };
             // It leaves before any worker can send a newer one.
             shared.if_retained(kept, || {
-                self.desk.courier.batch.copy(peer, &packet, None);
-                self.desk.send_batch();
+                self.router.courier.batch.copy(peer, &packet, None);
+                self.router.send_batch();
             });
         }
         kept.len()

@@ -1,8 +1,8 @@
 //! How the first worker reads datagrams: so few at a time that other input has its turn.
 
-use crate::desk::Desk;
 use crate::poller::Poller;
 use crate::residence::{Clock, Looks};
+use crate::router::Router;
 use crate::udp::{AT_ONCE, Outlet, ROOM};
 use nix::sys::epoll::EpollFlags;
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ const TURN_NS: u64 = 2_000_000; // the same, in time
 /// A door, which serves datagrams.
 pub(crate) trait Serve {
     /// Serve a datagram. `alone`: no other one has come with it.
-    fn datagram(&mut self, desk: &mut Desk, alone: bool, from: SocketAddr, octets: &[u8]);
+    fn datagram(&mut self, router: &mut Router, alone: bool, from: SocketAddr, octets: &[u8]);
 
     /// Do what is done once for all datagrams that have come together.
-    fn go_on(&mut self, _: &mut Desk) {}
+    fn go_on(&mut self, _: &mut Router) {}
 }
 
 /// Reads the datagrams of a socket.
@@ -47,7 +47,7 @@ impl Inlet {
     }
 
     /// Read the datagrams that have come, and have them served.
-    pub(crate) fn ready(&mut self, desk: &mut Desk, flags: EpollFlags, by: &mut impl Serve) {
+    pub(crate) fn ready(&mut self, router: &mut Router, flags: EpollFlags, by: &mut impl Serve) {
         if flags.contains(EpollFlags::EPOLLERR) {
             self.outlet.departures();
         }
@@ -58,12 +58,12 @@ impl Inlet {
             let now = Clock::read();
             for ((from, length, stamp), octets) in came.iter().zip(self.room.chunks_exact(ROOM)) {
                 let octets = octets.get(..*length).unwrap_or_default();
-                desk.came = stamp.and_then(|ns| self.since.raw_of(ns, &now));
-                desk.octets += octets.len() as u64;
-                by.datagram(desk, came.len() == 1, *from, octets);
+                router.came = stamp.and_then(|ns| self.since.raw_of(ns, &now));
+                router.octets += octets.len() as u64;
+                by.datagram(router, came.len() == 1, *from, octets);
             }
-            by.go_on(desk);
-            desk.flush();
+            by.go_on(router);
+            router.flush();
             if came.len() < AT_ONCE {
                 self.since = self.since.again(clock);
                 break;
@@ -72,7 +72,7 @@ impl Inlet {
                 break;
             }
         }
-        desk.came = None;
+        router.came = None;
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
     struct Fails(Vec<Vec<u8>>);
 
     impl Serve for Fails {
-        fn datagram(&mut self, _: &mut Desk, _: bool, _: SocketAddr, octets: &[u8]) {
+        fn datagram(&mut self, _: &mut Router, _: bool, _: SocketAddr, octets: &[u8]) {
             self.0.push(octets.to_vec());
             assert!(self.0.len() > 1, "it fails, on purpose");
         }
@@ -106,12 +106,12 @@ mod tests {
         };
         let shared = Shared::alone(settings, None);
         let mut inlet = Inlet::open(&outlet, &shared.callers[0].poller, 1).unwrap();
-        let (mut desk, mut served) = (Desk::new(&shared, 0), Fails(Vec::new()));
+        let (mut router, mut served) = (Router::new(&shared, 0), Fails(Vec::new()));
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         for octets in ["first", "second"] {
             sender.send_to(octets.as_bytes(), outlet.address()).unwrap();
             let _ = catch_unwind(AssertUnwindSafe(|| {
-                inlet.ready(&mut desk, EpollFlags::EPOLLIN, &mut served);
+                inlet.ready(&mut router, EpollFlags::EPOLLIN, &mut served);
             }));
         }
         assert_eq!(served.0, [b"first".to_vec(), b"second".to_vec()]);

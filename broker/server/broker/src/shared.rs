@@ -698,7 +698,7 @@ impl Shared {
             .unwrap_or_default()
     }
 
-    /// End a session, with all that waits for it. `Desk::sweep` removes its subscriptions.
+    /// End a session, with all that waits for it. `Router::sweep` removes its subscriptions.
     pub fn end_session(&self, session: &Session, state: &mut State, courier: &mut Courier) {
         session.is_over.store(true, Relaxed);
         self.calendar.forget(session, state);

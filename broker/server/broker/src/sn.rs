@@ -2,10 +2,10 @@
 
 mod hands;
 
-use crate::desk::Desk;
 use crate::inlet::{LOWEST_PORT, Serve};
 use crate::ledger::Span;
 use crate::message::Kept;
+use crate::router::Router;
 use crate::sensor::{SECOND_NS, of_qos};
 use crate::session::Session;
 use crate::settings::Sn;
@@ -98,14 +98,14 @@ impl Door {
     }
 
     /// Send the answers whose messages are on disk now.
-    pub fn settle(&mut self, desk: &mut Desk) {
-        let Some(ledger) = desk.courier.ledger.clone() else {
+    pub fn settle(&mut self, router: &mut Router) {
+        let Some(ledger) = router.courier.ledger.clone() else {
             return;
         };
         while let Some(held) = self.held.front() {
             let last = held.span.last;
             if last > ledger.answered() {
-                ledger.wake(desk.worker);
+                ledger.wake(router.worker);
                 if last > ledger.answered() {
                     break; // the store's next answer wakes this worker
                 }
@@ -114,28 +114,28 @@ impl Door {
                 break;
             };
             if !ledger.is_refused(span) {
-                desk.courier.sensors.batch.answer(answer.to, &answer.good);
+                router.courier.sensors.batch.answer(answer.to, &answer.good);
                 continue;
             }
-            desk.courier.sensors.batch.answer(answer.to, &answer.bad);
+            router.courier.sensors.batch.answer(answer.to, &answer.bad);
             self.gateway.refused(&answer);
         }
-        desk.send_batch();
+        router.send_batch();
     }
 
     /// Once a second: repeat what was not answered, and end clients that are gone.
-    pub fn tick(&mut self, desk: &mut Desk) {
-        let now_s = desk.courier.now_s;
+    pub fn tick(&mut self, router: &mut Router) {
+        let now_s = router.courier.now_s;
         self.outlet.tick();
         self.looked = 0;
-        self.with_hands(desk, false, |gateway, hands, now_ns| {
+        self.with_hands(router, false, |gateway, hands, now_ns| {
             gateway.tick(now_ns, hands)
         });
         if let Some(upstream) = &mut self.upstream {
             upstream.tick();
         }
-        self.go_on(desk);
-        desk.courier.dropped += self.gateway.take_dropped();
+        self.go_on(router);
+        router.courier.dropped += self.gateway.take_dropped();
         self.outlet.count(self.counters());
         let Sn {
             advertise_to,
@@ -147,33 +147,33 @@ impl Door {
         {
             self.advertised_s = now_s;
             let datagram = self.gateway.advertisement(advertise_s);
-            desk.courier.sensors.batch.answer(to, &datagram);
+            router.courier.sensors.batch.answer(to, &datagram);
         }
     }
 
     /// Forget all clients. They are told so when they send something.
-    pub fn forget_all(&mut self, desk: &mut Desk) {
-        self.with_hands(desk, false, |gateway, hands, _| gateway.clear(hands));
+    pub fn forget_all(&mut self, router: &mut Router) {
+        self.with_hands(router, false, |gateway, hands, _| gateway.clear(hands));
         if let Some(upstream) = &mut self.upstream {
             upstream.reset();
         }
     }
 
     /// The poller has events for a connection to the upstream.
-    pub fn upstream_ready(&mut self, desk: &mut Desk, token: u64, flags: EpollFlags) {
-        desk.came = None;
+    pub fn upstream_ready(&mut self, router: &mut Router, token: u64, flags: EpollFlags) {
+        router.came = None;
         if let Some(upstream) = &mut self.upstream {
             upstream.ready(token, flags);
         }
-        self.go_on(desk);
+        self.go_on(router);
     }
 
     /// The upstream's name was looked up.
-    pub fn found(&mut self, desk: &mut Desk, places: Result<Vec<SocketAddr>, String>) {
+    pub fn found(&mut self, router: &mut Router, places: Result<Vec<SocketAddr>, String>) {
         if let Some(upstream) = &mut self.upstream {
             upstream.found(places);
         }
-        self.go_on(desk);
+        self.go_on(router);
     }
 
     /// Disconnect from the upstream.
@@ -192,13 +192,13 @@ impl Door {
 
     fn with_hands(
         &mut self,
-        desk: &mut Desk,
+        router: &mut Router,
         alone: bool,
         what: impl FnOnce(&mut Gateway<Kept, Arc<Session>>, &mut Hands, u64),
     ) {
-        let now_ns = desk.courier.now_s * SECOND_NS;
+        let now_ns = router.courier.now_s * SECOND_NS;
         let mut hands = Hands {
-            desk,
+            router,
             alone,
             looked: &mut self.looked,
             held: &mut self.held,
@@ -209,19 +209,19 @@ impl Door {
 }
 
 impl Serve for Door {
-    fn datagram(&mut self, desk: &mut Desk, alone: bool, from: SocketAddr, octets: &[u8]) {
+    fn datagram(&mut self, router: &mut Router, alone: bool, from: SocketAddr, octets: &[u8]) {
         let refusal = self.refusal(from, octets);
         if let Some(count) = refusal.and_then(|at| self.refused.get_mut(at)) {
             *count += 1;
             return;
         }
-        self.with_hands(desk, alone, |gateway, hands, now_ns| {
+        self.with_hands(router, alone, |gateway, hands, now_ns| {
             gateway.datagram(now_ns, from, octets, hands);
         });
     }
 
     /// Pass on what the upstream has done to sensors, and what they have done to the upstream.
-    fn go_on(&mut self, desk: &mut Desk) {
+    fn go_on(&mut self, router: &mut Router) {
         while let Some(upstream) = &mut self.upstream {
             let Some(done) = upstream.next() else {
                 upstream.flush();
@@ -232,11 +232,11 @@ impl Serve for Door {
             };
             match done {
                 Done::Message(token, message, ids) => {
-                    upstream.deliver(desk, token, &message, &ids);
+                    upstream.deliver(router, token, &message, &ids);
                 }
                 Done::Answered(answer, code) => {
                     let told = answer.told(code);
-                    desk.courier.sensors.batch.answer(answer.to, &told);
+                    router.courier.sensors.batch.answer(answer.to, &told);
                     if code != Code::ACCEPTED {
                         self.gateway.refused(&answer);
                     }
@@ -246,23 +246,23 @@ impl Serve for Door {
                     if !upstream.is_subscribed(&who, &filter) {
                         who.lock().remove_filter(&filter);
                     }
-                    self.with_hands(desk, false, |gateway, hands, now_ns| {
+                    self.with_hands(router, false, |gateway, hands, now_ns| {
                         gateway.subscribed(now_ns, &who.client, &filter, id, answer, hands);
                     });
                 }
                 Done::Admitted(client, code) => {
-                    self.with_hands(desk, false, |gateway, hands, now_ns| {
+                    self.with_hands(router, false, |gateway, hands, now_ns| {
                         gateway.admitted(now_ns, &client, code, hands);
                     });
                 }
                 Done::Lost(client) => {
-                    self.with_hands(desk, false, |gateway, hands, _| {
+                    self.with_hands(router, false, |gateway, hands, _| {
                         gateway.dismiss(&client, hands);
                     });
                 }
             }
         }
-        desk.send_batch();
+        router.send_batch();
     }
 }
 
@@ -294,8 +294,8 @@ mod tests {
                 is_once: true,
             },
         });
-        let mut desk = Desk::new(&shared, 0);
-        door.with_hands(&mut desk, false, |_, hands, _| {
+        let mut router = Router::new(&shared, 0);
+        door.with_hands(&mut router, false, |_, hands, _| {
             assert!(hands.is_held("one", 5));
             assert!(!hands.is_held("one", 6) && !hands.is_held("other", 5));
         });

@@ -2,9 +2,9 @@
 //! nobody is sent more than it takes.
 
 use super::{Connection, End, Stage};
-use crate::desk::Desk;
 use crate::ledger::Span;
 use crate::reason;
+use crate::router::Router;
 use crate::session::Subscription;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
@@ -43,12 +43,12 @@ impl Connection {
     /// Have it sent the retained messages for a filter by `search`.
     pub(super) fn ask(
         &mut self,
-        desk: &Desk,
+        router: &Router,
         filter: &str,
         qos: Qos,
         identifier: u32,
     ) -> Result<(), End> {
-        if self.searches.len() > desk.shared.settings.limits.subscriptions_a_client {
+        if self.searches.len() > router.shared.settings.limits.subscriptions_a_client {
             let why = "it asks for retained messages and does not take them";
             return Err(End::because(reason::QUOTA, why));
         }
@@ -65,26 +65,26 @@ impl Connection {
 
     /// Go on with its searches, until its turn ends, or so much waits for it that it has to read or
     /// acknowledge first.
-    pub(crate) fn search(&mut self, desk: &mut Desk) {
+    pub(crate) fn search(&mut self, router: &mut Router) {
         let Stage::Up(session) = &self.stage else {
             return;
         };
         if self.searches.is_empty() || self.part.done > 0 {
             return; // SUBACK comes first
         }
-        let shared = Arc::clone(&desk.shared);
+        let shared = Arc::clone(&router.shared);
         let access = shared.access.load();
-        let (user, now_s) = (self.user.as_deref(), desk.courier.now_s);
+        let (user, now_s) = (self.user.as_deref(), router.courier.now_s);
         let mut has_begun = false;
         while let Some(search) = self.searches.front_mut() {
-            let bounds = desk.courier.bounds;
+            let bounds = router.courier.bounds;
             let takes_more = || session.lock().takes_retained(self.token, &bounds);
             if !takes_more() {
                 self.is_busy |= has_begun; // it may take more once this is written
                 return;
             }
             has_begun = true;
-            if desk.left() == 0 {
+            if router.left() == 0 {
                 self.is_busy = true;
                 return;
             }
@@ -95,10 +95,10 @@ impl Connection {
                 retain_as_published: true,
                 identifier: search.identifier,
             };
-            let steps = desk.left() / STEP + 1;
+            let steps = router.left() / STEP + 1;
             let is_wanted = session.lock().filters().contains(&search.filter);
             let steps = if is_wanted { steps } else { 0 };
-            let courier = &mut desk.courier;
+            let courier = &mut router.courier;
             courier.entering = None;
             courier.at_once = false;
             courier.arrived = None;
@@ -120,7 +120,7 @@ impl Connection {
                     false => ControlFlow::Break(()),
                 }
             });
-            desk.spend(1 + steps * STEP);
+            router.spend(1 + steps * STEP);
             match next.filter(|_| is_wanted) {
                 Some(next) => search.from = next,
                 None => {

@@ -2,9 +2,9 @@
 
 use super::line::{Line, Terms, Will};
 use super::{Done, Held, LINES, Upstream};
-use crate::desk::Desk;
 use crate::gateway::Count;
 use crate::message::{Kept, Message};
+use crate::router::Router;
 use crate::sensor::qos_of;
 use crate::session::Session;
 use crate::settings::Gateway;
@@ -240,23 +240,24 @@ impl Upstream {
     }
 
     /// Deliver a message to the sensors that are subscribed.
-    pub fn deliver(&self, desk: &mut Desk, token: u64, kept: &Arc<Kept>, ids: &[u32]) {
+    pub fn deliver(&self, router: &mut Router, token: u64, kept: &Arc<Kept>, ids: &[u32]) {
         let Some(held) = self.lines.get(&token) else {
             return;
         };
         let message = kept.message();
         let mut again = Some(Arc::clone(kept));
-        desk.courier.arrived = None;
+        router.courier.arrived = None;
         let access = self.shared.access.load();
         for (to, qos) in held.line.targets(&message, ids) {
             let may = access
                 .rules
                 .may(None, &to.client, Action::Read, message.topic);
             if let Some(seat) = to.sensor.as_ref().filter(|_| may) {
-                if desk.courier.sensors.batch.is_full() {
-                    desk.send_batch();
+                if router.courier.sensors.batch.is_full() {
+                    router.send_batch();
                 }
-                desk.courier
+                router
+                    .courier
                     .send_to_sensor(&message, &mut again, qos, message.retain, seat);
             }
         }

@@ -1,12 +1,12 @@
 //! What becomes due beside messages, a few steps at a time: sessions end, wills are published, and
 //! what ended sessions leave is removed.
 
-use super::{Desk, work_of};
+use super::{Router, work_of};
 use std::sync::Arc;
 
 const SESSION: usize = 256; // work to end a session, in copies of a message
 
-impl Desk {
+impl Router {
     /// End sessions that have expired, and publish wills whose delay is over, as many as one turn
     /// allows. Returns whether there may be more.
     pub fn end_due(&mut self) -> bool {

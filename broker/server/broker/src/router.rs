@@ -104,7 +104,7 @@ pub enum Place {
 }
 
 /// What one worker needs to publish messages.
-pub struct Desk {
+pub struct Router {
     /// What all workers share.
     pub shared: Arc<Shared>,
     /// What it needs to deliver copies.
@@ -142,8 +142,8 @@ pub struct Desk {
     until: usize, // when the present connection's turn ends
 }
 
-impl Desk {
-    /// The desk of a worker.
+impl Router {
+    /// The router of a worker.
     pub fn new(shared: &Arc<Shared>, worker: usize) -> Self {
         Self {
             shared: Arc::clone(shared),
