@@ -161,7 +161,7 @@ impl Connection {
 
     /// Whether too many of its packets are on their way to the disk to take more.
     pub fn is_crowded(&mut self, router: &Router) -> bool {
-        let Some(ledger) = &router.courier.ledger else {
+        let Some(ledger) = &router.context.ledger else {
             return false;
         };
         let answered = ledger.answered();
@@ -252,9 +252,9 @@ impl Connection {
                 let user = self.user.as_deref();
                 access.rules.may(user, &client.client, Action::Read, topic)
             };
-            let copies = state.judge(&mut router.courier, may);
-            router.courier.remains.copies.extend(copies);
-            state.fill(&mut router.courier);
+            let copies = state.judge(&mut router.context, may);
+            router.context.remains.copies.extend(copies);
+            state.fill(&mut router.context);
         })
     }
 
@@ -374,7 +374,7 @@ impl Connection {
             let Some(frame) = frame(rest, largest)? else {
                 break;
             };
-            self.heard_ms = router.courier.now_ms;
+            self.heard_ms = router.context.now_ms;
             if router.left() == 0 {
                 self.is_busy = true;
                 break;
@@ -427,9 +427,9 @@ impl Connection {
         {
             return Err(End::TakenOver);
         }
-        router.courier.at_once = false;
+        router.context.at_once = false;
         let result = what(&mut state, router);
-        session.written(&mut state, &mut router.courier);
+        session.written(&mut state, &mut router.context);
         Ok(result)
     }
 
@@ -443,7 +443,7 @@ impl Connection {
                     state.link.as_mut().is_none_or(Link::answer_ping)
                 })?;
                 if !is_done {
-                    self.pinged_s.get_or_insert(router.courier.now_s);
+                    self.pinged_s.get_or_insert(router.context.now_s);
                 }
                 Ok(())
             }

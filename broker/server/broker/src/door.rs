@@ -147,10 +147,10 @@ impl Engine for Hands<'_> {
     type Subscriber = Arc<Session>;
 
     fn send(&mut self, to: SocketAddrV4, datagram: &[u8]) {
-        if self.router.courier.batch.is_full() {
+        if self.router.context.batch.is_full() {
             self.router.send_batch();
         }
-        self.router.courier.batch.answer(to.into(), datagram);
+        self.router.context.batch.answer(to.into(), datagram);
     }
 
     fn begin(&mut self, who: SocketAddrV4, end_ns: u64) -> Arc<Session> {
@@ -278,7 +278,7 @@ impl Engine for Hands<'_> {
             return 0;
         }
         self.router.send_batch();
-        let now_s = self.router.courier.now_s;
+        let now_s = self.router.context.now_s;
         let shared = Arc::clone(&self.router.shared);
         let (kept, steps) = shared.retained_first(filter, most, steps, |message| {
             message.expires_s.is_none_or(|expires_s| expires_s > now_s)
@@ -292,7 +292,7 @@ impl Engine for Hands<'_> {
             };
             // It leaves before any worker can send a newer one.
             shared.if_retained(kept, || {
-                self.router.courier.batch.copy(peer, &packet, None);
+                self.router.context.batch.copy(peer, &packet, None);
                 self.router.send_batch();
             });
         }

@@ -9,7 +9,7 @@ use crate::message::{Encoder, Kept, Message};
 use crate::remains::Remains;
 use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
 use crate::sensor::Sending;
-use crate::session::{Courier, Session, Subscription, Will};
+use crate::session::{DeliveryContext, Session, Subscription, Will};
 use crate::settings::Mode;
 use crate::shared::{Access, Counters, Part, Quiet, Shared, Subscriptions, Way};
 use mqtick_access::Action;
@@ -108,7 +108,7 @@ pub struct Router {
     /// What all workers share.
     pub shared: Arc<Shared>,
     /// What it needs to deliver copies.
-    pub courier: Courier,
+    pub context: DeliveryContext,
     /// Which worker.
     pub worker: usize,
     tree: Arc<Subscriptions>,
@@ -147,7 +147,7 @@ impl Router {
     pub fn new(shared: &Arc<Shared>, worker: usize) -> Self {
         Self {
             shared: Arc::clone(shared),
-            courier: Courier {
+            context: DeliveryContext {
                 encoder: Encoder::default(),
                 at_once: false,
                 arrived: None,
@@ -225,7 +225,7 @@ impl Router {
         alone: bool,
     ) -> Reached {
         let from = publisher.map_or(0, |session| session.number);
-        self.courier.entering = None;
+        self.context.entering = None;
         self.refresh();
         let mut cached = self.known(message.topic);
         let way = cached
@@ -239,7 +239,7 @@ impl Router {
         let message = &message;
         if message.retain {
             let source = publisher.map(|session| session.lock().source(session));
-            let is_kept = self.shared.retain(message, source, &mut self.courier);
+            let is_kept = self.shared.retain(message, source, &mut self.context);
             if !is_kept && message.qos > Qos::AtMostOnce {
                 return Reached::Refused;
             }
@@ -250,16 +250,16 @@ impl Router {
         let fanout = cached.unwrap_or_else(|| self.look_up(message.topic, way));
         self.serve_groups(&fanout.groups, message, from);
         let all = &fanout.subscriptions;
-        self.courier.encoder.begin();
+        self.context.encoder.begin();
         let is_urgent = way.mode != Mode::Batched || way.residence;
         if is_urgent {
             self.shared.note_urgent();
         }
-        self.courier.at_once = alone && !self.gathers || is_urgent;
-        if self.courier.at_once {
+        self.context.at_once = alone && !self.gathers || is_urgent;
+        if self.context.at_once {
             self.write(); // copies of earlier messages leave first
         }
-        self.courier.arrived = trailer
+        self.context.arrived = trailer
             .zip(self.came)
             .map(|(trailer, at_ns)| Arrived { at_ns, trailer });
         let mut quiet = self.quiet();
@@ -279,7 +279,7 @@ impl Router {
                 self.copy(one, message, from, &mut kept);
             }
         }
-        if self.courier.at_once {
+        if self.context.at_once {
             self.send_batch();
         }
         self.note_departures(all);
@@ -398,12 +398,12 @@ impl Router {
         }
         // Only now: a will that is published twice is better than one that is lost.
         let mut state = client.lock();
-        state.forget_will(&mut self.courier);
-        state.keep(&mut self.courier);
+        state.forget_will(&mut self.context);
+        state.keep(&mut self.context);
     }
 
     fn publish_as(&mut self, client: &Session, will: &Will) {
-        let lives = |s: u32| self.courier.now_s + u64::from(s);
+        let lives = |s: u32| self.context.now_s + u64::from(s);
         let message = will.message.message();
         let expires_s = will.lifetime_s.map(lives);
         let mut message = Message {
@@ -419,10 +419,10 @@ impl Router {
     /// Deliver a part that another worker has handed over.
     pub fn deliver(&mut self, part: &Part) {
         self.send_batch(); // copies of earlier messages leave first
-        self.courier.encoder.begin();
-        self.courier.at_once = true;
-        self.courier.arrived = part.arrived;
-        self.courier.entering = None;
+        self.context.encoder.begin();
+        self.context.at_once = true;
+        self.context.arrived = part.arrived;
+        self.context.entering = None;
         let mut quiet = self.quiet();
         let mut kept = Some(Arc::clone(&part.message));
         for (at, one) in part.subscriptions.iter().enumerate() {
@@ -437,7 +437,7 @@ impl Router {
 
     /// If copies are stamped as they leave, keep the stamps from waking other workers.
     fn quiet(&self) -> Option<Quiet> {
-        let is_stamped = self.courier.arrived.is_some();
+        let is_stamped = self.context.arrived.is_some();
         is_stamped.then(|| self.shared.quiet(self.worker))
     }
 
@@ -451,7 +451,7 @@ impl Router {
     /// After all copies of a message: take the stamps of those that left over TCP. The kernel has
     /// nearly all of them by now, so the workers of these connections need not wake up for them.
     fn note_departures(&mut self, all: &[Subscription]) {
-        if self.courier.arrived.take().is_none() {
+        if self.context.arrived.take().is_none() {
             return;
         }
         for one in all.iter().filter(|one| one.session.peer.is_none()) {
@@ -465,7 +465,7 @@ impl Router {
     pub fn flush(&mut self) {
         self.flushed_at = self.octets;
         self.send_batch();
-        if let (Some(batch), Some(ledger)) = (self.courier.noted.take(), &self.courier.ledger) {
+        if let (Some(batch), Some(ledger)) = (self.context.noted.take(), &self.context.ledger) {
             self.submitted = batch;
             ledger.submit();
         }
@@ -474,12 +474,12 @@ impl Router {
 
     /// Whether `flush` must not wait longer: there is much to write, or something for the store.
     pub fn has_gathered(&self) -> bool {
-        self.courier.noted.is_some() || self.octets.wrapping_sub(self.flushed_at) > GATHERED
+        self.context.noted.is_some() || self.octets.wrapping_sub(self.flushed_at) > GATHERED
     }
 
     fn write(&mut self) {
         self.send_batch();
-        for session in self.courier.dirty.drain(..) {
+        for session in self.context.dirty.drain(..) {
             if let Some(link) = &mut session.lock().link {
                 link.flush();
             }
@@ -489,15 +489,15 @@ impl Router {
     /// Send the datagrams that wait.
     pub(crate) fn send_batch(&mut self) {
         let Self {
-            shared, courier, ..
+            shared, context, ..
         } = self;
-        let Courier {
+        let DeliveryContext {
             batch,
             sensors,
             sent,
             dropped,
             ..
-        } = courier;
+        } = context;
         let ways = [
             (&shared.outlet, batch),
             (&shared.sensors, &mut sensors.batch),
@@ -515,23 +515,23 @@ impl Router {
     /// of this worker's connections for which that was.
     pub fn settle(&mut self) -> Vec<u64> {
         let mut settled = Vec::new();
-        let Some(ledger) = self.courier.ledger.clone() else {
+        let Some(ledger) = self.context.ledger.clone() else {
             return settled;
         };
-        while let Some(&(batch, _)) = self.courier.holding.front() {
+        while let Some(&(batch, _)) = self.context.holding.front() {
             if batch > ledger.answered() {
                 ledger.wake(self.worker);
                 if batch > ledger.answered() {
                     return settled; // the store's next answer wakes this worker
                 }
             }
-            self.courier.at_once = false;
+            self.context.at_once = false;
             let answered = ledger.answered();
             let is_answered = |one: &mut (u64, Arc<Session>)| one.0 <= answered;
-            while let Some((_, session)) = self.courier.holding.pop_front_if(is_answered) {
+            while let Some((_, session)) = self.context.holding.pop_front_if(is_answered) {
                 let mut state = session.lock();
-                state.settle(&mut self.courier, &ledger);
-                session.written(&mut state, &mut self.courier);
+                state.settle(&mut self.context, &ledger);
+                session.written(&mut state, &mut self.context);
                 let place = state.link.as_ref().map(|link| link.place);
                 let ours = place.filter(|place| place.worker == self.worker);
                 settled.extend(ours.map(|place| place.token));
@@ -552,8 +552,8 @@ impl Router {
         } = &self.shared.counters;
         received.fetch_add(std::mem::take(&mut self.received), Relaxed);
         octets.fetch_add(std::mem::take(&mut self.octets), Relaxed);
-        sent.fetch_add(std::mem::take(&mut self.courier.sent), Relaxed);
-        dropped.fetch_add(std::mem::take(&mut self.courier.dropped), Relaxed);
+        sent.fetch_add(std::mem::take(&mut self.context.sent), Relaxed);
+        dropped.fetch_add(std::mem::take(&mut self.context.dropped), Relaxed);
     }
 
     fn copy(
@@ -567,19 +567,19 @@ impl Router {
             return;
         }
         // Copies that leave at once leave in order, also over different transports.
-        let Courier { batch, sensors, .. } = &self.courier;
+        let DeliveryContext { batch, sensors, .. } = &self.context;
         let is_first = match (&to.session.peer, &to.session.sensor) {
             (Some(_), _) => sensors.batch.is_empty(),
             (_, Some(_)) => batch.is_empty(),
             _ => false,
         };
         let is_full = batch.is_full() || sensors.batch.is_full();
-        if is_full || (self.courier.at_once && !is_first) {
+        if is_full || (self.context.at_once && !is_first) {
             self.send_batch();
         }
         let retain = message.retain && to.retain_as_published;
         to.session
-            .deliver(&mut self.courier, message, kept, to, retain);
+            .deliver(&mut self.context, message, kept, to, retain);
     }
 
     /// Deliver to one member of each shared subscription.
@@ -587,16 +587,16 @@ impl Router {
         if groups.is_empty() {
             return;
         }
-        self.courier.encoder.begin();
-        self.courier.at_once = false;
+        self.context.encoder.begin();
+        self.context.at_once = false;
         let mut kept = None;
         for group in groups {
             if let Some(one) = group.next() {
-                self.courier.share = Some(Arc::clone(&group.filter));
+                self.context.share = Some(Arc::clone(&group.filter));
                 self.copy(one, message, from, &mut kept);
             }
         }
-        self.courier.share = None;
+        self.context.share = None;
     }
 
     /// A member of a shared subscription is gone: have another one get its copy.
@@ -608,8 +608,8 @@ impl Router {
             let way = self.shared.way(message.topic);
             self.look_up(message.topic, way)
         });
-        self.courier.entering = None;
-        self.courier.arrived = None;
+        self.context.entering = None;
+        self.context.arrived = None;
         let group = fanout.groups.iter().position(|one| one.filter == *share);
         let group = group.and_then(|at| fanout.groups.get(at..=at));
         self.serve_groups(group.unwrap_or_default(), &message, 0);
@@ -683,11 +683,11 @@ impl Router {
             let part = Part {
                 subscriptions: Arc::clone(all),
                 message: Arc::clone(message),
-                arrived: self.courier.arrived,
+                arrived: self.context.arrived,
                 publisher,
             };
             if !self.shared.hand_over(worker, part) {
-                self.courier.dropped += 1;
+                self.context.dropped += 1;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What the broker keeps of one client: its link while it is connected, and what waits for it.
 
-mod courier;
+mod context;
 mod kept;
 mod under_way;
 
@@ -11,7 +11,7 @@ use crate::memory::{self, Of, Share};
 use crate::message::{Copy, Kept, Message};
 use crate::retained::Source;
 use crate::sync::lock;
-pub use courier::Courier;
+pub use context::DeliveryContext;
 pub use kept::session_change;
 use mqtick_packet::{AckKind, Qos, ack};
 use mqtick_sn::Seat;
@@ -176,7 +176,7 @@ impl Session {
     /// Deliver one copy. `kept` is the message, once one of its copies has to be kept.
     pub fn deliver(
         self: &Arc<Self>,
-        courier: &mut Courier,
+        context: &mut DeliveryContext,
         message: &Message,
         kept: &mut Option<Arc<Kept>>,
         subscription: &Subscription,
@@ -186,10 +186,10 @@ impl Session {
             return;
         }
         if let Some(peer) = &self.peer {
-            return courier.send_datagram(message, peer);
+            return context.send_datagram(message, peer);
         }
         if let Some(seat) = &self.sensor {
-            return courier.send_to_sensor(message, kept, subscription.qos, retain, seat);
+            return context.send_to_sensor(message, kept, subscription.qos, retain, seat);
         }
         let mut state = self.lock();
         let version = match &state.link {
@@ -205,51 +205,51 @@ impl Session {
         };
         if copy.qos > Qos::AtMostOnce {
             let kept = kept.get_or_insert_with(|| Kept::new(message));
-            if !state.queue_or_send(courier, kept, copy) {
+            if !state.queue_or_send(context, kept, copy) {
                 return;
             }
         } else if let Some(link) = &mut state.link {
             let is_same = |one: &(_, _)| one.0 == version && !retain && copy.subscription == 0;
             let octets = match message.whole.filter(is_same) {
                 Some((_, octets)) => octets,
-                None => &courier.encoder.octets(message, &copy, courier.now_s).packet,
+                None => &context.encoder.octets(message, &copy, context.now_s).packet,
             };
             if octets.len() > link.largest {
                 return; // [MQTT-3.1.2-24]
             }
-            let waits = !courier.at_once;
-            if link.waiting() + octets.len() > courier.bounds.octets
+            let waits = !context.at_once;
+            if link.waiting() + octets.len() > context.bounds.octets
                 || !link.may_take(octets.len(), waits)
             {
-                courier.dropped += 1;
+                context.dropped += 1;
                 return;
             }
-            courier.sent += 1;
-            if let Some(arrived) = &courier.arrived {
+            context.sent += 1;
+            if let Some(arrived) = &context.arrived {
                 link.write_stated(octets, arrived);
                 return;
             }
-            if courier.at_once {
+            if context.at_once {
                 link.write(octets);
                 return;
             }
             link.out().extend_from_slice(octets);
         }
-        self.written(&mut state, courier);
+        self.written(&mut state, context);
     }
 
     /// Something was appended to the link: flush it now, or note that it must be.
-    pub fn written(self: &Arc<Self>, state: &mut State, courier: &mut Courier) {
+    pub fn written(self: &Arc<Self>, state: &mut State, context: &mut DeliveryContext) {
         let Some(link) = &mut state.link else { return };
         if let Some(newest) = link.newest().filter(|newest| *newest > link.awaited) {
             link.awaited = newest;
-            courier.holding.push_back((newest, Arc::clone(self)));
+            context.holding.push_back((newest, Arc::clone(self)));
         }
-        if courier.at_once {
+        if context.at_once {
             link.flush();
         } else if !link.listed {
             link.listed = true;
-            courier.dirty.push(Arc::clone(self));
+            context.dirty.push(Arc::clone(self));
         }
     }
 }

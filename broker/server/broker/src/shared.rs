@@ -11,7 +11,7 @@ use crate::message::{Kept, Message};
 use crate::poller::Poller;
 use crate::residence::Arrived;
 use crate::retained::{AllRetained, Retained, Source};
-use crate::session::{Bounds, Courier, Session, State, Subscription, session_change};
+use crate::session::{Bounds, DeliveryContext, Session, State, Subscription, session_change};
 use crate::settings::{Mode, Settings};
 use crate::sync::lock;
 use crate::tally::Tally;
@@ -510,18 +510,18 @@ impl Shared {
         &self,
         message: &Message,
         source: Option<Arc<Source>>,
-        courier: &mut Courier,
+        context: &mut DeliveryContext,
     ) -> bool {
         let mut retained = lock(&self.retained);
-        let (topic, now_s) = (message.topic, courier.now_s);
+        let (topic, now_s) = (message.topic, context.now_s);
         let mut note = |message| {
-            if let Some(ledger) = courier
+            if let Some(ledger) = context
                 .ledger
                 .as_ref()
                 .filter(|_| !topic.starts_with("$SYS/"))
             {
                 let topic = topic.into();
-                courier.note(ledger.append(Change::Retain { topic, message }));
+                context.note(ledger.append(Change::Retain { topic, message }));
             }
         };
         if message.payload.is_empty() {
@@ -699,12 +699,12 @@ impl Shared {
     }
 
     /// End a session, with all that waits for it. `Router::sweep` removes its subscriptions.
-    pub fn end_session(&self, session: &Session, state: &mut State, courier: &mut Courier) {
+    pub fn end_session(&self, session: &Session, state: &mut State, context: &mut DeliveryContext) {
         session.is_over.store(true, Relaxed);
         self.calendar.forget(session, state);
-        courier.remains.copies.extend(state.shared_copies());
-        state.end(courier);
-        courier.remains.add(session.number, state.take_filters());
+        context.remains.copies.extend(state.shared_copies());
+        state.end(context);
+        context.remains.add(session.number, state.take_filters());
     }
 
     /// An identifier for a client without one.

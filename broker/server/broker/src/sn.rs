@@ -99,7 +99,7 @@ impl Door {
 
     /// Send the answers whose messages are on disk now.
     pub fn settle(&mut self, router: &mut Router) {
-        let Some(ledger) = router.courier.ledger.clone() else {
+        let Some(ledger) = router.context.ledger.clone() else {
             return;
         };
         while let Some(held) = self.held.front() {
@@ -114,10 +114,10 @@ impl Door {
                 break;
             };
             if !ledger.is_refused(span) {
-                router.courier.sensors.batch.answer(answer.to, &answer.good);
+                router.context.sensors.batch.answer(answer.to, &answer.good);
                 continue;
             }
-            router.courier.sensors.batch.answer(answer.to, &answer.bad);
+            router.context.sensors.batch.answer(answer.to, &answer.bad);
             self.gateway.refused(&answer);
         }
         router.send_batch();
@@ -125,7 +125,7 @@ impl Door {
 
     /// Once a second: repeat what was not answered, and end clients that are gone.
     pub fn tick(&mut self, router: &mut Router) {
-        let now_s = router.courier.now_s;
+        let now_s = router.context.now_s;
         self.outlet.tick();
         self.looked = 0;
         self.with_hands(router, false, |gateway, hands, now_ns| {
@@ -135,7 +135,7 @@ impl Door {
             upstream.tick();
         }
         self.go_on(router);
-        router.courier.dropped += self.gateway.take_dropped();
+        router.context.dropped += self.gateway.take_dropped();
         self.outlet.count(self.counters());
         let Sn {
             advertise_to,
@@ -147,7 +147,7 @@ impl Door {
         {
             self.advertised_s = now_s;
             let datagram = self.gateway.advertisement(advertise_s);
-            router.courier.sensors.batch.answer(to, &datagram);
+            router.context.sensors.batch.answer(to, &datagram);
         }
     }
 
@@ -196,7 +196,7 @@ impl Door {
         alone: bool,
         what: impl FnOnce(&mut Gateway<Kept, Arc<Session>>, &mut Hands, u64),
     ) {
-        let now_ns = router.courier.now_s * SECOND_NS;
+        let now_ns = router.context.now_s * SECOND_NS;
         let mut hands = Hands {
             router,
             alone,
@@ -236,7 +236,7 @@ impl Serve for Door {
                 }
                 Done::Answered(answer, code) => {
                     let told = answer.told(code);
-                    router.courier.sensors.batch.answer(answer.to, &told);
+                    router.context.sensors.batch.answer(answer.to, &told);
                     if code != Code::ACCEPTED {
                         self.gateway.refused(&answer);
                     }

@@ -137,9 +137,9 @@ impl Worker {
     pub fn run_on(mut self) {
         while catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
             self.router.shared.counters.restarts.fetch_add(1, Relaxed);
-            self.router.courier.arrived = None;
-            self.router.courier.batch = Batch::default();
-            self.router.courier.sensors = Sending::default();
+            self.router.context.arrived = None;
+            self.router.context.batch = Batch::default();
+            self.router.context.sensors = Sending::default();
             self.router.came = None;
             self.router.served = Served::Nobody;
             crate::log::error("a worker failed and begins anew; its clients must connect again");
@@ -196,8 +196,8 @@ impl Worker {
             if self.deaf && !self.starved && self.next <= Instant::now() {
                 self.listen(true);
             }
-            self.router.courier.now_ms = self.router.shared.now_ms();
-            self.router.courier.now_s = self.router.courier.now_ms / 1000;
+            self.router.context.now_ms = self.router.shared.now_ms();
+            self.router.context.now_s = self.router.context.now_ms / 1000;
             // Take the stamps of departures first, so that the next copies can state them. A
             // connection that has failed has more flags than EPOLLERR.
             for (token, flags) in &mut events {
@@ -241,7 +241,7 @@ impl Worker {
             let received = self.router.received.saturating_sub(received);
             if !gather.is_zero() {
                 self.router.gathers = moderation.gathers(received, Instant::now())
-                    && !self.router.shared.was_urgent(self.router.courier.now_s);
+                    && !self.router.shared.was_urgent(self.router.context.now_s);
                 if self.router.gathers {
                     std::thread::sleep(gather);
                 }
@@ -263,7 +263,7 @@ impl Worker {
         if self.leaving.is_some() {
             return LEAVE_MS;
         }
-        let second_ms = WAIT_MS - (self.router.courier.now_ms % u64::from(WAIT_MS)) as u16;
+        let second_ms = WAIT_MS - (self.router.context.now_ms % u64::from(WAIT_MS)) as u16;
         if !self.deaf || self.starved {
             return second_ms;
         }
@@ -275,7 +275,7 @@ impl Worker {
     /// Go on with packets and connections that have waited for the disk. The store wakes the worker
     /// for those that still wait.
     fn settle(&mut self) {
-        if self.router.courier.ledger.is_none() {
+        if self.router.context.ledger.is_none() {
             return;
         }
         self.router.came = None; // when those packets came is not known any more
@@ -342,7 +342,7 @@ impl Worker {
             && self.shifted.is_empty()
             && self.sifted.is_none()
             && !self.is_due
-            && self.router.courier.remains.is_empty()
+            && self.router.context.remains.is_empty()
     }
 
     /// Do a part of what has to be done and is much: connections and events come between.
@@ -350,9 +350,9 @@ impl Worker {
         if self.rests() {
             return;
         }
-        let now_s = self.router.courier.now_s;
-        self.router.courier.arrived = None;
-        if !self.router.courier.remains.is_empty() {
+        let now_s = self.router.context.now_s;
+        self.router.context.arrived = None;
+        if !self.router.context.remains.is_empty() {
             self.router.sweep();
             self.router.flush();
         }
@@ -371,7 +371,7 @@ impl Worker {
         {
             let mut state = session.lock();
             if state.link.is_none() {
-                state.keep(&mut self.router.courier);
+                state.keep(&mut self.router.context);
             }
         }
         for token in self
@@ -383,7 +383,7 @@ impl Worker {
         }
         for token in self.late.split_off(self.late.len().saturating_sub(LATE)) {
             let late = self.connections.get(&token);
-            if late.is_some_and(|one| one.is_late(self.router.courier.now_ms)) {
+            if late.is_some_and(|one| one.is_late(self.router.context.now_ms)) {
                 let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
                 self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
             }
@@ -498,7 +498,7 @@ impl Worker {
     fn pause(&mut self, token: u64) {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.pause(true);
-            self.router.courier.holding.extend(connection.awaited());
+            self.router.context.holding.extend(connection.awaited());
             self.waiting.insert(token);
             if connection.is_busy && !self.busy.contains(&token) {
                 self.busy.push_back(token);
@@ -570,7 +570,7 @@ impl Worker {
             transport,
         );
         let timeout_s = self.router.shared.settings.limits.connect_timeout_s;
-        let now_ms = self.router.courier.now_ms;
+        let now_ms = self.router.context.now_ms;
         let connection = Connection::new(socket, link, seat, by_certificate, now_ms, timeout_s);
         self.connections.insert(place.token, connection);
     }
@@ -672,8 +672,8 @@ impl Worker {
         shared.alive(self.router.worker);
         self.router.came = None; // when waiting packets came is not known any more
         let now_ms = shared.now_ms();
-        self.router.courier.now_s = now_s;
-        self.router.courier.now_ms = now_ms;
+        self.router.context.now_s = now_s;
+        self.router.context.now_ms = now_ms;
         self.starved = false;
         self.listen(true);
         let is_tight = memory::is_tight();

@@ -155,7 +155,7 @@ impl Connection {
         self.silent_ms = u64::from(keep_alive) * 1500;
         self.user = user.map(Into::into);
         let mut ended = None;
-        router.courier.span = None;
+        router.context.span = None;
         let access = shared.access.load_full();
         {
             let mut sessions = shared.sessions();
@@ -165,7 +165,7 @@ impl Connection {
                 let mut state = session.lock();
                 let is_other = state.user.as_deref() != user;
                 let is_free = shared.settings.access.shared_identifiers
-                    || state.is_over(router.courier.now_s)
+                    || state.is_over(router.context.now_s)
                     || shared.is_nobody(state.user.as_deref());
                 if is_other && !is_free {
                     self.stage = Stage::New(link);
@@ -184,10 +184,10 @@ impl Connection {
                 let over = connect.clean_start
                     || state.expiry_s == 0
                     || is_other
-                    || state.is_over(router.courier.now_s);
+                    || state.is_over(router.context.now_s);
                 if over {
                     present = false;
-                    shared.end_session(session, &mut state, &mut router.courier);
+                    shared.end_session(session, &mut state, &mut router.context);
                 }
                 let will = state.will.take_if(|will| over || will.delay_s == 0);
                 ended = will.map(|will| (Arc::clone(session), will));
@@ -200,7 +200,7 @@ impl Connection {
             let mut state = session.lock();
             shared.calendar.forget(&session, &mut state);
             let in_store = || Some(format!("{}/{client}", session.number).into());
-            if !present && expiry_s > 0 && router.courier.ledger.is_some() {
+            if !present && expiry_s > 0 && router.context.ledger.is_some() {
                 state.key = in_store();
             } else if state.key.is_none() && will.is_some() {
                 state.will_key = in_store();
@@ -220,9 +220,9 @@ impl Connection {
                 topic_alias_maximum: Some(limits.topic_alias),
                 ..ConnackProperties::default()
             };
-            let has_only_will = state.key.is_none() && router.courier.span.is_none();
-            state.keep(&mut router.courier);
-            if let Some(span) = router.courier.span.take() {
+            let has_only_will = state.key.is_none() && router.context.span.is_none();
+            state.keep(&mut router.context);
+            if let Some(span) = router.context.span.take() {
                 let may_fail = present || has_only_will;
                 link.hold(span, Promise::Connected { may_fail });
             }
@@ -232,14 +232,14 @@ impl Connection {
             state.link = Some(*link);
             shared.counters.connected.fetch_add(1, Relaxed);
             self.stage = Stage::Up(Arc::clone(&session));
-            router.courier.at_once = false;
+            router.context.at_once = false;
             state.resume();
             let rules = &access.rules;
             let may = |topic: &str| rules.may(user, client, Action::Read, topic);
-            let copies = state.judge(&mut router.courier, may);
-            router.courier.remains.copies.extend(copies);
-            state.fill(&mut router.courier);
-            session.written(&mut state, &mut router.courier);
+            let copies = state.judge(&mut router.context, may);
+            router.context.remains.copies.extend(copies);
+            state.fill(&mut router.context);
+            session.written(&mut state, &mut router.context);
         }
         if let Some((session, will)) = ended {
             router.publish_will(&session, &will);
@@ -377,13 +377,13 @@ impl Connection {
                 }
             }
             link.close();
-            state.left_s = Some(router.courier.now_s);
+            state.left_s = Some(router.context.now_s);
             let over = state.expiry_s == 0;
             if over {
                 sessions.remove(&session.client);
-                shared.end_session(session, &mut state, &mut router.courier);
+                shared.end_session(session, &mut state, &mut router.context);
             }
-            state.keep(&mut router.courier);
+            state.keep(&mut router.context);
             let will = state.will.take_if(|will| over || will.delay_s == 0);
             if !over {
                 shared.calendar.remind(session, &mut state);

@@ -31,7 +31,7 @@ impl Connection {
         }
         self.published = self.published.saturating_add(1);
         router.received += 1;
-        router.courier.span = None;
+        router.context.span = None;
         if publish.properties.subscription_id().is_some() {
             return Err(End::because(
                 reason::PROTOCOL,
@@ -48,13 +48,13 @@ impl Connection {
             }
         };
         // The packet identifier is in the same batch as the message.
-        let ledger = router.courier.ledger.as_ref();
+        let ledger = router.context.ledger.as_ref();
         let ledger = ledger.filter(|_| publish.qos == Qos::ExactlyOnce).cloned();
         let _whole = ledger.as_ref().map(|ledger| ledger.whole());
         let Some(identifiers) = self.begin_qos(router, publish)? else {
             return Ok(()); // it has come before
         };
-        router.courier.once = router.courier.span;
+        router.context.once = router.context.span;
         if router.stamp.is_some() && has_trailer(publish.payload) {
             self.arrived(router);
         }
@@ -77,7 +77,7 @@ impl Connection {
         }
         if may {
             publish.properties.forwarded(&mut forwarded);
-            let now_s = router.courier.now_s;
+            let now_s = router.context.now_s;
             let is_plain = publish.qos == Qos::AtMostOnce
                 && !publish.retain
                 && alias.is_none()
@@ -104,10 +104,10 @@ impl Connection {
                 has_room = found != Reached::Refused;
                 anybody = found == Reached::Somebody;
             } else {
-                router.courier.dropped += 1;
+                router.context.dropped += 1;
             }
         }
-        router.courier.once = None;
+        router.context.once = None;
         forwarded.shrink_to(1 << 16);
         router.spare = forwarded;
         let code = match (may, anybody) {
@@ -126,9 +126,9 @@ impl Connection {
             Qos::ExactlyOnce => AckKind::Pubrec,
         };
         self.with_state(router, |state, router| {
-            let span = router.courier.span.take();
+            let span = router.context.span.take();
             if kind == AckKind::Pubrec && code >= 0x80 {
-                state.release(&mut router.courier, publish.id);
+                state.release(&mut router.context, publish.id);
             }
             state.answer(kind, publish.id, code, span);
         })
@@ -172,11 +172,11 @@ impl Connection {
             return Ok(Some(0));
         }
         self.with_state(router, |state, router| {
-            if state.receive(&mut router.courier, publish.id) {
+            if state.receive(&mut router.context, publish.id) {
                 state.hold();
                 return Some(state.received_octets());
             }
-            let span = router.courier.span.take();
+            let span = router.context.span.take();
             state.answer(AckKind::Pubrec, publish.id, 0, span);
             None
         })
@@ -185,15 +185,15 @@ impl Connection {
     pub(super) fn ack(&mut self, router: &mut Router, ack: &Ack) -> Result<(), End> {
         let fits = self.with_state(router, |state, router| {
             if ack.kind == AckKind::Pubrel {
-                router.courier.span = None;
-                let known = state.release(&mut router.courier, ack.id);
+                router.context.span = None;
+                let known = state.release(&mut router.context, ack.id);
                 let code = if known { 0 } else { reason::NO_IDENTIFIER };
-                let span = router.courier.span.take();
+                let span = router.context.span.take();
                 state.answer(AckKind::Pubcomp, ack.id, code, span);
                 true
             } else {
-                let fits = state.acknowledged(&mut router.courier, ack.kind, ack.id, ack.reason);
-                state.fill(&mut router.courier);
+                let fits = state.acknowledged(&mut router.context, ack.kind, ack.id, ack.reason);
+                state.fill(&mut router.context);
                 fits
             }
         })?;
@@ -239,7 +239,7 @@ impl Connection {
         // The session and the tree change together, under the session's lock: another connection
         // may take over the session.
         let is_done = self.with_state(router, |state, router| {
-            router.courier.span = part.span;
+            router.context.span = part.span;
             let is_done = loop {
                 let Some(one) = filters.next() else {
                     break true;
@@ -288,9 +288,9 @@ impl Connection {
                 let own = u8::from(one.no_local) << 2;
                 let retained = u8::from(one.retain_as_published) << 3 | one.retain_handling << 4;
                 let options = one.qos as u8 | own | retained;
-                state.subscribed(&mut router.courier, one.filter, options, identifier);
+                state.subscribed(&mut router.context, one.filter, options, identifier);
             }
-            part.span = router.courier.span.take();
+            part.span = router.context.span.take();
             if is_done && let Some(link) = &mut state.link {
                 if let Some(span) = part.span {
                     link.hold(span, Promise::Kept);
@@ -335,7 +335,7 @@ impl Connection {
         let mut left: Vec<&str> = Vec::new();
         let mut filters = unsubscribe.filters().skip(part.done);
         let is_done = self.with_state(router, |state, router| {
-            router.courier.span = part.span;
+            router.context.span = part.span;
             let is_done = loop {
                 let Some(filter) = filters.next() else {
                     break true;
@@ -356,15 +356,15 @@ impl Connection {
                 }
             });
             for filter in &left {
-                state.unsubscribed(&mut router.courier, filter);
+                state.unsubscribed(&mut router.context, filter);
             }
             if left.iter().any(|filter| filter.starts_with("$share/")) {
                 let is_left = |share: &Arc<str>| left.iter().any(|one| **one == **share);
                 let is_wanted = |_: &_, share: Option<&_>| !share.is_some_and(is_left);
-                let copies = state.drop_queued(&mut router.courier, is_wanted);
-                router.courier.remains.copies.extend(copies);
+                let copies = state.drop_queued(&mut router.context, is_wanted);
+                router.context.remains.copies.extend(copies);
             }
-            part.span = router.courier.span.take();
+            part.span = router.context.span.take();
             if is_done && let Some(link) = &mut state.link {
                 if let Some(span) = part.span {
                     link.hold(span, Promise::Kept);

@@ -74,10 +74,10 @@ impl Connection {
         }
         let shared = Arc::clone(&router.shared);
         let access = shared.access.load();
-        let (user, now_s) = (self.user.as_deref(), router.courier.now_s);
+        let (user, now_s) = (self.user.as_deref(), router.context.now_s);
         let mut has_begun = false;
         while let Some(search) = self.searches.front_mut() {
-            let bounds = router.courier.bounds;
+            let bounds = router.context.bounds;
             let takes_more = || session.lock().takes_retained(self.token, &bounds);
             if !takes_more() {
                 self.is_busy |= has_begun; // it may take more once this is written
@@ -98,10 +98,10 @@ impl Connection {
             let steps = router.left() / STEP + 1;
             let is_wanted = session.lock().filters().contains(&search.filter);
             let steps = if is_wanted { steps } else { 0 };
-            let courier = &mut router.courier;
-            courier.entering = None;
-            courier.at_once = false;
-            courier.arrived = None;
+            let context = &mut router.context;
+            context.entering = None;
+            context.at_once = false;
+            context.arrived = None;
             let (steps, next) = shared.search(&search.filter, &search.from, steps, |kept| {
                 let message = kept.message();
                 let is_over = message
@@ -111,10 +111,10 @@ impl Connection {
                 if is_over || !rules.may(user, &session.client, Action::Read, message.topic) {
                     return ControlFlow::Continue(());
                 }
-                courier.encoder.begin();
-                courier.entering = None;
+                context.encoder.begin();
+                context.entering = None;
                 let mut again = Some(Arc::clone(kept));
-                session.deliver(courier, &message, &mut again, &subscription, true);
+                session.deliver(context, &message, &mut again, &subscription, true);
                 match takes_more() {
                     true => ControlFlow::Continue(()),
                     false => ControlFlow::Break(()),

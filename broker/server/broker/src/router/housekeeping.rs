@@ -11,7 +11,7 @@ impl Router {
     /// allows. Returns whether there may be more.
     pub fn end_due(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
-        let now_s = self.courier.now_s;
+        let now_s = self.context.now_s;
         self.begin_turn();
         while self.left() > 0 {
             let Some(session) = shared.calendar.next(now_s) else {
@@ -32,7 +32,7 @@ impl Router {
                     {
                         sessions.remove(&session.client);
                     }
-                    shared.end_session(&session, &mut state, &mut self.courier);
+                    shared.end_session(&session, &mut state, &mut self.context);
                 }
                 let is_due = |delay_s| over || now_s >= left_s + u64::from(delay_s);
                 let will = state.will.take_if(|will| is_due(will.delay_s));
@@ -53,7 +53,7 @@ impl Router {
         self.begin_turn();
         let (mut gone, mut ended) = (Vec::new(), Vec::new());
         while self.left() > 0
-            && let Some(first) = self.courier.remains.sessions.front_mut()
+            && let Some(first) = self.context.remains.sessions.front_mut()
         {
             let session = first.session;
             match first.filters.next() {
@@ -61,7 +61,7 @@ impl Router {
                     self.spend(work_of(&filter));
                     gone.push((session, filter));
                 }
-                None => ended.extend(self.courier.remains.sessions.pop_front()),
+                None => ended.extend(self.context.remains.sessions.pop_front()),
             }
         }
         if !gone.is_empty() {
@@ -73,7 +73,7 @@ impl Router {
             });
         }
         while self.left() > 0
-            && let Some((share, kept)) = self.courier.remains.copies.pop_front()
+            && let Some((share, kept)) = self.context.remains.copies.pop_front()
         {
             self.hand_on(&share, &kept);
         }

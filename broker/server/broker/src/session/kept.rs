@@ -1,7 +1,7 @@
 //! The part of a session that outlives the broker, and packets that wait until it is on disk.
 
 use super::under_way::{Entry, Flight, RELEASED, Step};
-use super::{Courier, State, Will};
+use super::{DeliveryContext, State, Will};
 use crate::ledger::{Ledger, Span, from_store, to_store, to_wall};
 use crate::link::Promise;
 use crate::message::{Copy, Kept, Message};
@@ -14,39 +14,39 @@ use std::sync::Arc;
 impl State {
     /// A QoS 2 message has come. Returns whether it is new. If so, the caller has the ledger keep
     /// all of its changes in one batch.
-    pub fn receive(&mut self, courier: &mut Courier, id: u16) -> bool {
+    pub fn receive(&mut self, context: &mut DeliveryContext, id: u16) -> bool {
         if let Some(before) = self.received.get(&id) {
-            let refused = courier.ledger.as_ref().zip(*before);
+            let refused = context.ledger.as_ref().zip(*before);
             if !refused.is_some_and(|(ledger, span)| ledger.is_refused(span)) {
-                let answered = courier
+                let answered = context
                     .ledger
                     .as_ref()
                     .map_or(0, |ledger| ledger.answered());
-                courier.span = before.filter(|before| before.last > answered);
+                context.span = before.filter(|before| before.last > answered);
                 return false;
             }
         }
-        let span = courier.change(self.key.as_ref(), |client| Change::Received { client, id });
+        let span = context.change(self.key.as_ref(), |client| Change::Received { client, id });
         self.received.insert(id, span);
         true
     }
 
     /// A QoS 2 message will not come again. Returns whether its identifier was in use.
-    pub fn release(&mut self, courier: &mut Courier, id: u16) -> bool {
-        courier.change(self.key.as_ref(), |client| Change::Released { client, id });
+    pub fn release(&mut self, context: &mut DeliveryContext, id: u16) -> bool {
+        context.change(self.key.as_ref(), |client| Change::Released { client, id });
         self.received.remove(&id).is_some()
     }
 
     /// The client has subscribed to a filter; `options` as in SUBSCRIBE.
     pub fn subscribed(
         &mut self,
-        courier: &mut Courier,
+        context: &mut DeliveryContext,
         filter: &str,
         options: u8,
         identifier: u32,
     ) {
         let filter = filter.into();
-        courier.change(self.key.as_ref(), |client| Change::Subscribe {
+        context.change(self.key.as_ref(), |client| Change::Subscribe {
             client,
             filter,
             options,
@@ -55,36 +55,36 @@ impl State {
     }
 
     /// The client has unsubscribed from a filter.
-    pub fn unsubscribed(&mut self, courier: &mut Courier, filter: &str) {
+    pub fn unsubscribed(&mut self, context: &mut DeliveryContext, filter: &str) {
         let filter = filter.into();
-        courier.change(self.key.as_ref(), |client| Change::Unsubscribe {
+        context.change(self.key.as_ref(), |client| Change::Unsubscribe {
             client,
             filter,
         });
     }
 
     /// Write the session's present state to the store, if the session is kept.
-    pub fn keep(&mut self, courier: &mut Courier) -> Option<Span> {
+    pub fn keep(&mut self, context: &mut DeliveryContext) -> Option<Span> {
         let key = self.key.as_ref().or(self.will_key.as_ref()).cloned()?;
-        let now = session_change(&key, self, courier.now_s);
-        courier.change(Some(&key), |_| now)
+        let now = session_change(&key, self, context.now_s);
+        context.change(Some(&key), |_| now)
     }
 
     /// Remove the will of a session that ends with its connection from the store: it is published,
     /// or will not be.
-    pub fn forget_will(&mut self, courier: &mut Courier) {
-        courier.change(self.will_key.take().as_ref(), |client| {
+    pub fn forget_will(&mut self, context: &mut DeliveryContext) {
+        context.change(self.will_key.take().as_ref(), |client| {
             Change::SessionGone { client }
         });
     }
 
     /// The session has ended: remove it from the store, too.
-    pub fn end(&mut self, courier: &mut Courier) {
+    pub fn end(&mut self, context: &mut DeliveryContext) {
         self.clear();
-        courier.change(self.key.as_ref(), |client| Change::SessionGone { client });
+        context.change(self.key.as_ref(), |client| Change::SessionGone { client });
         self.key = None;
         if self.will.is_none() {
-            self.forget_will(courier);
+            self.forget_will(context);
         }
     }
 
@@ -150,7 +150,7 @@ impl State {
     }
 
     /// Let through what was held back for changes that the store has answered.
-    pub fn settle(&mut self, courier: &mut Courier, ledger: &Ledger) {
+    pub fn settle(&mut self, context: &mut DeliveryContext, ledger: &Ledger) {
         let answered = ledger.answered();
         let mut fills = false;
         while let Some(link) = &mut self.link
@@ -172,7 +172,7 @@ impl State {
                         link.skip(length);
                         let flight = self.flights.remove(at);
                         if let Some(flight) = flight {
-                            self.done(courier, flight.entry.place);
+                            self.done(context, flight.entry.place);
                         }
                         fills = true;
                     }
@@ -188,7 +188,7 @@ impl State {
                         link.close();
                     }
                     if kind == AckKind::Pubrec {
-                        self.release(courier, id); // it may come again
+                        self.release(context, id); // it may come again
                     }
                 }
                 // Only a new session that is kept is refused: a client that resumes one may take what
@@ -218,7 +218,7 @@ impl State {
             }
         }
         if fills {
-            self.fill(courier);
+            self.fill(context);
         }
     }
 }

@@ -68,7 +68,7 @@ impl Hands<'_> {
 
     /// Answer now, or once the changes are on disk.
     fn acknowledge(&mut self, answer: Answer) {
-        match self.router.courier.span.take() {
+        match self.router.context.span.take() {
             Some(span) => self.held.push_back(Held { span, answer }),
             None => self.send(answer.to, &answer.good),
         }
@@ -84,10 +84,10 @@ impl Engine for Hands<'_> {
     }
 
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
-        if self.router.courier.sensors.batch.is_full() {
+        if self.router.context.sensors.batch.is_full() {
             self.router.send_batch();
         }
-        self.router.courier.sensors.batch.answer(to, datagram);
+        self.router.context.sensors.batch.answer(to, datagram);
     }
 
     fn flush(&mut self) {
@@ -143,7 +143,7 @@ impl Engine for Hands<'_> {
             return upstream.end(who, who.lock().take_filters().0);
         }
         let shared = Arc::clone(&self.router.shared);
-        shared.end_session(who, &mut who.lock(), &mut self.router.courier);
+        shared.end_session(who, &mut who.lock(), &mut self.router.context);
     }
 
     fn subscribe(
@@ -202,21 +202,21 @@ impl Engine for Hands<'_> {
         if steps == 0 {
             return;
         }
-        let now_s = self.router.courier.now_s;
+        let now_s = self.router.context.now_s;
         let shared = Arc::clone(&self.router.shared);
-        let most = self.router.courier.bounds.messages;
+        let most = self.router.context.bounds.messages;
         let (kept, steps) = shared.retained_first(filter, most, steps, |message| {
             message.expires_s.is_none_or(|expires_s| expires_s > now_s)
                 && self.may(&who.client, Action::Read, message.topic)
         });
         *self.looked += steps;
-        self.router.courier.arrived = None;
+        self.router.context.arrived = None;
         for kept in &kept {
             // It leaves before any worker can send a newer one.
             shared.if_retained(kept, || {
                 let (message, mut again) = (kept.message(), Some(Arc::clone(kept)));
-                let courier = &mut self.router.courier;
-                courier.send_to_sensor(&message, &mut again, qos_of(qos), true, seat);
+                let context = &mut self.router.context;
+                context.send_to_sensor(&message, &mut again, qos_of(qos), true, seat);
                 self.router.send_batch();
             });
         }
@@ -248,18 +248,18 @@ impl Engine for Hands<'_> {
             let client = who.map(|who| &*who.client);
             return upstream.publish(client, &message, answer);
         }
-        let ledger = self.router.courier.ledger.clone();
+        let ledger = self.router.context.ledger.clone();
         let is_full = ledger.as_ref().is_some_and(|ledger| ledger.is_full());
         let has_memory = || memory::may_hold(message.octets());
         let has_room = message.qos == Qos::AtMostOnce || !is_full && has_memory();
         if !has_room {
-            self.router.courier.dropped += 1;
+            self.router.context.dropped += 1;
             return Err(Code::CONGESTION);
         }
         // All changes of a message of QoS 2 are in one batch.
         let ledger = ledger.filter(|_| message.qos == Qos::ExactlyOnce);
         let whole = ledger.as_ref().map(|ledger| ledger.whole());
-        self.router.courier.span = None;
+        self.router.context.span = None;
         let publisher = who.map(|who| &**who);
         let came = publication.came.zip(publisher);
         let can_be = message.qos == Qos::AtMostOnce && !message.retain;

@@ -246,18 +246,18 @@ impl Upstream {
         };
         let message = kept.message();
         let mut again = Some(Arc::clone(kept));
-        router.courier.arrived = None;
+        router.context.arrived = None;
         let access = self.shared.access.load();
         for (to, qos) in held.line.targets(&message, ids) {
             let may = access
                 .rules
                 .may(None, &to.client, Action::Read, message.topic);
             if let Some(seat) = to.sensor.as_ref().filter(|_| may) {
-                if router.courier.sensors.batch.is_full() {
+                if router.context.sensors.batch.is_full() {
                     router.send_batch();
                 }
                 router
-                    .courier
+                    .context
                     .send_to_sensor(&message, &mut again, qos, message.retain, seat);
             }
         }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What a worker needs to deliver messages.
-pub struct Courier {
+pub struct DeliveryContext {
     /// Encodes the present message.
     pub encoder: Encoder,
     /// Whether each copy is written at once, rather than with what else the same read brings.
@@ -57,7 +57,7 @@ pub struct Courier {
     pub holding: VecDeque<(u64, Arc<Session>)>,
 }
 
-impl Courier {
+impl DeliveryContext {
     /// A change was appended to the ledger.
     pub fn note(&mut self, span: Span) {
         self.span = Some(span.and(self.span));
