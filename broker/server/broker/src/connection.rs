@@ -161,17 +161,17 @@ impl Connection {
 
     /// Whether too many of its packets are on their way to the disk to take more.
     pub fn is_crowded(&mut self, router: &Router) -> bool {
-        let Some(ledger) = &router.context.ledger else {
+        let Some(journal) = &router.context.journal else {
             return false;
         };
-        let answered = ledger.answered();
+        let answered = journal.answered();
         while self
             .unanswered
             .pop_front_if(|batch| *batch <= answered)
             .is_some()
         {}
         let count = self.unanswered.len();
-        count >= UNANSWERED || (count > 0 && ledger.is_full())
+        count >= UNANSWERED || (count > 0 && journal.is_full())
     }
 
     /// The batch that a paused connection waits for, if it waits for the disk. Each batch is

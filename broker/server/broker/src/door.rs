@@ -221,7 +221,7 @@ impl Engine for Hands<'_> {
         self.router.received += 1;
         let shared = &self.router.shared;
         shared.note_urgent();
-        let is_full = shared.ledger().is_some_and(|ledger| ledger.is_full());
+        let is_full = shared.journal().is_some_and(|journal| journal.is_full());
         let kept = !retain || (!is_full && shared.has_room_for(topic, payload));
         let message = Message {
             whole: None,

@@ -12,7 +12,7 @@ mod door;
 mod feed;
 mod gateway;
 mod inlet;
-mod ledger;
+mod journal;
 mod link;
 pub mod listener;
 pub mod log;

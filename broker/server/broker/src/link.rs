@@ -1,6 +1,6 @@
 //! The writing half of a client's connection: packets that wait to be written, and the socket.
 
-use crate::ledger::Span;
+use crate::journal::Span;
 use crate::memory::{self, Of, Share};
 use crate::poller::Poller;
 use crate::residence::{Account, Arrived, Clock, TRAILER};

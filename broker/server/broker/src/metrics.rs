@@ -167,9 +167,9 @@ pub fn page(shared: &Shared) -> String {
         page.family(name, "counter", help);
         page.series(name, "what", shared.feed.counted().into_iter());
     }
-    if let Some(ledger) = shared.ledger() {
+    if let Some(journal) = shared.journal() {
         let help = "Batches of changes that the disk did not take.";
-        page.counter("store_refusals_total", help, &ledger.refusals().into());
+        page.counter("store_refusals_total", help, &journal.refusals().into());
     }
     page.0
 }

@@ -291,7 +291,7 @@ pub fn run(settings: Settings) -> Result<(), String> {
             Some(_) => stop(Duration::ZERO), // a second signal ends the wait
         }
     }
-    shared.ledger().map_or(Ok(()), |ledger| ledger.close())
+    shared.journal().map_or(Ok(()), |journal| journal.close())
 }
 
 /// How long to take for telling all clients that the broker ends: at the rate at which they may

@@ -159,7 +159,7 @@ impl Router {
                 sent: 0,
                 dropped: 0,
                 bounds: shared.bounds,
-                ledger: shared.ledger().cloned(),
+                journal: shared.journal().cloned(),
                 span: None,
                 noted: None,
                 entering: None,
@@ -465,9 +465,9 @@ impl Router {
     pub fn flush(&mut self) {
         self.flushed_at = self.octets;
         self.send_batch();
-        if let (Some(batch), Some(ledger)) = (self.context.noted.take(), &self.context.ledger) {
+        if let (Some(batch), Some(journal)) = (self.context.noted.take(), &self.context.journal) {
             self.submitted = batch;
-            ledger.submit();
+            journal.submit();
         }
         self.write();
     }
@@ -515,22 +515,22 @@ impl Router {
     /// of this worker's connections for which that was.
     pub fn settle(&mut self) -> Vec<u64> {
         let mut settled = Vec::new();
-        let Some(ledger) = self.context.ledger.clone() else {
+        let Some(journal) = self.context.journal.clone() else {
             return settled;
         };
         while let Some(&(batch, _)) = self.context.holding.front() {
-            if batch > ledger.answered() {
-                ledger.wake(self.worker);
-                if batch > ledger.answered() {
+            if batch > journal.answered() {
+                journal.wake(self.worker);
+                if batch > journal.answered() {
                     return settled; // the store's next answer wakes this worker
                 }
             }
             self.context.at_once = false;
-            let answered = ledger.answered();
+            let answered = journal.answered();
             let is_answered = |one: &mut (u64, Arc<Session>)| one.0 <= answered;
             while let Some((_, session)) = self.context.holding.pop_front_if(is_answered) {
                 let mut state = session.lock();
-                state.settle(&mut self.context, &ledger);
+                state.settle(&mut self.context, &journal);
                 session.written(&mut state, &mut self.context);
                 let place = state.link.as_ref().map(|link| link.place);
                 let ours = place.filter(|place| place.worker == self.worker);

@@ -5,7 +5,7 @@ mod kept;
 mod under_way;
 
 use crate::batch::Peer;
-use crate::ledger::Span;
+use crate::journal::Span;
 use crate::link::{Link, Promise};
 use crate::memory::{self, Of, Share};
 use crate::message::{Copy, Kept, Message};

@@ -5,7 +5,7 @@ use crate::calendar::Calendar;
 use crate::calls::Calls;
 use crate::feed::Feed;
 use crate::gateway::{Counters as Upstream, Secrets};
-use crate::ledger::{Ledger, from_store, to_store, wall_s};
+use crate::journal::{Journal, from_store, to_store, wall_s};
 use crate::memory;
 use crate::message::{Kept, Message};
 use crate::poller::Poller;
@@ -217,7 +217,7 @@ pub struct Shared {
     changing: Mutex<()>,
     changes: AtomicU64,
     urgent_s: AtomicU64,
-    ledger: OnceLock<Arc<Ledger>>,
+    journal: OnceLock<Arc<Journal>>,
     next_session: AtomicU64,
     checks: SyncSender<Check>,
     waiting: Mutex<HashMap<Option<IpAddr>, usize>>,
@@ -295,7 +295,7 @@ impl Shared {
             changing: Mutex::default(),
             changes: AtomicU64::new(0),
             urgent_s: AtomicU64::new(0),
-            ledger: OnceLock::new(),
+            journal: OnceLock::new(),
             next_session: AtomicU64::new(1),
             checks,
             outlet,
@@ -329,8 +329,8 @@ impl Shared {
     }
 
     /// The way to the store, if there is one.
-    pub fn ledger(&self) -> Option<&Arc<Ledger>> {
-        self.ledger.get()
+    pub fn journal(&self) -> Option<&Arc<Journal>> {
+        self.journal.get()
     }
 
     /// Whether the system's clock was set by a minute or more since the last call. Then the times
@@ -384,13 +384,13 @@ impl Shared {
     pub fn restore(&self, store: Store, kept: &mqtick_store::Kept) {
         let now_s = self.now_s();
         let pollers = self.callers.iter().map(|one| Arc::clone(&one.poller));
-        let ledger = Ledger::new(store, kept.next_message, pollers.collect());
+        let journal = Journal::new(store, kept.next_message, pollers.collect());
         let mut subscriptions = Vec::new();
         let mut waiting = 0;
         let (newest, ended) = sort_out(&kept.sessions);
         let mut messages = HashMap::new();
         for client in ended {
-            ledger.append(Change::SessionGone { client });
+            journal.append(Change::SessionGone { client });
         }
         for (client, (number, one)) in newest {
             self.next_session.fetch_max(number + 1, Relaxed);
@@ -398,7 +398,7 @@ impl Shared {
             let mut state = session.lock();
             state.restore(one, &mut messages, now_s);
             if one.session.disconnected_at == 0 {
-                ledger.append(session_change(&one.client, &state, now_s));
+                journal.append(session_change(&one.client, &state, now_s));
             }
             self.calendar.remind(&session, &mut state);
             drop(state);
@@ -407,7 +407,7 @@ impl Shared {
             subscriptions.extend(kept.map(|kept| (kept, Arc::clone(&session))));
             self.sessions().insert(client.into(), session);
         }
-        ledger.submit();
+        journal.submit();
         subscriptions.sort_by_key(|(kept, _)| kept.order);
         let count = subscriptions.len();
         self.change([], |tree| {
@@ -432,7 +432,7 @@ impl Shared {
             self.sessions().len(),
             kept.retained.len(),
         ));
-        let _ = self.ledger.set(Arc::new(ledger)); // it is set only once
+        let _ = self.journal.set(Arc::new(journal)); // it is set only once
     }
 
     /// Change the subscriptions to these filters. Readers see all of the change or nothing.
@@ -515,13 +515,13 @@ impl Shared {
         let mut retained = lock(&self.retained);
         let (topic, now_s) = (message.topic, context.now_s);
         let mut note = |message| {
-            if let Some(ledger) = context
-                .ledger
+            if let Some(journal) = context
+                .journal
                 .as_ref()
                 .filter(|_| !topic.starts_with("$SYS/"))
             {
                 let topic = topic.into();
-                context.note(ledger.append(Change::Retain { topic, message }));
+                context.note(journal.append(Change::Retain { topic, message }));
             }
         };
         if message.payload.is_empty() {
@@ -551,18 +551,20 @@ impl Shared {
 
     /// Give those retained messages to the store again that it has refused, as they are now.
     pub fn keep_retained(&self, now_s: u64) {
-        let Some(ledger) = self.ledger() else { return };
-        for topic in ledger.take_unkept() {
+        let Some(journal) = self.journal() else {
+            return;
+        };
+        for topic in journal.take_unkept() {
             let retained = lock(&self.retained);
             let kept = retained.get(&topic).map(|kept| kept.message());
             let message = kept.map(|message| Arc::new(to_store(&message, now_s)));
-            ledger.append(Change::Retain { topic, message });
+            journal.append(Change::Retain { topic, message });
         }
     }
 
     /// Whether as much waits for the disk as is allowed.
     fn is_behind(&self) -> bool {
-        self.ledger().is_some_and(|ledger| ledger.is_full())
+        self.journal().is_some_and(|journal| journal.is_full())
     }
 
     /// Whether the number of retained messages allows this one, or it removes one.
@@ -598,9 +600,9 @@ impl Shared {
         let next = last.map(|topic| format!("{topic}/")); // the next one in order is not before
         for topic in topics {
             retained.remove(&topic);
-            if let Some(ledger) = self.ledger() {
+            if let Some(journal) = self.journal() {
                 let (topic, message) = (topic.into(), None);
-                ledger.append(Change::Retain { topic, message });
+                journal.append(Change::Retain { topic, message });
             }
         }
         next
@@ -771,8 +773,8 @@ impl Shared {
                 self.count_retained().to_string(),
             ),
         ];
-        if let Some(ledger) = self.ledger() {
-            let refusals = ledger.refusals().to_string();
+        if let Some(journal) = self.journal() {
+            let refusals = journal.refusals().to_string();
             all.push(("$SYS/broker/store/refusals", refusals));
         }
         all

@@ -3,7 +3,7 @@
 mod hands;
 
 use crate::inlet::{LOWEST_PORT, Serve};
-use crate::ledger::Span;
+use crate::journal::Span;
 use crate::message::Kept;
 use crate::router::Router;
 use crate::sensor::{SECOND_NS, of_qos};
@@ -99,21 +99,21 @@ impl Door {
 
     /// Send the answers whose messages are on disk now.
     pub fn settle(&mut self, router: &mut Router) {
-        let Some(ledger) = router.context.ledger.clone() else {
+        let Some(journal) = router.context.journal.clone() else {
             return;
         };
         while let Some(held) = self.held.front() {
             let last = held.span.last;
-            if last > ledger.answered() {
-                ledger.wake(router.worker);
-                if last > ledger.answered() {
+            if last > journal.answered() {
+                journal.wake(router.worker);
+                if last > journal.answered() {
                     break; // the store's next answer wakes this worker
                 }
             }
             let Some(Held { span, answer }) = self.held.pop_front() else {
                 break;
             };
-            if !ledger.is_refused(span) {
+            if !journal.is_refused(span) {
                 router.context.sensors.batch.answer(answer.to, &answer.good);
                 continue;
             }

@@ -275,7 +275,7 @@ impl Worker {
     /// Go on with packets and connections that have waited for the disk. The store wakes the worker
     /// for those that still wait.
     fn settle(&mut self) {
-        if self.router.context.ledger.is_none() {
+        if self.router.context.journal.is_none() {
             return;
         }
         self.router.came = None; // when those packets came is not known any more
@@ -712,9 +712,9 @@ impl Worker {
             if now_s.is_multiple_of(60) {
                 self.sifted = Some(String::new());
             }
-            if let Some(ledger) = shared.ledger() {
+            if let Some(journal) = shared.journal() {
                 shared.keep_retained(now_s);
-                ledger.submit();
+                journal.submit();
             }
         }
         self.router.flush();

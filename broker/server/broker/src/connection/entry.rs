@@ -200,7 +200,7 @@ impl Connection {
             let mut state = session.lock();
             shared.calendar.forget(&session, &mut state);
             let in_store = || Some(format!("{}/{client}", session.number).into());
-            if !present && expiry_s > 0 && router.context.ledger.is_some() {
+            if !present && expiry_s > 0 && router.context.journal.is_some() {
                 state.key = in_store();
             } else if state.key.is_none() && will.is_some() {
                 state.will_key = in_store();

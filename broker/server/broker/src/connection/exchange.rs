@@ -48,9 +48,9 @@ impl Connection {
             }
         };
         // The packet identifier is in the same batch as the message.
-        let ledger = router.context.ledger.as_ref();
-        let ledger = ledger.filter(|_| publish.qos == Qos::ExactlyOnce).cloned();
-        let _whole = ledger.as_ref().map(|ledger| ledger.whole());
+        let journal = router.context.journal.as_ref();
+        let journal = journal.filter(|_| publish.qos == Qos::ExactlyOnce).cloned();
+        let _whole = journal.as_ref().map(|journal| journal.whole());
         let Some(identifiers) = self.begin_qos(router, publish)? else {
             return Ok(()); // it has come before
         };

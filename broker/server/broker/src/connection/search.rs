@@ -2,7 +2,7 @@
 //! nobody is sent more than it takes.
 
 use super::{Connection, End, Stage};
-use crate::ledger::Span;
+use crate::journal::Span;
 use crate::reason;
 use crate::router::Router;
 use crate::session::Subscription;

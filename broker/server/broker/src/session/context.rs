@@ -2,7 +2,7 @@
 
 use super::{Bounds, Session};
 use crate::batch::{Batch, Peer};
-use crate::ledger::{Entering, Ledger, Span};
+use crate::journal::{Entering, Journal, Span};
 use crate::message::{Copy, Encoder, Kept, Message};
 use crate::remains::Remains;
 use crate::residence::Arrived;
@@ -39,7 +39,7 @@ pub struct DeliveryContext {
     /// What a client may make the broker keep.
     pub bounds: Bounds,
     /// The way to the store, if there is one.
-    pub ledger: Option<Arc<Ledger>>,
+    pub journal: Option<Arc<Journal>>,
     /// The changes that the present packet made.
     pub span: Option<Span>,
     /// The last batch of the changes that were not submitted yet.
@@ -58,7 +58,7 @@ pub struct DeliveryContext {
 }
 
 impl DeliveryContext {
-    /// A change was appended to the ledger.
+    /// A change was appended to the journal.
     pub fn note(&mut self, span: Span) {
         self.span = Some(span.and(self.span));
         self.noted = Some(span.last);
@@ -70,8 +70,8 @@ impl DeliveryContext {
         key: Option<&Arc<str>>,
         what: impl FnOnce(Arc<str>) -> Change,
     ) -> Option<Span> {
-        let (key, ledger) = (key?, self.ledger.as_ref()?);
-        let span = ledger.append(what(Arc::clone(key)));
+        let (key, journal) = (key?, self.journal.as_ref()?);
+        let span = journal.append(what(Arc::clone(key)));
         self.note(span);
         Some(span)
     }

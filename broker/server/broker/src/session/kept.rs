@@ -2,7 +2,7 @@
 
 use super::under_way::{Entry, Flight, RELEASED, Step};
 use super::{DeliveryContext, State, Will};
-use crate::ledger::{Ledger, Span, from_store, to_store, to_wall};
+use crate::journal::{Journal, Span, from_store, to_store, to_wall};
 use crate::link::Promise;
 use crate::message::{Copy, Kept, Message};
 use crate::reason;
@@ -12,16 +12,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 impl State {
-    /// A QoS 2 message has come. Returns whether it is new. If so, the caller has the ledger keep
+    /// A QoS 2 message has come. Returns whether it is new. If so, the caller has the journal keep
     /// all of its changes in one batch.
     pub fn receive(&mut self, context: &mut DeliveryContext, id: u16) -> bool {
         if let Some(before) = self.received.get(&id) {
-            let refused = context.ledger.as_ref().zip(*before);
-            if !refused.is_some_and(|(ledger, span)| ledger.is_refused(span)) {
+            let refused = context.journal.as_ref().zip(*before);
+            if !refused.is_some_and(|(journal, span)| journal.is_refused(span)) {
                 let answered = context
-                    .ledger
+                    .journal
                     .as_ref()
-                    .map_or(0, |ledger| ledger.answered());
+                    .map_or(0, |journal| journal.answered());
                 context.span = before.filter(|before| before.last > answered);
                 return false;
             }
@@ -150,14 +150,14 @@ impl State {
     }
 
     /// Let through what was held back for changes that the store has answered.
-    pub fn settle(&mut self, context: &mut DeliveryContext, ledger: &Ledger) {
-        let answered = ledger.answered();
+    pub fn settle(&mut self, context: &mut DeliveryContext, journal: &Journal) {
+        let answered = journal.answered();
         let mut fills = false;
         while let Some(link) = &mut self.link
             && let Some((span, promise)) = link.promise(answered)
         {
             let version = link.version;
-            let refused = ledger.is_refused(span);
+            let refused = journal.is_refused(span);
             match promise {
                 Promise::Publish { .. } if !refused => {}
                 Promise::Pings(count) => (0..count).for_each(|_| pingresp(link.front())),
@@ -166,7 +166,7 @@ impl State {
                     let flight = at.and_then(|at| self.flights.get(at));
                     let entry = flight.map(|flight| &flight.entry);
                     if let Some(at) = at
-                        && entry.is_some_and(|entry| entry.is_refused(Some(ledger)))
+                        && entry.is_some_and(|entry| entry.is_refused(Some(journal)))
                     {
                         // Its publisher is told, and may send it again.
                         link.skip(length);

@@ -1,7 +1,7 @@
 //! Messages of QoS 1 and 2 on their way to a client: queued, sent, acknowledged.
 
 use super::{DeliveryContext, State};
-use crate::ledger::{Ledger, Span};
+use crate::journal::{Journal, Span};
 use crate::link::{Link, Promise};
 use crate::memory;
 use crate::message::{Copy, Kept};
@@ -62,10 +62,10 @@ impl State {
             entered: None,
             share: context.share.clone(),
         };
-        if let (Some(key), Some(ledger)) = (&self.key, &context.ledger) {
+        if let (Some(key), Some(journal)) = (&self.key, &context.journal) {
             self.next_place += 1;
             let entering = &mut context.entering;
-            let span = ledger.queue(key, entry.place, kept, &copy, entering, context.now_s);
+            let span = journal.queue(key, entry.place, kept, &copy, entering, context.now_s);
             entry.entered = Some(span);
             context.note(span);
         } else {
@@ -116,7 +116,7 @@ impl State {
             }
             octets
         } else {
-            if let Some(span) = entry.unanswered(context.ledger.as_deref()) {
+            if let Some(span) = entry.unanswered(context.journal.as_deref()) {
                 let length = octets.packet.len();
                 link.hold(span, Promise::Publish { id, length });
             }
@@ -145,7 +145,7 @@ impl State {
             self.queued -= entry.message.octets();
             let expires_s = entry.message.message().expires_s;
             let is_over = expires_s.is_some_and(|expires_s| expires_s <= context.now_s);
-            if is_over || entry.is_refused(context.ledger.as_deref()) {
+            if is_over || entry.is_refused(context.journal.as_deref()) {
                 self.done(context, entry.place);
                 continue;
             }
@@ -208,7 +208,7 @@ impl State {
                 ack(link.out(), version, AckKind::Pubrel, flight.id, 0);
                 continue;
             }
-            if flight.entry.is_refused(context.ledger.as_deref()) {
+            if flight.entry.is_refused(context.journal.as_deref()) {
                 let place = flight.entry.place;
                 self.flights.remove(at);
                 self.done(context, place);
@@ -230,7 +230,7 @@ impl State {
                 self.done(context, place);
                 continue;
             }
-            if let Some(span) = flight.entry.unanswered(context.ledger.as_deref()) {
+            if let Some(span) = flight.entry.unanswered(context.journal.as_deref()) {
                 let (id, length) = (flight.id, octets.packet.len());
                 link.hold(span, Promise::Publish { id, length });
             }
@@ -357,18 +357,18 @@ impl State {
 
 impl Entry {
     /// The changes that it waits for: it is of QoS 2, and the store has not answered them yet.
-    pub(super) fn unanswered(&self, ledger: Option<&Ledger>) -> Option<Span> {
-        let (ledger, span) = ledger.zip(self.entered)?;
-        let is_held = self.copy.qos == Qos::ExactlyOnce && span.last > ledger.answered();
+    pub(super) fn unanswered(&self, journal: Option<&Journal>) -> Option<Span> {
+        let (journal, span) = journal.zip(self.entered)?;
+        let is_held = self.copy.qos == Qos::ExactlyOnce && span.last > journal.answered();
         is_held.then_some(span)
     }
 
     /// Whether it is of QoS 2, and its publisher was told that it was not taken: then it may come
     /// again.
-    pub(super) fn is_refused(&self, ledger: Option<&Ledger>) -> bool {
-        let refused = ledger.zip(self.entered);
+    pub(super) fn is_refused(&self, journal: Option<&Journal>) -> bool {
+        let refused = journal.zip(self.entered);
         self.copy.qos == Qos::ExactlyOnce
-            && refused.is_some_and(|(ledger, span)| ledger.is_refused(span))
+            && refused.is_some_and(|(journal, span)| journal.is_refused(span))
     }
 }
 

@@ -248,8 +248,8 @@ impl Engine for Hands<'_> {
             let client = who.map(|who| &*who.client);
             return upstream.publish(client, &message, answer);
         }
-        let ledger = self.router.context.ledger.clone();
-        let is_full = ledger.as_ref().is_some_and(|ledger| ledger.is_full());
+        let journal = self.router.context.journal.clone();
+        let is_full = journal.as_ref().is_some_and(|journal| journal.is_full());
         let has_memory = || memory::may_hold(message.octets());
         let has_room = message.qos == Qos::AtMostOnce || !is_full && has_memory();
         if !has_room {
@@ -257,8 +257,8 @@ impl Engine for Hands<'_> {
             return Err(Code::CONGESTION);
         }
         // All changes of a message of QoS 2 are in one batch.
-        let ledger = ledger.filter(|_| message.qos == Qos::ExactlyOnce);
-        let whole = ledger.as_ref().map(|ledger| ledger.whole());
+        let journal = journal.filter(|_| message.qos == Qos::ExactlyOnce);
+        let whole = journal.as_ref().map(|journal| journal.whole());
         self.router.context.span = None;
         let publisher = who.map(|who| &**who);
         let came = publication.came.zip(publisher);
