@@ -6,7 +6,7 @@ mod under_way;
 
 use crate::batch::Peer;
 use crate::journal::Span;
-use crate::link::{Link, Promise};
+use crate::link::{DeferredReply, Link};
 use crate::memory::{self, Of, Share};
 use crate::message::{Copy, Kept, Message};
 use crate::retained::Source;
@@ -333,7 +333,7 @@ impl State {
     pub fn answer(&mut self, kind: AckKind, id: u16, reason: u8, span: Option<Span>) {
         let Some(link) = &mut self.link else { return };
         match span {
-            Some(span) => link.hold(span, Promise::Ack(kind, id, reason)),
+            Some(span) => link.hold(span, DeferredReply::Ack(kind, id, reason)),
             None => {
                 let version = link.version;
                 ack(link.out(), version, kind, id, reason);

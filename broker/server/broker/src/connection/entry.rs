@@ -1,7 +1,7 @@
 //! How a client connects and disconnects.
 
 use super::{Connection, End, NO_MEMORY, Stage};
-use crate::link::{Link, Promise};
+use crate::link::{DeferredReply, Link};
 use crate::memory;
 use crate::message::{Kept, Message};
 use crate::reason;
@@ -224,7 +224,7 @@ impl Connection {
             state.keep(&mut router.context);
             if let Some(span) = router.context.span.take() {
                 let may_fail = present || has_only_will;
-                link.hold(span, Promise::Connected { may_fail });
+                link.hold(span, DeferredReply::Connected { may_fail });
             }
             // MQTT 3.1 has no such flag.
             let says_present = present && connect.level > 3;

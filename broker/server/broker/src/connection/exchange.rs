@@ -1,7 +1,7 @@
 //! PUBLISH, SUBSCRIBE, UNSUBSCRIBE and acknowledgements of a connected client.
 
 use super::{Connection, End, NO_MEMORY, Stage};
-use crate::link::Promise;
+use crate::link::DeferredReply;
 use crate::memory;
 use crate::message::Message;
 use crate::reason;
@@ -293,7 +293,7 @@ impl Connection {
             part.span = router.context.span.take();
             if is_done && let Some(link) = &mut state.link {
                 if let Some(span) = part.span {
-                    link.hold(span, Promise::Kept);
+                    link.hold(span, DeferredReply::Kept);
                 }
                 suback(link.out(), version, subscribe.id, &part.codes);
             }
@@ -367,7 +367,7 @@ impl Connection {
             part.span = router.context.span.take();
             if is_done && let Some(link) = &mut state.link {
                 if let Some(span) = part.span {
-                    link.hold(span, Promise::Kept);
+                    link.hold(span, DeferredReply::Kept);
                 }
                 unsuback(link.out(), version, unsubscribe.id, &part.codes);
             }

@@ -3,7 +3,7 @@
 use super::under_way::{Entry, Flight, RELEASED, Step};
 use super::{DeliveryContext, State, Will};
 use crate::journal::{Journal, Span, from_store, to_store, to_wall};
-use crate::link::Promise;
+use crate::link::DeferredReply;
 use crate::message::{Copy, Kept, Message};
 use crate::reason;
 use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp};
@@ -154,14 +154,14 @@ impl State {
         let answered = journal.answered();
         let mut fills = false;
         while let Some(link) = &mut self.link
-            && let Some((span, promise)) = link.promise(answered)
+            && let Some((span, reply)) = link.next_reply(answered)
         {
             let version = link.version;
             let refused = journal.is_refused(span);
-            match promise {
-                Promise::Publish { .. } if !refused => {}
-                Promise::Pings(count) => (0..count).for_each(|_| pingresp(link.front())),
-                Promise::Publish { id, length } => {
+            match reply {
+                DeferredReply::Publish { .. } if !refused => {}
+                DeferredReply::Pings(count) => (0..count).for_each(|_| pingresp(link.front())),
+                DeferredReply::Publish { id, length } => {
                     let at = self.flights.iter().position(|flight| flight.id == id);
                     let flight = at.and_then(|at| self.flights.get(at));
                     let entry = flight.map(|flight| &flight.entry);
@@ -177,10 +177,10 @@ impl State {
                         fills = true;
                     }
                 }
-                Promise::Ack(kind, id, code) if !refused => {
+                DeferredReply::Ack(kind, id, code) if !refused => {
                     ack(link.front(), version, kind, id, code);
                 }
-                Promise::Ack(kind @ (AckKind::Puback | AckKind::Pubrec), id, _) => {
+                DeferredReply::Ack(kind @ (AckKind::Puback | AckKind::Pubrec), id, _) => {
                     if version == Version::V5 {
                         ack(link.front(), version, kind, id, reason::QUOTA);
                     } else {
@@ -193,7 +193,7 @@ impl State {
                 }
                 // Only a new session that is kept is refused: a client that resumes one may take what
                 // waits for it, which makes room.
-                Promise::Connected { may_fail: false } if refused => {
+                DeferredReply::Connected { may_fail: false } if refused => {
                     let none = ConnackProperties::default();
                     link.let_go();
                     connack(link.front(), version, false, reason::QUOTA, &none);
@@ -202,9 +202,9 @@ impl State {
                     self.will = None;
                     return;
                 }
-                Promise::Connected { .. } => {}
-                Promise::Kept if !refused => {}
-                Promise::Ack(..) | Promise::Kept => {
+                DeferredReply::Connected { .. } => {}
+                DeferredReply::Kept if !refused => {}
+                DeferredReply::Ack(..) | DeferredReply::Kept => {
                     link.let_go();
                     if version == Version::V5 {
                         disconnect(link.front(), version, reason::QUOTA);

@@ -2,7 +2,7 @@
 
 use super::{DeliveryContext, State};
 use crate::journal::{Journal, Span};
-use crate::link::{Link, Promise};
+use crate::link::{DeferredReply, Link};
 use crate::memory;
 use crate::message::{Copy, Kept};
 use mqtick_packet::{AckKind, Qos, ack};
@@ -112,13 +112,13 @@ impl State {
             // other message may get its identifier.
             if let Some(span) = changed.filter(|_| entry.copy.qos == Qos::ExactlyOnce) {
                 let (span, length) = (span.and(entry.entered), octets.packet.len());
-                link.hold(span, Promise::Publish { id, length });
+                link.hold(span, DeferredReply::Publish { id, length });
             }
             octets
         } else {
             if let Some(span) = entry.unanswered(context.journal.as_deref()) {
                 let length = octets.packet.len();
-                link.hold(span, Promise::Publish { id, length });
+                link.hold(span, DeferredReply::Publish { id, length });
             }
             octets
         };
@@ -232,7 +232,7 @@ impl State {
             }
             if let Some(span) = flight.entry.unanswered(context.journal.as_deref()) {
                 let (id, length) = (flight.id, octets.packet.len());
-                link.hold(span, Promise::Publish { id, length });
+                link.hold(span, DeferredReply::Publish { id, length });
             }
             let start = link.out().len();
             append(link.out(), &octets.packet, octets.id_at, flight.id);
