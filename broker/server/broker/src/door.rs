@@ -45,8 +45,8 @@ impl Door {
         let now_ns = self.outlet.now_ns();
         self.outlet.tick();
         self.looked = 0;
-        self.with_hands(router, false, |server, hands| {
-            server.end_leases(now_ns, hands)
+        self.with_adapter(router, false, |server, adapter| {
+            server.end_leases(now_ns, adapter)
         });
         self.note_ends(router);
         self.outlet.count(self.server.counters());
@@ -65,7 +65,7 @@ impl Door {
 
     /// Forget all subscribers. They find out by an unanswered PINGREQ.
     pub fn forget_all(&mut self, router: &mut Router) {
-        self.with_hands(router, false, |server, hands| server.clear(hands));
+        self.with_adapter(router, false, |server, adapter| server.clear(adapter));
     }
 
     /// The counters, by name.
@@ -73,18 +73,18 @@ impl Door {
         self.server.counters()
     }
 
-    fn with_hands(
+    fn with_adapter(
         &mut self,
         router: &mut Router,
         alone: bool,
-        what: impl FnOnce(&mut Server<Arc<Session>>, &mut Hands),
+        what: impl FnOnce(&mut Server<Arc<Session>>, &mut EngineAdapter),
     ) {
-        let mut hands = Hands {
+        let mut adapter = EngineAdapter {
             router,
             alone,
             looked: &mut self.looked,
         };
-        what(&mut self.server, &mut hands);
+        what(&mut self.server, &mut adapter);
     }
 }
 
@@ -94,8 +94,8 @@ impl Serve for Door {
             return; // the socket is of IPv4
         };
         let now_ns = self.outlet.now_ns();
-        self.with_hands(router, alone, |server, hands| {
-            server.datagram(now_ns, from, octets, hands);
+        self.with_adapter(router, alone, |server, adapter| {
+            server.datagram(now_ns, from, octets, adapter);
         });
     }
 
@@ -105,13 +105,13 @@ impl Serve for Door {
 }
 
 /// How the server of mqtt-udp reaches the rest of the broker.
-struct Hands<'a> {
+struct EngineAdapter<'a> {
     router: &'a mut Router,
     alone: bool,
     looked: &'a mut usize,
 }
 
-impl Hands<'_> {
+impl EngineAdapter<'_> {
     fn may(&self, action: Action, topic: &str) -> bool {
         let access = self.router.shared.access.load();
         access.rules.may(None, NOBODY, action, topic)
@@ -143,7 +143,7 @@ const NOBODY: &str = "udp/";
 const NO_SESSION: u64 = 0;
 const UNUSED_S: u16 = 60; // until a rule ends whose publisher is silent
 
-impl Engine for Hands<'_> {
+impl Engine for EngineAdapter<'_> {
     type Subscriber = Arc<Session>;
 
     fn send(&mut self, to: SocketAddrV4, datagram: &[u8]) {

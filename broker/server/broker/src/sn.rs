@@ -1,6 +1,6 @@
 //! MQTT-SN: the door, with which the first worker serves the datagrams of its one socket.
 
-mod hands;
+mod adapter;
 
 use crate::inlet::{LOWEST_PORT, Serve};
 use crate::journal::Span;
@@ -12,7 +12,7 @@ use crate::settings::Sn;
 use crate::shared::Shared;
 use crate::udp::{Outlet, ROOM};
 use crate::upstream::{Done, Upstream};
-use hands::Hands;
+use adapter::EngineAdapter;
 use mqtick_sn::{Answer, Code, Gateway, Settings};
 use nix::sys::epoll::EpollFlags;
 use std::collections::VecDeque;
@@ -128,8 +128,8 @@ impl Door {
         let now_s = router.context.now_s;
         self.outlet.tick();
         self.looked = 0;
-        self.with_hands(router, false, |gateway, hands, now_ns| {
-            gateway.tick(now_ns, hands)
+        self.with_adapter(router, false, |gateway, adapter, now_ns| {
+            gateway.tick(now_ns, adapter)
         });
         if let Some(upstream) = &mut self.upstream {
             upstream.tick();
@@ -153,7 +153,7 @@ impl Door {
 
     /// Forget all clients. They are told so when they send something.
     pub fn forget_all(&mut self, router: &mut Router) {
-        self.with_hands(router, false, |gateway, hands, _| gateway.clear(hands));
+        self.with_adapter(router, false, |gateway, adapter, _| gateway.clear(adapter));
         if let Some(upstream) = &mut self.upstream {
             upstream.reset();
         }
@@ -190,21 +190,21 @@ impl Door {
         refused.chain(self.gateway.counters()).chain([clients])
     }
 
-    fn with_hands(
+    fn with_adapter(
         &mut self,
         router: &mut Router,
         alone: bool,
-        what: impl FnOnce(&mut Gateway<Kept, Arc<Session>>, &mut Hands, u64),
+        what: impl FnOnce(&mut Gateway<Kept, Arc<Session>>, &mut EngineAdapter, u64),
     ) {
         let now_ns = router.context.now_s * SECOND_NS;
-        let mut hands = Hands {
+        let mut adapter = EngineAdapter {
             router,
             alone,
             looked: &mut self.looked,
             held: &mut self.held,
             upstream: self.upstream.as_mut(),
         };
-        what(&mut self.gateway, &mut hands, now_ns);
+        what(&mut self.gateway, &mut adapter, now_ns);
     }
 }
 
@@ -215,8 +215,8 @@ impl Serve for Door {
             *count += 1;
             return;
         }
-        self.with_hands(router, alone, |gateway, hands, now_ns| {
-            gateway.datagram(now_ns, from, octets, hands);
+        self.with_adapter(router, alone, |gateway, adapter, now_ns| {
+            gateway.datagram(now_ns, from, octets, adapter);
         });
     }
 
@@ -246,18 +246,18 @@ impl Serve for Door {
                     if !upstream.is_subscribed(&who, &filter) {
                         who.lock().remove_filter(&filter);
                     }
-                    self.with_hands(router, false, |gateway, hands, now_ns| {
-                        gateway.subscribed(now_ns, &who.client, &filter, id, answer, hands);
+                    self.with_adapter(router, false, |gateway, adapter, now_ns| {
+                        gateway.subscribed(now_ns, &who.client, &filter, id, answer, adapter);
                     });
                 }
                 Done::Admitted(client, code) => {
-                    self.with_hands(router, false, |gateway, hands, now_ns| {
-                        gateway.admitted(now_ns, &client, code, hands);
+                    self.with_adapter(router, false, |gateway, adapter, now_ns| {
+                        gateway.admitted(now_ns, &client, code, adapter);
                     });
                 }
                 Done::Lost(client) => {
-                    self.with_hands(router, false, |gateway, hands, _| {
-                        gateway.dismiss(&client, hands);
+                    self.with_adapter(router, false, |gateway, adapter, _| {
+                        gateway.dismiss(&client, adapter);
                     });
                 }
             }
@@ -295,9 +295,9 @@ mod tests {
             },
         });
         let mut router = Router::new(&shared, 0);
-        door.with_hands(&mut router, false, |_, hands, _| {
-            assert!(hands.is_held("one", 5));
-            assert!(!hands.is_held("one", 6) && !hands.is_held("other", 5));
+        door.with_adapter(&mut router, false, |_, adapter, _| {
+            assert!(adapter.is_held("one", 5));
+            assert!(!adapter.is_held("one", 6) && !adapter.is_held("other", 5));
         });
     }
 }

@@ -31,7 +31,7 @@ fn key(came: &Came) -> Key {
 }
 
 /// How the MQTT-SN gateway reaches the rest of the broker.
-pub(super) struct Hands<'a> {
+pub(super) struct EngineAdapter<'a> {
     pub(super) router: &'a mut Router,
     pub(super) alone: bool,
     pub(super) looked: &'a mut usize,
@@ -39,7 +39,7 @@ pub(super) struct Hands<'a> {
     pub(super) upstream: Option<&'a mut Upstream>,
 }
 
-impl Hands<'_> {
+impl EngineAdapter<'_> {
     fn may(&self, client: &str, action: Action, topic: &str) -> bool {
         let access = self.router.shared.access.load();
         access.rules.may(None, client, action, topic)
@@ -75,7 +75,7 @@ impl Hands<'_> {
     }
 }
 
-impl Engine for Hands<'_> {
+impl Engine for EngineAdapter<'_> {
     type Message = Kept;
     type Subscriber = Arc<Session>;
 
