@@ -3,8 +3,8 @@
 
 use crate::batch::Peer;
 use crate::feed::{Called, Key};
-use crate::inlet::{LOWEST_PORT, MOST_STEPS, Serve};
 use crate::message::Message;
+use crate::receiver::{LOWEST_PORT, MOST_STEPS, Serve};
 use crate::router::{Place, Router, Served};
 use crate::session::{Session, Subscription};
 use crate::settings::Udp;

@@ -2,9 +2,9 @@
 
 mod adapter;
 
-use crate::inlet::{LOWEST_PORT, Serve};
 use crate::journal::Span;
 use crate::message::Kept;
+use crate::receiver::{LOWEST_PORT, Serve};
 use crate::router::Router;
 use crate::sensor::{SECOND_NS, of_qos};
 use crate::session::Session;

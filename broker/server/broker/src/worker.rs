@@ -3,13 +3,13 @@
 use crate::batch::Batch;
 use crate::connection::{Connection, End};
 use crate::door::Door;
-use crate::inlet::Inlet;
 use crate::link::{Link, Place};
 use crate::listener::Listener;
 use crate::memory;
 use crate::moderation::Moderation;
 use crate::poller::{CALLED, Poller};
 use crate::reason;
+use crate::receiver::DatagramReceiver;
 use crate::retained::Retained;
 use crate::router::{Router, Served};
 use crate::sensor::Sending;
@@ -59,8 +59,8 @@ pub struct Worker {
     router: Router,
     poller: Arc<Poller>,
     listeners: Vec<Listener>,
-    door: Option<(Inlet, Door)>,
-    gate: Option<(Inlet, sn::Door)>,
+    door: Option<(DatagramReceiver, Door)>,
+    gate: Option<(DatagramReceiver, sn::Door)>,
     connections: HashMap<u64, Connection>,
     waiting: HashSet<u64>,
     busy: VecDeque<u64>, // whose turn has ended before their work
@@ -95,15 +95,15 @@ impl Worker {
         let poller = Arc::clone(&shared.callers.get(number)?.poller);
         let share = Duration::from_secs(shared.callers.len() as u64);
         let rate = shared.settings.limits.connections_a_second;
-        let inlet = |outlet: &Option<Arc<Outlet>>, token| {
+        let receiver = |outlet: &Option<Arc<Outlet>>, token| {
             let outlet = outlet.as_ref().filter(|_| number == 0);
-            let inlet = outlet.map(|outlet| Inlet::open(outlet, &poller, token));
-            inlet.transpose().ok()
+            let receiver = outlet.map(|outlet| DatagramReceiver::open(outlet, &poller, token));
+            receiver.transpose().ok()
         };
-        let datagrams = inlet(&shared.outlet, DATAGRAMS)?;
-        let sensors = inlet(&shared.sensors, SENSORS)?;
-        let door = datagrams.and_then(|inlet| Some((inlet, Door::new(shared)?)));
-        let gate = sensors.and_then(|inlet| Some((inlet, sn::Door::new(shared, number)?)));
+        let datagrams = receiver(&shared.outlet, DATAGRAMS)?;
+        let sensors = receiver(&shared.sensors, SENSORS)?;
+        let door = datagrams.and_then(|receiver| Some((receiver, Door::new(shared)?)));
+        let gate = sensors.and_then(|receiver| Some((receiver, sn::Door::new(shared, number)?)));
         Some(Self {
             router: Router::new(shared, number),
             poller,
@@ -218,12 +218,12 @@ impl Worker {
                 if token == CALLED {
                     self.called();
                 } else if token == DATAGRAMS {
-                    if let Some((inlet, door)) = &mut self.door {
-                        inlet.ready(&mut self.router, flags, door);
+                    if let Some((receiver, door)) = &mut self.door {
+                        receiver.ready(&mut self.router, flags, door);
                     }
                 } else if token == SENSORS {
-                    if let Some((inlet, gate)) = &mut self.gate {
-                        inlet.ready(&mut self.router, flags, gate);
+                    if let Some((receiver, gate)) = &mut self.gate {
+                        receiver.ready(&mut self.router, flags, gate);
                     }
                 } else if token < FIRST_TOKEN {
                     self.accept(token);

@@ -2,9 +2,9 @@
 
 use super::Held;
 use crate::feed::{Called, Key};
-use crate::inlet::MOST_STEPS;
 use crate::memory;
 use crate::message::{Kept, Message};
+use crate::receiver::MOST_STEPS;
 use crate::router::{Place, Reached, Router, Served};
 use crate::sensor::qos_of;
 use crate::session::{Session, Subscription};

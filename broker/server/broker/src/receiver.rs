@@ -25,13 +25,13 @@ pub(crate) trait Serve {
 }
 
 /// Reads the datagrams of a socket.
-pub(crate) struct Inlet {
+pub(crate) struct DatagramReceiver {
     outlet: Arc<Outlet>,
     room: Vec<u8>,
     since: Looks, // looks at the clock, before the arrival of all that will be read
 }
 
-impl Inlet {
+impl DatagramReceiver {
     /// Have the worker of a poller wait for datagrams.
     pub(crate) fn open(
         outlet: &Arc<Outlet>,
@@ -105,13 +105,13 @@ mod tests {
             ..Settings::default()
         };
         let shared = Shared::alone(settings, None);
-        let mut inlet = Inlet::open(&outlet, &shared.callers[0].poller, 1).unwrap();
+        let mut receiver = DatagramReceiver::open(&outlet, &shared.callers[0].poller, 1).unwrap();
         let (mut router, mut served) = (Router::new(&shared, 0), Fails(Vec::new()));
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         for octets in ["first", "second"] {
             sender.send_to(octets.as_bytes(), outlet.address()).unwrap();
             let _ = catch_unwind(AssertUnwindSafe(|| {
-                inlet.ready(&mut router, EpollFlags::EPOLLIN, &mut served);
+                receiver.ready(&mut router, EpollFlags::EPOLLIN, &mut served);
             }));
         }
         assert_eq!(served.0, [b"first".to_vec(), b"second".to_vec()]);
