@@ -9,7 +9,7 @@ use crate::router::{Place, Router, Served};
 use crate::session::{Session, Subscription};
 use crate::settings::Udp;
 use crate::shared::Shared;
-use crate::udp::Outlet;
+use crate::udp::DatagramSocket;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_udp::{Engine, Publication, Published, Server, Settings, Subnet};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Serves the datagrams of mqtt-udp.
 pub struct Door {
-    outlet: Arc<Outlet>,
+    socket: Arc<DatagramSocket>,
     server: Server<Arc<Session>>,
     /// Steps of searches for retained messages in the present second.
     looked: usize,
@@ -30,11 +30,11 @@ pub struct Door {
 impl Door {
     /// A door without subscribers; none if mqtt-udp is off.
     pub fn new(shared: &Shared) -> Option<Self> {
-        let outlet = Arc::clone(shared.outlet.as_ref()?);
+        let socket = Arc::clone(shared.datagrams.as_ref()?);
         let rate = shared.settings.limits.publishes_a_second_a_client;
         Some(Self {
-            server: Server::new(settings(&shared.settings.udp, rate, outlet.secret)),
-            outlet,
+            server: Server::new(settings(&shared.settings.udp, rate, socket.secret)),
+            socket,
             looked: 0,
             lease_end_ns: None,
         })
@@ -42,14 +42,14 @@ impl Door {
 
     /// Once a second: end leases.
     pub fn tick(&mut self, router: &mut Router) {
-        let now_ns = self.outlet.now_ns();
-        self.outlet.tick();
+        let now_ns = self.socket.now_ns();
+        self.socket.tick();
         self.looked = 0;
         self.with_adapter(router, false, |server, adapter| {
             server.end_leases(now_ns, adapter)
         });
         self.note_ends(router);
-        self.outlet.count(self.server.counters());
+        self.socket.count(self.server.counters());
     }
 
     /// Tell `mqtick-accelerate` when the first lease ends: it does not know of leases.
@@ -57,7 +57,7 @@ impl Door {
         let end_ns = self.server.next_end_ns();
         if end_ns != self.lease_end_ns {
             self.lease_end_ns = end_ns;
-            let now_ns = self.outlet.now_ns();
+            let now_ns = self.socket.now_ns();
             let left_ns = end_ns.map(|end_ns| end_ns.saturating_sub(now_ns));
             router.shared.feed.lease_ends(left_ns);
         }
@@ -93,7 +93,7 @@ impl Serve for Door {
         let SocketAddr::V4(from) = from else {
             return; // the socket is of IPv4
         };
-        let now_ns = self.outlet.now_ns();
+        let now_ns = self.socket.now_ns();
         self.with_adapter(router, alone, |server, adapter| {
             server.datagram(now_ns, from, octets, adapter);
         });

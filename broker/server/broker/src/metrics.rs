@@ -126,11 +126,11 @@ pub fn page(shared: &Shared) -> String {
     );
     let help = "Threads that failed and were started again.";
     page.counter("worker_restarts_total", help, restarts);
-    if let Some(outlet) = &shared.outlet {
+    if let Some(socket) = &shared.datagrams {
         let name = "udp_total";
         let help = "What was refused or counted over UDP: broker/spec/mqtt-udp.md, clause 7.";
         page.family(name, "counter", help);
-        page.series(name, "what", outlet.counted());
+        page.series(name, "what", socket.counted());
     }
     if shared.settings.upstream.url.is_some() {
         let connected = shared.upstream.connected.load(Relaxed);

@@ -12,7 +12,7 @@ use crate::settings::{self, Address, Gateway, Settings};
 use crate::shared::{Access, CHECKS, Call, Check, Shared};
 use crate::sn;
 use crate::supervisor;
-use crate::udp::Outlet;
+use crate::udp::DatagramSocket;
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
 use mqtick_store::Store;
@@ -207,13 +207,13 @@ pub fn run(settings: Settings) -> Result<(), String> {
     });
     let feed = feed.transpose()?;
     // Before the listeners: a client that connects may use these sockets at once.
-    let outlet = settings.udp.address.map(|address| {
-        let opened = Outlet::open(address, mqtick_udp::NAMES).map(Arc::new);
+    let datagrams = settings.udp.address.map(|address| {
+        let opened = DatagramSocket::open(address, mqtick_udp::NAMES).map(Arc::new);
         opened.map_err(|error| format!("udp {address}: {error}"))
     });
-    let outlet = outlet.transpose()?;
+    let datagrams = datagrams.transpose()?;
     let sensors = settings.sn.address.map(|address| {
-        let opened = Outlet::open(address, sn::names()).map(Arc::new);
+        let opened = DatagramSocket::open(address, sn::names()).map(Arc::new);
         opened.map_err(|error| format!("sn {address}: {error}"))
     });
     let sensors = sensors.transpose()?;
@@ -233,7 +233,7 @@ pub fn run(settings: Settings) -> Result<(), String> {
     passed.finish()?;
     let metrics = settings.metrics.address.map(scrape::listen).transpose()?;
     let (checks, to_check) = sync_channel(CHECKS);
-    let shared = Shared::new(settings, access, checks, outlet, sensors)
+    let shared = Shared::new(settings, access, checks, datagrams, sensors)
         .map_err(|error| error.to_string())?;
     let _ = shared.secrets.set(secrets); // it is set only once
     if let Some(path) = &shared.settings.store.path {

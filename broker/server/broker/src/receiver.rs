@@ -3,7 +3,7 @@
 use crate::poller::Poller;
 use crate::residence::{Clock, Looks};
 use crate::router::Router;
-use crate::udp::{AT_ONCE, Outlet, ROOM};
+use crate::udp::{AT_ONCE, DatagramSocket, ROOM};
 use nix::sys::epoll::EpollFlags;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) trait Serve {
 
 /// Reads the datagrams of a socket.
 pub(crate) struct DatagramReceiver {
-    outlet: Arc<Outlet>,
+    socket: Arc<DatagramSocket>,
     room: Vec<u8>,
     since: Looks, // looks at the clock, before the arrival of all that will be read
 }
@@ -34,13 +34,13 @@ pub(crate) struct DatagramReceiver {
 impl DatagramReceiver {
     /// Have the worker of a poller wait for datagrams.
     pub(crate) fn open(
-        outlet: &Arc<Outlet>,
+        socket: &Arc<DatagramSocket>,
         poller: &Arc<Poller>,
         token: u64,
     ) -> nix::Result<Self> {
-        outlet.listen(poller, token)?;
+        socket.listen(poller, token)?;
         Ok(Self {
-            outlet: Arc::clone(outlet),
+            socket: Arc::clone(socket),
             room: vec![0; AT_ONCE * ROOM],
             since: Looks::first(Clock::read()),
         })
@@ -49,12 +49,12 @@ impl DatagramReceiver {
     /// Read the datagrams that have come, and have them served.
     pub(crate) fn ready(&mut self, router: &mut Router, flags: EpollFlags, by: &mut impl Serve) {
         if flags.contains(EpollFlags::EPOLLERR) {
-            self.outlet.departures();
+            self.socket.departures();
         }
-        let end_ns = self.outlet.now_ns() + TURN_NS;
+        let end_ns = self.socket.now_ns() + TURN_NS;
         for _ in 0..TURN / AT_ONCE {
             let clock = Clock::read();
-            let came = self.outlet.receive(&mut self.room);
+            let came = self.socket.receive(&mut self.room);
             let now = Clock::read();
             for ((from, length, stamp), octets) in came.iter().zip(self.room.chunks_exact(ROOM)) {
                 let octets = octets.get(..*length).unwrap_or_default();
@@ -68,7 +68,7 @@ impl DatagramReceiver {
                 self.since = self.since.again(clock);
                 break;
             }
-            if self.outlet.now_ns() >= end_ns {
+            if self.socket.now_ns() >= end_ns {
                 break;
             }
         }
@@ -99,17 +99,17 @@ mod tests {
     #[test]
     fn who_failed_at_one_datagram_gets_the_next_one_whole() {
         let own = SocketAddr::from(([127, 0, 0, 1], 0));
-        let outlet = Arc::new(Outlet::open(own, []).unwrap());
+        let socket = Arc::new(DatagramSocket::open(own, []).unwrap());
         let settings = Settings {
             threads: 1,
             ..Settings::default()
         };
         let shared = Shared::alone(settings, None);
-        let mut receiver = DatagramReceiver::open(&outlet, &shared.callers[0].poller, 1).unwrap();
+        let mut receiver = DatagramReceiver::open(&socket, &shared.callers[0].poller, 1).unwrap();
         let (mut router, mut served) = (Router::new(&shared, 0), Fails(Vec::new()));
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         for octets in ["first", "second"] {
-            sender.send_to(octets.as_bytes(), outlet.address()).unwrap();
+            sender.send_to(octets.as_bytes(), socket.address()).unwrap();
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 receiver.ready(&mut router, EpollFlags::EPOLLIN, &mut served);
             }));

@@ -499,12 +499,12 @@ impl Router {
             ..
         } = context;
         let ways = [
-            (&shared.outlet, batch),
+            (&shared.datagrams, batch),
             (&shared.sensors, &mut sensors.batch),
         ];
-        for (outlet, batch) in ways {
-            if let Some(outlet) = outlet {
-                let (left, none) = outlet.send(batch);
+        for (socket, batch) in ways {
+            if let Some(socket) = socket {
+                let (left, none) = socket.send(batch);
                 *sent += left as u64;
                 *dropped += none as u64;
             }

@@ -15,7 +15,7 @@ use crate::session::{Bounds, DeliveryContext, Session, State, Subscription, sess
 use crate::settings::{Mode, Settings};
 use crate::sync::lock;
 use crate::tally::Tally;
-use crate::udp::Outlet;
+use crate::udp::DatagramSocket;
 use arc_swap::ArcSwap;
 use mqtick_access::{Action, Passwords, Rules};
 use mqtick_packet::Qos;
@@ -200,9 +200,9 @@ pub struct Shared {
     /// The workers.
     pub callers: Vec<Caller>,
     /// The socket of mqtt-udp, if that is on.
-    pub outlet: Option<Arc<Outlet>>,
+    pub datagrams: Option<Arc<DatagramSocket>>,
     /// The socket of MQTT-SN, if that is on.
-    pub sensors: Option<Arc<Outlet>>,
+    pub sensors: Option<Arc<DatagramSocket>>,
     /// The connection to `mqtick-accelerate`.
     pub feed: Feed,
     /// The counters of a gateway's upstream.
@@ -232,7 +232,7 @@ impl Shared {
     /// A broker for tests, in which every client may do everything.
     #[cfg(test)]
     #[allow(clippy::unwrap_used)]
-    pub(crate) fn alone(settings: Settings, sensors: Option<Arc<Outlet>>) -> Arc<Self> {
+    pub(crate) fn alone(settings: Settings, sensors: Option<Arc<DatagramSocket>>) -> Arc<Self> {
         let access = Access {
             passwords: None,
             rules: mqtick_access::Rules::open(),
@@ -247,8 +247,8 @@ impl Shared {
         settings: Settings,
         access: Access,
         checks: SyncSender<Check>,
-        outlet: Option<Arc<Outlet>>,
-        sensors: Option<Arc<Outlet>>,
+        datagrams: Option<Arc<DatagramSocket>>,
+        sensors: Option<Arc<DatagramSocket>>,
     ) -> nix::Result<Self> {
         memory::limit_to(match settings.limits.memory {
             0 => memory::usual_limit(),
@@ -298,7 +298,7 @@ impl Shared {
             journal: OnceLock::new(),
             next_session: AtomicU64::new(1),
             checks,
-            outlet,
+            datagrams,
             sensors,
             feed: Feed::default(),
             upstream: Upstream::default(),

@@ -10,7 +10,7 @@ use crate::sensor::{SECOND_NS, of_qos};
 use crate::session::Session;
 use crate::settings::Sn;
 use crate::shared::Shared;
-use crate::udp::{Outlet, ROOM};
+use crate::udp::{DatagramSocket, ROOM};
 use crate::upstream::{Done, Upstream};
 use adapter::EngineAdapter;
 use mqtick_sn::{Answer, Code, Gateway, Settings};
@@ -26,7 +26,7 @@ struct Held {
 
 /// Serves the datagrams of MQTT-SN.
 pub struct Door {
-    outlet: Arc<Outlet>,
+    socket: Arc<DatagramSocket>,
     gateway: Gateway<Kept, Arc<Session>>,
     settings: Sn,
     looked: usize, // steps of searches for retained messages in the present second
@@ -50,11 +50,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 impl Door {
     /// A door without clients; none if MQTT-SN is off.
     pub fn new(shared: &Arc<Shared>, worker: usize) -> Option<Self> {
-        let outlet = Arc::clone(shared.sensors.as_ref()?);
+        let socket = Arc::clone(shared.sensors.as_ref()?);
         let sn = shared.settings.sn.clone();
         let limits = &shared.settings.limits;
         if sn.advertise_to.is_some() {
-            outlet.allow_broadcast();
+            socket.allow_broadcast();
         }
         let settings = Settings {
             gateway: sn.gateway,
@@ -70,7 +70,7 @@ impl Door {
             ..Settings::default()
         };
         Some(Self {
-            outlet,
+            socket,
             gateway: Gateway::new(settings),
             settings: sn,
             looked: 0,
@@ -126,7 +126,7 @@ impl Door {
     /// Once a second: repeat what was not answered, and end clients that are gone.
     pub fn tick(&mut self, router: &mut Router) {
         let now_s = router.context.now_s;
-        self.outlet.tick();
+        self.socket.tick();
         self.looked = 0;
         self.with_adapter(router, false, |gateway, adapter, now_ns| {
             gateway.tick(now_ns, adapter)
@@ -136,7 +136,7 @@ impl Door {
         }
         self.go_on(router);
         router.context.dropped += self.gateway.take_dropped();
-        self.outlet.count(self.counters());
+        self.socket.count(self.counters());
         let Sn {
             advertise_to,
             advertise_s,
@@ -276,12 +276,12 @@ mod tests {
     #[test]
     fn an_answer_is_held_for_one_message_of_one_client() {
         let own = SocketAddr::from(([127, 0, 0, 1], 0));
-        let outlet = Arc::new(Outlet::open(own, names()).unwrap());
+        let socket = Arc::new(DatagramSocket::open(own, names()).unwrap());
         let settings = crate::settings::Settings {
             threads: 1,
             ..Default::default()
         };
-        let shared = Shared::alone(settings, Some(outlet));
+        let shared = Shared::alone(settings, Some(socket));
         let mut door = Door::new(&shared, 0).unwrap();
         door.held.push_back(Held {
             span: Span { first: 1, last: 1 },

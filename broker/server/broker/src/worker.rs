@@ -17,7 +17,7 @@ use crate::session::Session;
 use crate::shared::{Access, Call, Shared};
 use crate::sn;
 use crate::transport::Transport;
-use crate::udp::Outlet;
+use crate::udp::DatagramSocket;
 use crate::upstream::LINES;
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
@@ -95,12 +95,12 @@ impl Worker {
         let poller = Arc::clone(&shared.callers.get(number)?.poller);
         let share = Duration::from_secs(shared.callers.len() as u64);
         let rate = shared.settings.limits.connections_a_second;
-        let receiver = |outlet: &Option<Arc<Outlet>>, token| {
-            let outlet = outlet.as_ref().filter(|_| number == 0);
-            let receiver = outlet.map(|outlet| DatagramReceiver::open(outlet, &poller, token));
+        let receiver = |socket: &Option<Arc<DatagramSocket>>, token| {
+            let socket = socket.as_ref().filter(|_| number == 0);
+            let receiver = socket.map(|socket| DatagramReceiver::open(socket, &poller, token));
             receiver.transpose().ok()
         };
-        let datagrams = receiver(&shared.outlet, DATAGRAMS)?;
+        let datagrams = receiver(&shared.datagrams, DATAGRAMS)?;
         let sensors = receiver(&shared.sensors, SENSORS)?;
         let door = datagrams.and_then(|receiver| Some((receiver, Door::new(shared)?)));
         let gate = sensors.and_then(|receiver| Some((receiver, sn::Door::new(shared, number)?)));
