@@ -127,7 +127,7 @@ pub struct Router {
     pub stamp: Option<i64>,
     /// Which subscribers have the present message already.
     pub served: Served,
-    /// Whether copies are written after all input of one wait: see `Moderation`.
+    /// Whether copies are written after all input of one wait: see `Coalescing`.
     pub gathers: bool,
     /// The last batch of changes that it has submitted to the store.
     pub submitted: u64,

@@ -1,12 +1,12 @@
 //! One thread's loop: connections come, bring packets, and go.
 
 use crate::batch::Batch;
+use crate::coalescing::Coalescing;
 use crate::connection::{Connection, End};
 use crate::door::Door;
 use crate::link::{Link, Place};
 use crate::listener::Listener;
 use crate::memory;
-use crate::moderation::Moderation;
 use crate::poller::{CALLED, Poller};
 use crate::reason;
 use crate::receiver::DatagramReceiver;
@@ -176,7 +176,7 @@ impl Worker {
         if !self.calls.is_empty() {
             self.called(); // calls that were left when the worker failed
         }
-        let mut moderation = Moderation::new(Instant::now());
+        let mut coalescing = Coalescing::new(Instant::now());
         let gather = Duration::from_micros(self.router.shared.settings.delivery.gather_us);
         if !gather.is_zero() {
             let _ = nix::sys::prctl::set_timerslack(SLACK_NS); // else sleeps may last twice as long
@@ -240,7 +240,7 @@ impl Worker {
             }
             let received = self.router.received.saturating_sub(received);
             if !gather.is_zero() {
-                self.router.gathers = moderation.gathers(received, Instant::now())
+                self.router.gathers = coalescing.gathers(received, Instant::now())
                     && !self.router.shared.was_urgent(self.router.context.now_s);
                 if self.router.gathers {
                     std::thread::sleep(gather);
