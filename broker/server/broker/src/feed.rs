@@ -29,7 +29,7 @@ const RENEWAL_NS: u64 = 250 * MILLISECOND_NS;
 const PATIENCE_NS: u64 = 500 * MILLISECOND_NS;
 const LOOK_MS: u16 = 50;
 /// Marked messages that were under way when their rule ended arrive within this time.
-const UNDER_WAY_NS: u64 = 10_000 * MILLISECOND_NS;
+const INFLIGHT_NS: u64 = 10_000 * MILLISECOND_NS;
 const LINE: usize = 320; // octets of a line from it, at most
 const BACKLOG: usize = 1 << 20; // octets that wait to be read; with more, no rule is offered
 const MOST_BACKLOG: usize = 16 << 20;
@@ -203,7 +203,7 @@ impl State {
         self.rules.retain(|key, rule| {
             let ends = rule.closing.is_none() && is_it(key);
             if ends && let Some((_, until_ns)) = marked.get_mut(key) {
-                *until_ns = Some(now_ns + UNDER_WAY_NS);
+                *until_ns = Some(now_ns + INFLIGHT_NS);
             }
             !ends
         });
@@ -217,7 +217,7 @@ impl State {
         self.rules.retain(|key, rule| {
             let stays = rule.closing.is_none_or(|closing| closing > number);
             if !stays && let Some((_, until_ns)) = marked.get_mut(key) {
-                *until_ns = Some(now_ns + UNDER_WAY_NS);
+                *until_ns = Some(now_ns + INFLIGHT_NS);
             }
             stays
         });

@@ -1,8 +1,8 @@
 //! What the broker keeps of one client: its link while it is connected, and what waits for it.
 
 mod context;
+mod inflight;
 mod kept;
-mod under_way;
 
 use crate::batch::Peer;
 use crate::journal::Span;
@@ -12,13 +12,13 @@ use crate::message::{Copy, Kept, Message};
 use crate::retained::Source;
 use crate::sync::lock;
 pub use context::DeliveryContext;
+use inflight::{Entry, Flight};
 pub use kept::session_change;
 use mqtick_packet::{AckKind, Qos, ack};
 use mqtick_sn::Seat;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
-use under_way::{Entry, Flight};
 
 const SESSION: usize = 1024; // octets of memory, about
 const SUBSCRIPTION: usize = 512;

@@ -1,6 +1,6 @@
 //! The part of a session that outlives the broker, and packets that wait until it is on disk.
 
-use super::under_way::{Entry, Flight, RELEASED, Step};
+use super::inflight::{Entry, Flight, RELEASED, Step};
 use super::{DeliveryContext, State, Will};
 use crate::journal::{Journal, Span, from_store, to_store, to_wall};
 use crate::link::DeferredReply;

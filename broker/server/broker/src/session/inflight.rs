@@ -180,10 +180,10 @@ impl State {
     /// size go. A link with nothing under way has to take one, or no acknowledgement would ever
     /// bring it back here.
     pub(super) fn has_room(&self, context: &DeliveryContext, next: usize) -> bool {
-        let under_way = self.flights.len() - self.due;
+        let inflight = self.flights.len() - self.due;
         self.link.as_ref().is_some_and(|link| {
-            under_way < usize::from(self.window)
-                && (under_way == 0
+            inflight < usize::from(self.window)
+                && (inflight == 0
                     || link.waiting() <= context.bounds.octets
                         && memory::may_queue(link.waiting() + next))
         })
@@ -245,8 +245,8 @@ impl State {
     /// Copies that another member of their shared subscription may get instead ([MQTT-4.8.2-4],
     /// -5): all that wait, and those of QoS 1 that were not acknowledged.
     pub fn shared_copies(&self) -> impl Iterator<Item = (Arc<str>, Arc<Kept>)> {
-        let under_way = self.flights.iter().map(|flight| &flight.entry);
-        let again = under_way.filter(|entry| entry.copy.qos == Qos::AtLeastOnce);
+        let inflight = self.flights.iter().map(|flight| &flight.entry);
+        let again = inflight.filter(|entry| entry.copy.qos == Qos::AtLeastOnce);
         again.chain(&self.queue).filter_map(|entry| {
             let share = entry.share.as_ref()?;
             Some((Arc::clone(share), Arc::clone(&entry.message)))
