@@ -44,7 +44,7 @@ impl End {
         Self::Because(reason, why.into())
     }
 
-    fn stranger() -> Self {
+    fn not_connected() -> Self {
         Self::because(reason::PROTOCOL, "the first packet is not CONNECT")
     }
 
@@ -365,8 +365,8 @@ impl Connection {
         let mut used = 0;
         while !self.is_waiting(rate) {
             let rest = octets.get(used..).unwrap_or_default();
-            let is_stranger = matches!(self.stage, Stage::New(_));
-            let largest = if is_stranger {
+            let is_unknown = matches!(self.stage, Stage::New(_));
+            let largest = if is_unknown {
                 most.min(LARGEST_CONNECT)
             } else {
                 most
@@ -381,7 +381,7 @@ impl Connection {
             }
             router.spend(1);
             let whole = rest.get(..frame.length).unwrap_or_default();
-            if is_stranger && frame.first == 0x10 && frame.body.starts_with(HELLO_5) {
+            if is_unknown && frame.first == 0x10 && frame.body.starts_with(HELLO_5) {
                 (self.version, self.greeted) = (Version::V5, true); // it is told what is wrong
             }
             if frame.is_publish() {
@@ -405,7 +405,7 @@ impl Connection {
     fn session(&self) -> Result<Arc<Session>, End> {
         match &self.stage {
             Stage::Up(session) => Ok(Arc::clone(session)),
-            _ => Err(End::stranger()),
+            _ => Err(End::not_connected()),
         }
     }
 

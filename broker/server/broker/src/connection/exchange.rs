@@ -27,7 +27,7 @@ impl Connection {
         alone: bool,
     ) -> Result<(), End> {
         if !matches!(self.stage, Stage::Up(_)) {
-            return Err(End::stranger());
+            return Err(End::not_connected());
         }
         self.published = self.published.saturating_add(1);
         router.received += 1;
@@ -59,7 +59,7 @@ impl Connection {
             self.arrived(router);
         }
         let Stage::Up(session) = &self.stage else {
-            return Err(End::stranger());
+            return Err(End::not_connected());
         };
         router.refresh();
         let user = self.user.as_deref();
