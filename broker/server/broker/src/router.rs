@@ -11,7 +11,7 @@ use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
 use crate::sensor::Sending;
 use crate::session::{DeliveryContext, Session, Subscription, Will};
 use crate::settings::Mode;
-use crate::shared::{Access, Counters, Part, Quiet, Shared, Subscriptions, Way};
+use crate::shared::{Access, Counters, Part, Shared, Subscriptions, WakeBarrier, Way};
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_topics::Match;
@@ -29,7 +29,7 @@ const MOST_COPIES: usize = 4095;
 /// Work for one connection until the others have their turns, in copies of a message: some ms.
 const TURN: usize = 1 << 15;
 const ROUND: usize = 4 * TURN; // work until those are looked for who were not ready before
-const MOST_QUIET: usize = 1024; // copies between two pauses in which other workers can wake up
+const MOST_BARRED: usize = 1024; // copies between two pauses in which other workers can wake up
 
 /// The subscribers of one topic.
 #[derive(Clone, Default)]
@@ -262,7 +262,7 @@ impl Router {
         self.context.arrived = trailer
             .zip(self.came)
             .map(|(trailer, at_ns)| Arrived { at_ns, trailer });
-        let mut quiet = self.quiet();
+        let mut barrier = self.wake_barrier();
         let mut kept = None;
         // A part for which there is no room is dropped, so only QoS 0 is shared out.
         let is_shared = way.mode == Mode::Parallel
@@ -273,7 +273,7 @@ impl Router {
         }
         let backwards = way.mode == Mode::Alternating && self.is_turned(message.topic);
         for at in 0..all.len() {
-            self.stay_quiet(&mut quiet, at);
+            self.renew_barrier(&mut barrier, at);
             let at = if backwards { all.len() - 1 - at } else { at };
             if let Some(one) = all.get(at).filter(|one| !is_shared || self.is_mine(one)) {
                 self.copy(one, message, from, &mut kept);
@@ -423,10 +423,10 @@ impl Router {
         self.context.at_once = true;
         self.context.arrived = part.arrived;
         self.context.entering = None;
-        let mut quiet = self.quiet();
+        let mut barrier = self.wake_barrier();
         let mut kept = Some(Arc::clone(&part.message));
         for (at, one) in part.subscriptions.iter().enumerate() {
-            self.stay_quiet(&mut quiet, at);
+            self.renew_barrier(&mut barrier, at);
             if self.is_mine(one) {
                 self.copy(one, &part.message.message(), part.publisher, &mut kept);
             }
@@ -436,15 +436,15 @@ impl Router {
     }
 
     /// If copies are stamped as they leave, keep the stamps from waking other workers.
-    fn quiet(&self) -> Option<Quiet> {
+    fn wake_barrier(&self) -> Option<WakeBarrier> {
         let is_stamped = self.context.arrived.is_some();
-        is_stamped.then(|| self.shared.quiet(self.worker))
+        is_stamped.then(|| self.shared.wake_barrier(self.worker))
     }
 
-    fn stay_quiet(&self, quiet: &mut Option<Quiet>, at: usize) {
-        if at % MOST_QUIET == MOST_QUIET - 1 {
-            drop(quiet.take());
-            *quiet = self.quiet();
+    fn renew_barrier(&self, barrier: &mut Option<WakeBarrier>, at: usize) {
+        if at % MOST_BARRED == MOST_BARRED - 1 {
+            drop(barrier.take());
+            *barrier = self.wake_barrier();
         }
     }
 

@@ -143,12 +143,12 @@ pub struct Caller {
 }
 
 /// While this lives, the other workers do not wake up for connections whose copies are stamped.
-pub struct Quiet {
+pub struct WakeBarrier {
     shared: Arc<Shared>,
     worker: usize, // the one that sends
 }
 
-impl Quiet {
+impl WakeBarrier {
     fn others(&self) -> impl Iterator<Item = &Poller> {
         let callers = self.shared.callers.iter().enumerate();
         let others = callers.filter(|(number, _)| *number != self.worker);
@@ -156,9 +156,9 @@ impl Quiet {
     }
 }
 
-impl Drop for Quiet {
+impl Drop for WakeBarrier {
     fn drop(&mut self) {
-        self.others().for_each(Poller::unhush);
+        self.others().for_each(Poller::lower_barrier);
     }
 }
 
@@ -685,11 +685,11 @@ impl Shared {
     }
 
     /// Keep the other workers from waking up for stamps, until the guard is dropped.
-    pub fn quiet(self: &Arc<Self>, worker: usize) -> Quiet {
+    pub fn wake_barrier(self: &Arc<Self>, worker: usize) -> WakeBarrier {
         let shared = Arc::clone(self);
-        let quiet = Quiet { shared, worker };
-        quiet.others().for_each(Poller::hush);
-        quiet
+        let barrier = WakeBarrier { shared, worker };
+        barrier.others().for_each(Poller::raise_barrier);
+        barrier
     }
 
     /// Take the calls of a worker that was woken.

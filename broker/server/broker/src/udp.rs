@@ -180,7 +180,7 @@ impl DatagramSocket {
         batch
             .copies
             .retain(|copy| copy.peer.as_ref().is_none_or(lives));
-        let _deaf = Deaf::of(self, batch);
+        let _unpolled = Unpolled::of(self, batch);
         let Batch {
             octets,
             copies,
@@ -394,9 +394,9 @@ impl AsFd for DatagramSocket {
 
 /// While stamped or many datagrams leave, the socket is in no poller: the kernel would wake it for
 /// each one, and that time would be between the stated departures and the real ones.
-struct Deaf<'a>(&'a DatagramSocket);
+struct Unpolled<'a>(&'a DatagramSocket);
 
-impl<'a> Deaf<'a> {
+impl<'a> Unpolled<'a> {
     fn of(socket: &'a DatagramSocket, batch: &Batch) -> Option<Self> {
         let pays = batch.arrived.is_some() || batch.copies.len() > STATED;
         let (poller, _) = socket.poller.get().filter(|_| pays)?;
@@ -405,7 +405,7 @@ impl<'a> Deaf<'a> {
     }
 }
 
-impl Drop for Deaf<'_> {
+impl Drop for Unpolled<'_> {
     fn drop(&mut self) {
         self.0.listen_again();
     }

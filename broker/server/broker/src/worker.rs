@@ -75,7 +75,7 @@ pub struct Worker {
     states_residence: bool,
     every: Duration, // time between two connections at the rate limit
     next: Instant,   // when the next one may be accepted
-    deaf: bool,
+    is_pausing: bool,
     starved: bool, // no descriptors: accept nothing until a connection ends, or the second does
     puts_off: bool, // until the next second: to end MQTT-SN clients that are late
     leaving: Option<Leaving>,
@@ -124,7 +124,7 @@ impl Worker {
             states_residence: shared.states_residence(),
             every: share.checked_div(rate).unwrap_or_default(),
             next: Instant::now(),
-            deaf: true,
+            is_pausing: true,
             starved: false,
             puts_off: false,
             calls: VecDeque::new(),
@@ -193,7 +193,7 @@ impl Worker {
             // Those for whom there was no time come first.
             let late = cut.take().map_or(0, |at: usize| at.min(events.len()));
             events.rotate_left(late);
-            if self.deaf && !self.starved && self.next <= Instant::now() {
+            if self.is_pausing && !self.starved && self.next <= Instant::now() {
                 self.listen(true);
             }
             self.router.context.now_ms = self.router.shared.now_ms();
@@ -264,7 +264,7 @@ impl Worker {
             return LEAVE_MS;
         }
         let second_ms = WAIT_MS - (self.router.context.now_ms % u64::from(WAIT_MS)) as u16;
-        if !self.deaf || self.starved {
+        if !self.is_pausing || self.starved {
             return second_ms;
         }
         let until = self.next.saturating_duration_since(Instant::now());
@@ -577,10 +577,10 @@ impl Worker {
 
     /// Wait for new connections, or leave them in the kernel's queue for now.
     fn listen(&mut self, wanted: bool) {
-        if self.deaf != wanted {
+        if self.is_pausing != wanted {
             return;
         }
-        self.deaf = !wanted;
+        self.is_pausing = !wanted;
         for (token, listener) in self.listeners.iter().enumerate() {
             if !wanted {
                 self.poller.forget(listener);
