@@ -151,7 +151,7 @@ impl Router {
                 encoder: Encoder::default(),
                 at_once: false,
                 arrived: None,
-                dirty: Vec::new(),
+                pending_flush: Vec::new(),
                 batch: Batch::default(),
                 sensors: Sending::default(),
                 now_s: shared.now_s(),
@@ -479,7 +479,7 @@ impl Router {
 
     fn write(&mut self) {
         self.send_batch();
-        for session in self.context.dirty.drain(..) {
+        for session in self.context.pending_flush.drain(..) {
             if let Some(link) = &mut session.lock().link {
                 link.flush();
             }

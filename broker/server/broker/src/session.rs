@@ -249,7 +249,7 @@ impl Session {
             link.flush();
         } else if !link.listed {
             link.listed = true;
-            context.dirty.push(Arc::clone(self));
+            context.pending_flush.push(Arc::clone(self));
         }
     }
 }

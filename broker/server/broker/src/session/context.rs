@@ -23,7 +23,7 @@ pub struct DeliveryContext {
     /// When the message came, if its copies state their residence.
     pub arrived: Option<Arrived>,
     /// Sessions whose links have something to flush.
-    pub dirty: Vec<Arc<Session>>,
+    pub pending_flush: Vec<Arc<Session>>,
     /// Datagrams to send.
     pub batch: Batch,
     /// Datagrams of MQTT-SN to send.

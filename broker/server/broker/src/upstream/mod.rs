@@ -72,7 +72,7 @@ pub struct Upstream {
     /// address.
     opened: (u64, usize, HashMap<Place, u32>),
     done: VecDeque<Done>,
-    dirty: HashSet<u64>,
+    pending_flush: HashSet<u64>,
     again_s: u64,
     at: usize, // which of `places` is tried, or connected to
     tries: u32,
@@ -107,7 +107,7 @@ impl Upstream {
             next: LINES + 1,
             opened: (0, 0, HashMap::new()),
             done: VecDeque::new(),
-            dirty: HashSet::new(),
+            pending_flush: HashSet::new(),
             again_s: 0,
             at: 0,
             tries: 0,
@@ -127,7 +127,7 @@ impl Upstream {
         }
         self.clients.clear();
         self.done.clear();
-        self.dirty.clear();
+        self.pending_flush.clear();
         self.shared.upstream.connected.store(0, Relaxed);
         let terms = Terms {
             clean: true,
@@ -158,7 +158,7 @@ impl Upstream {
 
     /// Whether nothing waits to be passed on or written.
     pub fn is_done(&self) -> bool {
-        self.done.is_empty() && self.dirty.is_empty()
+        self.done.is_empty() && self.pending_flush.is_empty()
     }
 
     fn count(&self, what: Count) {
@@ -175,7 +175,7 @@ impl Upstream {
                 Err(why) => late.push((*token, why)),
             }
             if !held.line.out.is_empty() {
-                self.dirty.insert(*token);
+                self.pending_flush.insert(*token);
             }
         }
         for (token, why) in late {
@@ -238,7 +238,7 @@ impl Upstream {
                 let login = self.address.user.as_deref().map(|user| (user, password));
                 held.line.open(self.shared.now_s(), self.version, login);
                 (held.wire, held.writes) = (Some(wire), false);
-                self.dirty.insert(token);
+                self.pending_flush.insert(token);
             }
             Err(error) => self.fail(token, &error.to_string(), Code::CONGESTION, false),
         }
@@ -251,7 +251,7 @@ impl Upstream {
             return;
         };
         let Some(wire) = &mut held.wire else { return };
-        self.dirty.insert(token);
+        self.pending_flush.insert(token);
         if !flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
             return;
         }
@@ -453,7 +453,7 @@ impl Upstream {
 
     /// Write what is ready to be sent.
     pub fn flush(&mut self) {
-        for token in std::mem::take(&mut self.dirty) {
+        for token in std::mem::take(&mut self.pending_flush) {
             let Some(held) = self.lines.get_mut(&token) else {
                 continue;
             };

@@ -113,7 +113,7 @@ impl Upstream {
 
     fn line_of(&mut self, client: Option<&str>) -> Option<&mut Line> {
         let token = client.map_or(Some(LINES), |client| self.token_of(client))?;
-        self.dirty.insert(token);
+        self.pending_flush.insert(token);
         self.lines.get_mut(&token).map(|held| &mut held.line)
     }
 
