@@ -2,8 +2,8 @@
 //! order in which they come, so one worker does it.
 
 use crate::batch::Peer;
-use crate::feed::{Called, Key};
 use crate::message::Message;
+use crate::offload::{Called, Key};
 use crate::receiver::{LOWEST_PORT, MOST_STEPS, Serve};
 use crate::router::{Place, Router, Served};
 use crate::session::{Session, Subscription};
@@ -59,7 +59,7 @@ impl Door {
             self.lease_end_ns = end_ns;
             let now_ns = self.socket.now_ns();
             let left_ns = end_ns.map(|end_ns| end_ns.saturating_sub(now_ns));
-            router.shared.feed.lease_ends(left_ns);
+            router.shared.offload.lease_ends(left_ns);
         }
     }
 
@@ -168,7 +168,7 @@ impl Engine for EngineAdapter<'_> {
         self.renew(&who, 0);
         if let Some(peer) = &who.peer {
             // Rules for its messages end, too.
-            drop(self.router.shared.feed.close_publisher(peer.address));
+            drop(self.router.shared.offload.close_publisher(peer.address));
         }
         if !filters.is_empty() {
             let ended = filters.iter().map(|filter| &**filter);
@@ -241,7 +241,7 @@ impl Engine for EngineAdapter<'_> {
             let key = key(from, topic);
             match retain {
                 false => self.offer(key, topic),
-                true => self.router.shared.feed.take_back(&key),
+                true => self.router.shared.offload.take_back(&key),
             }
         }
         if kept {
@@ -252,15 +252,15 @@ impl Engine for EngineAdapter<'_> {
     }
 
     fn believes(&self, from: SocketAddrV4, topic: &str) -> bool {
-        let feed = &self.router.shared.feed;
-        feed.believes(&key(from, topic), NO_SESSION)
+        let offload = &self.router.shared.offload;
+        offload.believes(&key(from, topic), NO_SESSION)
     }
 
     fn say_served(&mut self, octets: &[u8]) -> bool {
-        let question = self.router.shared.feed.question(octets);
+        let question = self.router.shared.offload.question(octets);
         if let Some(number) = question {
             self.router.flush(); // copies leave first
-            self.router.shared.feed.say_served(number);
+            self.router.shared.offload.say_served(number);
         }
         question.is_some()
     }

@@ -165,7 +165,7 @@ pub fn page(shared: &Shared) -> String {
         let name = "accelerated_total";
         let help = "Messages, and copies, that mqtick-accelerate sent in the broker's place.";
         page.family(name, "counter", help);
-        page.series(name, "what", shared.feed.counted().into_iter());
+        page.series(name, "what", shared.offload.counted().into_iter());
     }
     if let Some(journal) = shared.journal() {
         let help = "Batches of changes that the disk did not take.";

@@ -1,11 +1,11 @@
 //! Command line, threads and signals.
 
 use crate::activation::Passed;
-use crate::feed;
 use crate::gateway::Secrets;
 use crate::listener::{Certificate, Listener};
 use crate::log;
 use crate::metrics;
+use crate::offload;
 use crate::process::{raise_descriptors, signals};
 use crate::scrape;
 use crate::settings::{self, Address, Gateway, Settings};
@@ -201,11 +201,11 @@ pub fn run(settings: Settings) -> Result<(), String> {
     }
     raise_descriptors();
     let signals = signals()?;
-    let feed = settings.delivery.accelerate.as_deref().map(|path| {
-        let bound = feed::bind(path);
+    let offload = settings.delivery.accelerate.as_deref().map(|path| {
+        let bound = offload::bind(path);
         bound.map_err(|error| format!("delivery.accelerate, {}: {error}", path.display()))
     });
-    let feed = feed.transpose()?;
+    let offload = offload.transpose()?;
     // Before the listeners: a client that connects may use these sockets at once.
     let datagrams = settings.udp.address.map(|address| {
         let opened = DatagramSocket::open(address, mqtick_udp::NAMES).map(Arc::new);
@@ -246,9 +246,9 @@ pub fn run(settings: Settings) -> Result<(), String> {
         let worker = Worker::new(&shared, number, listeners).ok_or("no such worker")?;
         threads.push(start(&format!("worker-{number}"), move || worker.run_on())?);
     }
-    if let Some(listener) = feed {
+    if let Some(listener) = offload {
         let shared = Arc::clone(&shared);
-        start("feed", move || shared.feed.listen(&listener))?;
+        start("offload", move || shared.offload.listen(&listener))?;
     }
     // One thread: a flood of passwords takes one core at most.
     let checker = Arc::clone(&shared);
@@ -282,7 +282,7 @@ pub fn run(settings: Settings) -> Result<(), String> {
         }
     }
     supervisor::tell("STOPPING=1");
-    let _closed = shared.feed.close_topics(|_| true);
+    let _closed = shared.offload.close_topics(|_| true);
     let stop = |over| (0..workers).for_each(|worker| shared.call(worker, Call::Stop { over }));
     stop(take_leave(&shared));
     while !threads.iter().all(thread::JoinHandle::is_finished) {

@@ -3,9 +3,9 @@
 mod housekeeping;
 
 use crate::batch::Batch;
-use crate::feed::{Called, Key, Rule};
 use crate::memory::{self, Of, Share};
 use crate::message::{Encoder, Kept, Message};
+use crate::offload::{Called, Key, Rule};
 use crate::remains::Remains;
 use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
 use crate::sensor::Sending;
@@ -303,7 +303,7 @@ impl Router {
     ) {
         let shared = Arc::clone(&self.shared);
         let counts = shared.settings.limits.publishes_a_second_a_client > 0;
-        if counts || !shared.feed.wants(&key) {
+        if counts || !shared.offload.wants(&key) {
             return;
         }
         // Of a shared subscription, the broker chooses the member.
@@ -339,7 +339,7 @@ impl Router {
         };
         // Unless a subscription has changed since.
         shared
-            .feed
+            .offload
             .offer(&rule, || self.changes == shared.changes());
     }
 

@@ -3,11 +3,11 @@
 use crate::batch::Peer;
 use crate::calendar::Calendar;
 use crate::calls::Calls;
-use crate::feed::Feed;
 use crate::gateway::{Counters as Upstream, Secrets};
 use crate::journal::{Journal, from_store, to_store, wall_s};
 use crate::memory;
 use crate::message::{Kept, Message};
+use crate::offload::OffloadChannel;
 use crate::poller::Poller;
 use crate::residence::Arrived;
 use crate::retained::{AllRetained, Retained, Source};
@@ -204,7 +204,7 @@ pub struct Shared {
     /// The socket of MQTT-SN, if that is on.
     pub sensors: Option<Arc<DatagramSocket>>,
     /// The connection to `mqtick-accelerate`.
-    pub feed: Feed,
+    pub offload: OffloadChannel,
     /// The counters of a gateway's upstream.
     pub upstream: Upstream,
     /// A gateway's password and configuration of TLS for its upstream.
@@ -300,7 +300,7 @@ impl Shared {
             checks,
             datagrams,
             sensors,
-            feed: Feed::default(),
+            offload: OffloadChannel::default(),
             upstream: Upstream::default(),
             secrets: OnceLock::new(),
             waiting: Mutex::default(),
@@ -444,7 +444,7 @@ impl Shared {
         let _alone = lock(&self.changing);
         let filters: Vec<&str> = filters.into_iter().collect();
         let concerns = |name: &str| filters.iter().any(|filter| matches(filter, name));
-        let _closed = self.feed.close_topics(concerns);
+        let _closed = self.offload.close_topics(concerns);
         let mut tree = Subscriptions::clone(&self.tree.load());
         let result = change(&mut tree);
         self.tree.store(Arc::new(tree));
@@ -455,7 +455,7 @@ impl Shared {
     /// Replace passwords and access rules. Each worker judges its connections by the new ones;
     /// retained messages of who may not publish them any more are forgotten here.
     pub fn change_access(&self, access: Access) {
-        let closed = self.feed.close_topics(|_| true);
+        let closed = self.offload.close_topics(|_| true);
         let access = Arc::new(access);
         let before = self.access.swap(Arc::clone(&access));
         self.change([], |_| ()); // fan-outs are remembered without clients that may not read

@@ -748,7 +748,7 @@ impl Worker {
             report.extend(gate.counters().map(count));
         }
         if shared.settings.delivery.accelerate.is_some() && !report.is_empty() {
-            for (name, count) in shared.feed.counted() {
+            for (name, count) in shared.offload.counted() {
                 report.push((format!("$SYS/broker/{name}").into(), count.to_string()));
             }
         }

@@ -1,9 +1,9 @@
 //! How the MQTT-SN gateway reaches the rest of the broker.
 
 use super::Held;
-use crate::feed::{Called, Key};
 use crate::memory;
 use crate::message::{Kept, Message};
+use crate::offload::{Called, Key};
 use crate::receiver::MOST_STEPS;
 use crate::router::{Place, Reached, Router, Served};
 use crate::sensor::qos_of;
@@ -134,7 +134,7 @@ impl Engine for EngineAdapter<'_> {
     }
 
     fn moves(&mut self, who: &Arc<Session>) {
-        drop(self.router.shared.feed.close_session(who.number));
+        drop(self.router.shared.offload.close_session(who.number));
     }
 
     fn end(&mut self, who: &Arc<Session>) {
@@ -265,8 +265,8 @@ impl Engine for EngineAdapter<'_> {
         let can_be = message.qos == Qos::AtMostOnce && !message.retain;
         let is_served = can_be
             && came.is_some_and(|(came, publisher)| {
-                let feed = &self.router.shared.feed;
-                came.marked && feed.believes(&key(&came), publisher.number)
+                let offload = &self.router.shared.offload;
+                came.marked && offload.believes(&key(&came), publisher.number)
             });
         if is_served {
             self.router.served = Served::Sensors;
@@ -275,7 +275,7 @@ impl Engine for EngineAdapter<'_> {
         self.router.served = Served::Nobody;
         match came {
             Some((came, publisher)) if can_be => self.offer(&came, publisher, topic),
-            Some((came, _)) => self.router.shared.feed.take_back(&key(&came)),
+            Some((came, _)) => self.router.shared.offload.take_back(&key(&came)),
             None => {}
         }
         drop(whole);
