@@ -11,7 +11,7 @@ use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
 use crate::sensor::Sending;
 use crate::session::{DeliveryContext, Session, Subscription, Will};
 use crate::settings::Mode;
-use crate::shared::{Access, Counters, Part, Shared, Subscriptions, WakeBarrier, Way};
+use crate::shared::{Access, Counters, DeliveryPolicy, Part, Shared, Subscriptions, WakeBarrier};
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_topics::Match;
@@ -36,7 +36,7 @@ const MOST_BARRED: usize = 1024; // copies between two pauses in which other wor
 pub struct Fanout {
     subscriptions: Arc<[Subscription]>,
     groups: Arc<[Group]>,
-    way: Way,
+    policy: DeliveryPolicy,
     is_turned: bool,
 }
 
@@ -228,11 +228,11 @@ impl Router {
         self.context.entering = None;
         self.refresh();
         let mut cached = self.known(message.topic);
-        let way = cached
+        let policy = cached
             .as_ref()
-            .map_or_else(|| self.shared.way(message.topic), |one| one.way);
+            .map_or_else(|| self.shared.policy(message.topic), |one| one.policy);
         let mut payload = [0; 64];
-        let (message, trailer) = match split_trailer(message, &mut payload, way) {
+        let (message, trailer) = match split_trailer(message, &mut payload, policy) {
             Some((unstated, trailer)) => (unstated, Some(trailer)),
             None => (*message, None),
         };
@@ -247,11 +247,11 @@ impl Router {
             self.refresh();
             cached = self.known(message.topic);
         }
-        let fanout = cached.unwrap_or_else(|| self.look_up(message.topic, way));
+        let fanout = cached.unwrap_or_else(|| self.look_up(message.topic, policy));
         self.serve_groups(&fanout.groups, message, from);
         let all = &fanout.subscriptions;
         self.context.encoder.begin();
-        let is_urgent = way.mode != Mode::Batched || way.residence;
+        let is_urgent = policy.mode != Mode::Batched || policy.residence;
         if is_urgent {
             self.shared.note_urgent();
         }
@@ -265,13 +265,13 @@ impl Router {
         let mut barrier = self.wake_barrier();
         let mut kept = None;
         // A part for which there is no room is dropped, so only QoS 0 is shared out.
-        let is_shared = way.mode == Mode::Parallel
+        let is_shared = policy.mode == Mode::Parallel
             && message.qos == Qos::AtMostOnce
             && self.shared.callers.len() > 1;
         if is_shared {
             self.share_out(all, message, from, &mut kept);
         }
-        let backwards = way.mode == Mode::Alternating && self.is_turned(message.topic);
+        let backwards = policy.mode == Mode::Alternating && self.is_turned(message.topic);
         for at in 0..all.len() {
             self.renew_barrier(&mut barrier, at);
             let at = if backwards { all.len() - 1 - at } else { at };
@@ -308,7 +308,7 @@ impl Router {
         }
         // Of a shared subscription, the broker chooses the member.
         let fanout = self.known(topic).filter(|one| one.groups.is_empty());
-        let Some(fanout) = fanout.filter(|one| one.way.mode != Mode::Parallel) else {
+        let Some(fanout) = fanout.filter(|one| one.policy.mode != Mode::Parallel) else {
             return;
         };
         let (mut copies, mut sessions) = (Vec::new(), vec![publisher]);
@@ -334,7 +334,7 @@ impl Router {
             marked: is_watched || copies.len() < fanout.subscriptions.len(),
             copies,
             sessions,
-            residence: fanout.way.residence,
+            residence: fanout.policy.residence,
             keep_alive_s,
         };
         // Unless a subscription has changed since.
@@ -498,11 +498,11 @@ impl Router {
             dropped,
             ..
         } = context;
-        let ways = [
+        let sockets = [
             (&shared.datagrams, batch),
             (&shared.sensors, &mut sensors.batch),
         ];
-        for (socket, batch) in ways {
+        for (socket, batch) in sockets {
             if let Some(socket) = socket {
                 let (left, none) = socket.send(batch);
                 *sent += left as u64;
@@ -605,8 +605,8 @@ impl Router {
         let message = kept.message();
         let known = self.known(message.topic);
         let fanout = known.unwrap_or_else(|| {
-            let way = self.shared.way(message.topic);
-            self.look_up(message.topic, way)
+            let policy = self.shared.policy(message.topic);
+            self.look_up(message.topic, policy)
         });
         self.context.entering = None;
         self.context.arrived = None;
@@ -617,7 +617,7 @@ impl Router {
     }
 
     /// Find the subscribers of a topic, and remember them.
-    fn look_up(&mut self, topic: &str, way: Way) -> Fanout {
+    fn look_up(&mut self, topic: &str, policy: DeliveryPolicy) -> Fanout {
         let access = self.shared.access.load();
         let may = |one: &Subscription| {
             let user = one.session.lock().user.clone();
@@ -645,7 +645,7 @@ impl Router {
         let fanout = Fanout {
             subscriptions: found.into(),
             groups: groups.into(),
-            way,
+            policy,
             is_turned: false,
         };
         if topic.len() <= LONGEST {
@@ -698,9 +698,9 @@ impl Router {
 fn split_trailer<'a>(
     message: &Message<'a>,
     payload: &'a mut [u8; 64],
-    way: Way,
+    policy: DeliveryPolicy,
 ) -> Option<(Message<'a>, [u8; TRAILER])> {
-    if !way.residence || !has_trailer(message.payload) {
+    if !policy.residence || !has_trailer(message.payload) {
         return None;
     }
     let (head, trailer) = message.payload.split_last_chunk::<TRAILER>()?;

@@ -71,7 +71,7 @@ impl Access {
 
 /// How copies of one topic's messages leave.
 #[derive(Clone, Copy, Default)]
-pub struct Way {
+pub struct DeliveryPolicy {
     /// When, and in which order.
     pub mode: Mode,
     /// Whether each states its residence.
@@ -221,7 +221,7 @@ pub struct Shared {
     next_session: AtomicU64,
     checks: SyncSender<Check>,
     waiting: Mutex<HashMap<Option<IpAddr>, usize>>,
-    ways: Tree<usize, Way>,
+    policies: Tree<usize, DeliveryPolicy>,
     told: Mutex<(u64, u64)>,
     start: Instant,
     began_s: u64,
@@ -264,19 +264,19 @@ impl Shared {
         };
         let most_retained = settings.limits.retained_messages;
         let by_account = access.passwords.is_some() || settings.names_by_certificate();
-        let mut ways = Tree::new();
+        let mut policies = Tree::new();
         for (place, rule) in settings.delivery.topic.iter().enumerate().rev() {
-            ways.subscribe(
+            policies.subscribe(
                 &rule.filter,
                 place,
-                Way {
+                DeliveryPolicy {
                     mode: rule.mode,
                     residence: rule.residence,
                 },
             );
         }
         Ok(Self {
-            ways,
+            policies,
             told: Mutex::default(),
             bounds: Bounds {
                 octets: settings.limits.queue,
@@ -644,16 +644,16 @@ impl Shared {
     }
 
     /// How copies of messages on this topic leave.
-    pub fn way(&self, topic: &str) -> Way {
-        let mut first = None::<(usize, Way)>;
-        self.ways.matches(topic, &mut |found| {
-            if let Match::One(&place, &way) = found
+    pub fn policy(&self, topic: &str) -> DeliveryPolicy {
+        let mut first = None::<(usize, DeliveryPolicy)>;
+        self.policies.matches(topic, &mut |found| {
+            if let Match::One(&place, &policy) = found
                 && first.is_none_or(|(before, _)| place < before)
             {
-                first = Some((place, way));
+                first = Some((place, policy));
             }
         });
-        first.map_or(Way::default(), |(_, way)| way)
+        first.map_or(DeliveryPolicy::default(), |(_, policy)| policy)
     }
 
     /// Whether copies on any topic state their residence.
