@@ -41,7 +41,7 @@ const LATE: usize = 128; // connections that are ended at a time
 const JUDGED: usize = 16; // connections whose queues are judged at a time
 const SHIFTED: usize = 512; // sessions that are written at a time
 const LEAVE_MS: u16 = 10; // between two groups of farewells
-const DEAF_MS: u16 = 10; // shortest pause in accepting, where the rate limit is reached
+const PAUSE_MS: u16 = 10; // shortest pause in accepting, where the rate limit is reached
 /// Connections that the rate limit allows and that do not come add up for this time.
 const SAVED: Duration = Duration::from_millis(100);
 
@@ -269,7 +269,7 @@ impl Worker {
         }
         let until = self.next.saturating_duration_since(Instant::now());
         let until_ms = u16::try_from(until.as_millis()).unwrap_or(WAIT_MS);
-        until_ms.max(DEAF_MS).min(second_ms)
+        until_ms.max(PAUSE_MS).min(second_ms)
     }
 
     /// Go on with packets and connections that have waited for the disk. The store wakes the worker
