@@ -10,7 +10,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use ring::digest::{Context, SHA512, SHA512_OUTPUT_LEN};
 use ring::pbkdf2::{self, PBKDF2_HMAC_SHA512};
 
-use crate::{Error, lines, quoted, refuse};
+use crate::text::{Error, lines, quoted, refuse};
 
 /// The most iterations: more would take longer than about a second for each check.
 pub const MOST_ITERATIONS: u32 = 1_000_000;

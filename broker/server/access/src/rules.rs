@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::{Error, lines, quoted, refuse};
+use crate::text::{Error, lines, quoted, refuse};
 
 /// An action of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

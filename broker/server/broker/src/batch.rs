@@ -23,7 +23,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A peer to which nothing is sent after `end_ns`, by the clock of [`crate::udp::Outlet`].
+    /// A peer to which nothing is sent after `end_ns`, by the clock of [`crate::udp::DatagramSocket`].
     pub fn new(address: SocketAddr, end_ns: u64) -> Self {
         // So no other recent lease of this address has the same number.
         static LEASES: AtomicU16 = AtomicU16::new(0);

@@ -1,11 +1,9 @@
 //! What becomes due while clients are away: sessions end, and wills are published, a few at a time.
 
-use crate::desk::Desk;
 use crate::session::{Session, State};
+use crate::sync::lock;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-const SESSION: usize = 256; // work to end a session, in copies of a message
+use std::sync::{Arc, Mutex, MutexGuard};
 
 type Days = BTreeMap<(u64, u64), Arc<Session>>; // by second of the broker's clock, and number
 
@@ -15,7 +13,7 @@ pub struct Calendar(Mutex<Days>);
 
 impl Calendar {
     fn days(&self) -> MutexGuard<'_, Days> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// A session's client is away: note when something is due.
@@ -42,52 +40,10 @@ impl Calendar {
         self.days().values().cloned().collect()
     }
 
-    fn next(&self, now_s: u64) -> Option<Arc<Session>> {
+    /// Take the session for which something has been due for the longest time.
+    pub fn next(&self, now_s: u64) -> Option<Arc<Session>> {
         let mut days = self.days();
         let first = days.first_entry().filter(|first| first.key().0 <= now_s)?;
         Some(first.remove())
-    }
-}
-
-impl Desk {
-    /// End sessions that have expired, and publish wills whose delay is over, as many as one turn
-    /// allows. Returns whether there may be more.
-    pub fn end_due(&mut self) -> bool {
-        let shared = Arc::clone(&self.shared);
-        let now_s = self.courier.now_s;
-        self.begin_turn();
-        while self.left() > 0 {
-            let Some(session) = shared.calendar.next(now_s) else {
-                return false;
-            };
-            self.spend(SESSION);
-            let will = {
-                let mut sessions = shared.sessions();
-                let mut state = session.lock();
-                state.reminder_s = None;
-                let Some(left_s) = state.left_s.filter(|_| state.link.is_none()) else {
-                    continue; // the client has come back meanwhile
-                };
-                let over = state.is_over(now_s);
-                if over {
-                    if let Some(known) = sessions.get(&session.client)
-                        && Arc::ptr_eq(known, &session)
-                    {
-                        sessions.remove(&session.client);
-                    }
-                    shared.end_session(&session, &mut state, &mut self.courier);
-                }
-                let is_due = |delay_s| over || now_s >= left_s + u64::from(delay_s);
-                let will = state.will.take_if(|will| is_due(will.delay_s));
-                if !over {
-                    shared.calendar.remind(&session, &mut state);
-                }
-                will
-            };
-            if let Some(will) = will {
-                self.publish_will(&session, &will);
-            }
-        }
-        true
     }
 }

@@ -1,10 +1,14 @@
 //! One client's connection: reads its packets and acts on them.
 
-use crate::desk::Desk;
+mod entry;
+mod exchange;
+mod search;
+
 use crate::link::Link;
 use crate::memory::{self, Of, Share};
+use crate::reason;
 use crate::residence::Arrivals;
-use crate::search::{Part, Search};
+use crate::router::Router;
 use crate::session::{Session, State};
 use crate::shared::Access;
 use crate::socket::Socket;
@@ -12,57 +16,14 @@ use crate::tally::Seat;
 use crate::transport::Failure;
 use mqtick_access::Action;
 use mqtick_packet::{Error, Packet, Version, decode, decode_publish, frame};
+use search::{Part, Search};
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// Reason codes of MQTT 5 (clause 2.4).
-pub mod reason {
-    /// A normal DISCONNECT, but the will is to be published.
-    pub const WITH_WILL: u8 = 0x04;
-    /// No client is subscribed.
-    pub const NO_SUBSCRIBERS: u8 = 0x10;
-    /// There was no such subscription.
-    pub const NO_SUBSCRIPTION: u8 = 0x11;
-    /// Something that no other code stands for.
-    pub const UNSPECIFIED: u8 = 0x80;
-    /// A version of MQTT that is not supported.
-    pub const VERSION: u8 = 0x84;
-    /// A violation of the protocol.
-    pub const PROTOCOL: u8 = 0x82;
-    /// User name or password is wrong.
-    pub const NOT_RIGHT: u8 = 0x86;
-    /// Not allowed.
-    pub const NOT_AUTHORIZED: u8 = 0x87;
-    /// The broker is too busy.
-    pub const BUSY: u8 = 0x89;
-    /// The broker ends.
-    pub const SHUTTING_DOWN: u8 = 0x8B;
-    /// The authentication method is not supported.
-    pub const METHOD: u8 = 0x8C;
-    /// The client was not heard for 1.5 times its keep-alive.
-    pub const KEEP_ALIVE: u8 = 0x8D;
-    /// The client connected again.
-    pub const TAKEN_OVER: u8 = 0x8E;
-    /// The filter is not well formed.
-    pub const FILTER: u8 = 0x8F;
-    /// The topic's name cannot be used.
-    pub const TOPIC: u8 = 0x90;
-    /// No message has this identifier.
-    pub const NO_IDENTIFIER: u8 = 0x92;
-    /// The topic alias is not valid.
-    pub const ALIAS: u8 = 0x94;
-    /// Retained messages are not supported.
-    pub const NO_RETAIN: u8 = 0x9A;
-    /// A limit of the configuration is reached.
-    pub const QUOTA: u8 = 0x97;
-    /// The client identifier is not allowed.
-    pub const CLIENT: u8 = 0x85;
-}
 
 const UNANSWERED: usize = 64; // reads whose changes the store has not answered, at most
 
 /// Why a client is refused when the limit of all memory is reached.
-pub(crate) const NO_MEMORY: &str = "as much memory is held as the configuration allows";
+const NO_MEMORY: &str = "as much memory is held as the configuration allows";
 
 /// How the body of a CONNECT of MQTT 5 begins.
 const HELLO_5: &[u8] = b"\0\x04MQTT\x05";
@@ -83,12 +44,12 @@ impl End {
         Self::Because(reason, why.into())
     }
 
-    pub(crate) fn stranger() -> Self {
+    fn not_connected() -> Self {
         Self::because(reason::PROTOCOL, "the first packet is not CONNECT")
     }
 
     /// The reason code of MQTT 5; 0: the other side has ended it.
-    pub(crate) fn reason(&self) -> u8 {
+    fn reason(&self) -> u8 {
         match self {
             Self::Gone => 0,
             Self::TakenOver => reason::TAKEN_OVER,
@@ -103,7 +64,7 @@ impl From<Error> for End {
     }
 }
 
-pub(crate) enum Stage {
+enum Stage {
     /// Before CONNECT.
     New(Box<Link>),
     /// Its password is being checked. The CONNECT waits.
@@ -128,14 +89,14 @@ pub struct Connection {
     pub is_busy: bool,
     /// The retained messages that it has still to be sent.
     pub(crate) searches: VecDeque<Search>,
-    pub(crate) search_octets: usize,
-    pub(crate) part: Part,
-    pub(crate) stage: Stage,
-    pub(crate) version: Version,
-    pub(crate) greeted: bool,
-    pub(crate) by_certificate: bool,
-    pub(crate) silent_ms: u64, // for so long at most; 0: for ever
-    pub(crate) user: Option<Box<str>>,
+    search_octets: usize,
+    part: Part,
+    stage: Stage,
+    version: Version,
+    greeted: bool,
+    by_certificate: bool,
+    silent_ms: u64, // for so long at most; 0: for ever
+    user: Option<Box<str>>,
     /// Decides whether the kernel's stamps can be trusted.
     pub arrivals: Arrivals,
     /// For each read whose changes the store has not answered: the last batch of them.
@@ -146,8 +107,8 @@ pub struct Connection {
     clogged: bool, // it has to read before more is taken from it
     share: Share,
     _seat: Seat,
-    pub(crate) aliases: Vec<Box<str>>,
-    pub(crate) alias_octets: usize, // of all their topics
+    aliases: Vec<Box<str>>,
+    alias_octets: usize, // of all their topics
 }
 
 impl Connection {
@@ -199,18 +160,18 @@ impl Connection {
     }
 
     /// Whether too many of its packets are on their way to the disk to take more.
-    pub fn is_crowded(&mut self, desk: &Desk) -> bool {
-        let Some(ledger) = &desk.courier.ledger else {
+    pub fn is_crowded(&mut self, router: &Router) -> bool {
+        let Some(journal) = &router.context.journal else {
             return false;
         };
-        let answered = ledger.answered();
+        let answered = journal.answered();
         while self
             .unanswered
             .pop_front_if(|batch| *batch <= answered)
             .is_some()
         {}
         let count = self.unanswered.len();
-        count >= UNANSWERED || (count > 0 && ledger.is_full())
+        count >= UNANSWERED || (count > 0 && journal.is_full())
     }
 
     /// The batch that a paused connection waits for, if it waits for the disk. Each batch is
@@ -229,7 +190,7 @@ impl Connection {
     }
 
     /// The session's link, or the new connection's.
-    pub(crate) fn link<T>(&mut self, with: impl FnOnce(&mut Link) -> T) -> Option<T> {
+    fn link<T>(&mut self, with: impl FnOnce(&mut Link) -> T) -> Option<T> {
         match &mut self.stage {
             Stage::New(link) | Stage::Checking(link, _) => Some(with(link)),
             Stage::Up(session) => {
@@ -274,11 +235,11 @@ impl Connection {
     ///
     /// # Errors
     /// The password with which it connected is not its user's any more.
-    pub fn judge(&mut self, desk: &mut Desk, before: &Access) -> Result<(), End> {
+    pub fn judge(&mut self, router: &mut Router, before: &Access) -> Result<(), End> {
         let Stage::Up(session) = &self.stage else {
             return Ok(());
         };
-        let access = desk.shared.access.load_full();
+        let access = router.shared.access.load_full();
         if let Some(user) = self.user.as_deref().filter(|_| !self.by_certificate)
             && !access.knows_as(before, user)
         {
@@ -286,14 +247,14 @@ impl Connection {
             return Err(End::because(reason::NOT_AUTHORIZED, why));
         }
         let client = Arc::clone(session);
-        self.with_state(desk, |state, desk| {
+        self.with_state(router, |state, router| {
             let may = |topic: &str| {
                 let user = self.user.as_deref();
                 access.rules.may(user, &client.client, Action::Read, topic)
             };
-            let copies = state.judge(&mut desk.courier, may);
-            desk.courier.remains.copies.extend(copies);
-            state.fill(&mut desk.courier);
+            let copies = state.judge(&mut router.context, may);
+            router.context.remains.copies.extend(copies);
+            state.fill(&mut router.context);
         })
     }
 
@@ -308,22 +269,22 @@ impl Connection {
     }
 
     /// Decide whether the stamp of what was just read can be trusted.
-    pub fn arrived(&mut self, desk: &mut Desk) {
+    pub fn arrived(&mut self, router: &mut Router) {
         let out_of_order = self.socket.troubles().map(|(_, count)| count);
-        desk.came = self.arrivals.take(desk.stamp.take(), out_of_order);
+        router.came = self.arrivals.take(router.stamp.take(), out_of_order);
     }
 
     /// Take octets that were read from the socket.
     pub fn input(
         &mut self,
-        desk: &mut Desk,
+        router: &mut Router,
         octets: &[u8],
         spare: &mut Vec<u8>,
     ) -> Result<(), End> {
         spare.clear();
-        desk.begin_turn();
-        desk.octets += octets.len() as u64;
-        let most = desk.shared.bounds.octets.saturating_mul(2);
+        router.begin_turn();
+        router.octets += octets.len() as u64;
+        let most = router.shared.bounds.octets.saturating_mul(2);
         let received = self.link(|link| {
             let clogged = !memory::may_hold(link.waiting());
             if link.waiting() > most {
@@ -342,8 +303,8 @@ impl Connection {
         };
         self.clogged = clogged;
         if !is_plain || received.is_ok() {
-            self.plain(desk, if is_plain { octets } else { spare })?;
-            self.search(desk); // it may have made room by acknowledgements
+            self.plain(router, if is_plain { octets } else { spare })?;
+            self.search(router); // it may have made room by acknowledgements
         }
         received.map_err(|failure| match failure.orderly() {
             true => End::Gone,
@@ -351,9 +312,9 @@ impl Connection {
         })
     }
 
-    fn plain(&mut self, desk: &mut Desk, octets: &[u8]) -> Result<(), End> {
+    fn plain(&mut self, router: &mut Router, octets: &[u8]) -> Result<(), End> {
         if self.partial.is_empty() {
-            let used = self.packets(desk, octets)?;
+            let used = self.packets(router, octets)?;
             let rest = octets.get(used..).unwrap_or_default();
             self.hold(rest.len())?;
             self.partial.extend_from_slice(rest);
@@ -361,7 +322,7 @@ impl Connection {
             self.hold(octets.len())?;
             let mut all = std::mem::take(&mut self.partial);
             all.extend_from_slice(octets);
-            let used = self.packets(desk, &all)?;
+            let used = self.packets(router, &all)?;
             if used < all.len() {
                 all.drain(..used);
                 self.partial = all;
@@ -374,7 +335,7 @@ impl Connection {
     ///
     /// # Errors
     /// It may not hold so many octets `more`.
-    pub(crate) fn hold(&mut self, more: usize) -> Result<(), End> {
+    fn hold(&mut self, more: usize) -> Result<(), End> {
         let waiting = match &self.stage {
             Stage::Checking(_, whole) => whole.len(),
             _ => 0,
@@ -389,23 +350,23 @@ impl Connection {
     }
 
     /// Go on with packets that have come while it had to wait.
-    pub fn go_on(&mut self, desk: &mut Desk) -> Result<(), End> {
+    pub fn go_on(&mut self, router: &mut Router) -> Result<(), End> {
         let clogged = self.link(|link| !memory::may_hold(link.waiting()));
         self.clogged = clogged.unwrap_or(false);
         self.is_busy = false;
-        desk.begin_turn();
-        self.search(desk);
-        self.plain(desk, &[])
+        router.begin_turn();
+        self.search(router);
+        self.plain(router, &[])
     }
 
-    fn packets(&mut self, desk: &mut Desk, octets: &[u8]) -> Result<usize, End> {
-        let limits = &desk.shared.settings.limits;
+    fn packets(&mut self, router: &mut Router, octets: &[u8]) -> Result<usize, End> {
+        let limits = &router.shared.settings.limits;
         let (most, rate) = (limits.packet, limits.publishes_a_second_a_client);
         let mut used = 0;
         while !self.is_waiting(rate) {
             let rest = octets.get(used..).unwrap_or_default();
-            let is_stranger = matches!(self.stage, Stage::New(_));
-            let largest = if is_stranger {
+            let is_unknown = matches!(self.stage, Stage::New(_));
+            let largest = if is_unknown {
                 most.min(LARGEST_CONNECT)
             } else {
                 most
@@ -413,23 +374,23 @@ impl Connection {
             let Some(frame) = frame(rest, largest)? else {
                 break;
             };
-            self.heard_ms = desk.courier.now_ms;
-            if desk.left() == 0 {
+            self.heard_ms = router.context.now_ms;
+            if router.left() == 0 {
                 self.is_busy = true;
                 break;
             }
-            desk.spend(1);
+            router.spend(1);
             let whole = rest.get(..frame.length).unwrap_or_default();
-            if is_stranger && frame.first == 0x10 && frame.body.starts_with(HELLO_5) {
+            if is_unknown && frame.first == 0x10 && frame.body.starts_with(HELLO_5) {
                 (self.version, self.greeted) = (Version::V5, true); // it is told what is wrong
             }
             if frame.is_publish() {
                 let publish = decode_publish(&frame, self.version)?;
-                self.publish(desk, &publish, whole, whole.len() == octets.len())?;
+                self.publish(router, &publish, whole, whole.len() == octets.len())?;
             } else {
                 match decode(&frame, self.version)? {
-                    Packet::Connect(connect) => self.connect(desk, &connect, whole)?,
-                    packet => self.other(desk, &packet)?,
+                    Packet::Connect(connect) => self.connect(router, &connect, whole)?,
+                    packet => self.other(router, &packet)?,
                 }
             }
             if self.part.done > 0 {
@@ -441,10 +402,10 @@ impl Connection {
         Ok(used)
     }
 
-    pub(crate) fn session(&self) -> Result<Arc<Session>, End> {
+    fn session(&self) -> Result<Arc<Session>, End> {
         match &self.stage {
             Stage::Up(session) => Ok(Arc::clone(session)),
-            _ => Err(End::stranger()),
+            _ => Err(End::not_connected()),
         }
     }
 
@@ -452,10 +413,10 @@ impl Connection {
     ///
     /// # Errors
     /// Another connection has taken over the session.
-    pub(crate) fn with_state<T>(
+    fn with_state<T>(
         &self,
-        desk: &mut Desk,
-        what: impl FnOnce(&mut State, &mut Desk) -> T,
+        router: &mut Router,
+        what: impl FnOnce(&mut State, &mut Router) -> T,
     ) -> Result<T, End> {
         let session = self.session()?;
         let mut state = session.lock();
@@ -466,27 +427,27 @@ impl Connection {
         {
             return Err(End::TakenOver);
         }
-        desk.courier.at_once = false;
-        let result = what(&mut state, desk);
-        session.written(&mut state, &mut desk.courier);
+        router.context.at_once = false;
+        let result = what(&mut state, router);
+        session.written(&mut state, &mut router.context);
         Ok(result)
     }
 
-    fn other(&mut self, desk: &mut Desk, packet: &Packet) -> Result<(), End> {
+    fn other(&mut self, router: &mut Router, packet: &Packet) -> Result<(), End> {
         match packet {
-            Packet::Ack(ack) => self.ack(desk, ack),
-            Packet::Subscribe(subscribe) => self.subscribe(desk, subscribe),
-            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(desk, unsubscribe),
+            Packet::Ack(ack) => self.ack(router, ack),
+            Packet::Subscribe(subscribe) => self.subscribe(router, subscribe),
+            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(router, unsubscribe),
             Packet::Pingreq => {
-                let is_done = self.with_state(desk, |state, _| {
+                let is_done = self.with_state(router, |state, _| {
                     state.link.as_mut().is_none_or(Link::answer_ping)
                 })?;
                 if !is_done {
-                    self.pinged_s.get_or_insert(desk.courier.now_s);
+                    self.pinged_s.get_or_insert(router.context.now_s);
                 }
                 Ok(())
             }
-            Packet::Disconnect(disconnect) => Err(self.goodbye(desk, disconnect)),
+            Packet::Disconnect(disconnect) => Err(self.goodbye(router, disconnect)),
             _ => Err(End::because(
                 reason::PROTOCOL,
                 "a packet that only brokers send",

@@ -3,7 +3,7 @@
 
 use crate::batch::Peer;
 use crate::residence::TRAILER;
-use crate::udp::lock;
+use crate::sync::lock;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ const MOST: usize = 1 << 16; // peers; as many may have a lease
 /// The last counted copy of each peer, until its stamp comes.
 #[derive(Default)]
 pub struct Departures {
-    under_way: HashMap<(IpAddr, u16), ([u8; TRAILER], Arc<Peer>)>,
+    inflight: HashMap<(IpAddr, u16), ([u8; TRAILER], Arc<Peer>)>,
 }
 
 impl Departures {
     /// Whether no copy waits for its stamp.
     pub fn is_empty(&self) -> bool {
-        self.under_way.is_empty()
+        self.inflight.is_empty()
     }
 
     /// A copy with this trailer is about to leave. No other copy to this address has the same one:
@@ -27,10 +27,10 @@ impl Departures {
     /// residence.
     pub fn expect(&mut self, peer: &Arc<Peer>, trailer: [u8; TRAILER]) {
         let to = key(peer.address);
-        if self.under_way.len() >= MOST && !self.under_way.contains_key(&to) {
-            self.under_way.clear(); // they are of leases that have ended, or their stamps were lost
+        if self.inflight.len() >= MOST && !self.inflight.contains_key(&to) {
+            self.inflight.clear(); // they are of leases that have ended, or their stamps were lost
         }
-        self.under_way.insert(to, (trailer, Arc::clone(peer)));
+        self.inflight.insert(to, (trailer, Arc::clone(peer)));
     }
 
     /// A frame has left.
@@ -40,8 +40,8 @@ impl Departures {
         };
         for to in destinations(frame) {
             let is_it = |one: &([u8; TRAILER], _)| one.0 == *trailer;
-            if self.under_way.get(&to).is_some_and(is_it)
-                && let Some((_, peer)) = self.under_way.remove(&to)
+            if self.inflight.get(&to).is_some_and(is_it)
+                && let Some((_, peer)) = self.inflight.remove(&to)
             {
                 return lock(&peer.account).left(copy_of(trailer), at_ns);
             }
@@ -200,7 +200,7 @@ mod tests {
         for at in 0..=MOST as u32 {
             let to = SocketAddr::from((at.to_be_bytes(), 5000));
             departures.expect(&Arc::new(Peer::new(to, u64::MAX)), [0; TRAILER]);
-            assert!((1..=MOST).contains(&departures.under_way.len()));
+            assert!((1..=MOST).contains(&departures.inflight.len()));
         }
     }
 }

@@ -2,15 +2,14 @@
 //! order in which they come, so one worker does it.
 
 use crate::batch::Peer;
-use crate::desk::{Desk, Place, Served};
-use crate::feed::{Called, Key};
-use crate::inlet::Serve;
 use crate::message::Message;
-use crate::search::MOST_STEPS;
+use crate::offload::{Called, Key};
+use crate::receiver::{LOWEST_PORT, MOST_STEPS, Serve};
+use crate::router::{Place, Router, Served};
 use crate::session::{Session, Subscription};
 use crate::settings::Udp;
 use crate::shared::Shared;
-use crate::udp::Outlet;
+use crate::udp::DatagramSocket;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_udp::{Engine, Publication, Published, Server, Settings, Subnet};
@@ -18,11 +17,9 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
-pub(crate) const LOWEST_PORT: u16 = 1024; // system services, such as echo, are below
-
 /// Serves the datagrams of mqtt-udp.
 pub struct Door {
-    outlet: Arc<Outlet>,
+    socket: Arc<DatagramSocket>,
     server: Server<Arc<Session>>,
     /// Steps of searches for retained messages in the present second.
     looked: usize,
@@ -33,42 +30,42 @@ pub struct Door {
 impl Door {
     /// A door without subscribers; none if mqtt-udp is off.
     pub fn new(shared: &Shared) -> Option<Self> {
-        let outlet = Arc::clone(shared.outlet.as_ref()?);
+        let socket = Arc::clone(shared.datagrams.as_ref()?);
         let rate = shared.settings.limits.publishes_a_second_a_client;
         Some(Self {
-            server: Server::new(settings(&shared.settings.udp, rate, outlet.secret)),
-            outlet,
+            server: Server::new(settings(&shared.settings.udp, rate, socket.secret)),
+            socket,
             looked: 0,
             lease_end_ns: None,
         })
     }
 
     /// Once a second: end leases.
-    pub fn tick(&mut self, desk: &mut Desk) {
-        let now_ns = self.outlet.now_ns();
-        self.outlet.tick();
+    pub fn tick(&mut self, router: &mut Router) {
+        let now_ns = self.socket.now_ns();
+        self.socket.tick();
         self.looked = 0;
-        self.with_hands(desk, false, |server, hands| {
-            server.end_leases(now_ns, hands)
+        self.with_adapter(router, false, |server, adapter| {
+            server.end_leases(now_ns, adapter)
         });
-        self.note_ends(desk);
-        self.outlet.count(self.server.counters());
+        self.note_ends(router);
+        self.socket.count(self.server.counters());
     }
 
     /// Tell `mqtick-accelerate` when the first lease ends: it does not know of leases.
-    fn note_ends(&mut self, desk: &Desk) {
+    fn note_ends(&mut self, router: &Router) {
         let end_ns = self.server.next_end_ns();
         if end_ns != self.lease_end_ns {
             self.lease_end_ns = end_ns;
-            let now_ns = self.outlet.now_ns();
+            let now_ns = self.socket.now_ns();
             let left_ns = end_ns.map(|end_ns| end_ns.saturating_sub(now_ns));
-            desk.shared.feed.lease_ends(left_ns);
+            router.shared.offload.lease_ends(left_ns);
         }
     }
 
     /// Forget all subscribers. They find out by an unanswered PINGREQ.
-    pub fn forget_all(&mut self, desk: &mut Desk) {
-        self.with_hands(desk, false, |server, hands| server.clear(hands));
+    pub fn forget_all(&mut self, router: &mut Router) {
+        self.with_adapter(router, false, |server, adapter| server.clear(adapter));
     }
 
     /// The counters, by name.
@@ -76,47 +73,47 @@ impl Door {
         self.server.counters()
     }
 
-    fn with_hands(
+    fn with_adapter(
         &mut self,
-        desk: &mut Desk,
+        router: &mut Router,
         alone: bool,
-        what: impl FnOnce(&mut Server<Arc<Session>>, &mut Hands),
+        what: impl FnOnce(&mut Server<Arc<Session>>, &mut EngineAdapter),
     ) {
-        let mut hands = Hands {
-            desk,
+        let mut adapter = EngineAdapter {
+            router,
             alone,
             looked: &mut self.looked,
         };
-        what(&mut self.server, &mut hands);
+        what(&mut self.server, &mut adapter);
     }
 }
 
 impl Serve for Door {
-    fn datagram(&mut self, desk: &mut Desk, alone: bool, from: SocketAddr, octets: &[u8]) {
+    fn datagram(&mut self, router: &mut Router, alone: bool, from: SocketAddr, octets: &[u8]) {
         let SocketAddr::V4(from) = from else {
             return; // the socket is of IPv4
         };
-        let now_ns = self.outlet.now_ns();
-        self.with_hands(desk, alone, |server, hands| {
-            server.datagram(now_ns, from, octets, hands);
+        let now_ns = self.socket.now_ns();
+        self.with_adapter(router, alone, |server, adapter| {
+            server.datagram(now_ns, from, octets, adapter);
         });
     }
 
-    fn go_on(&mut self, desk: &mut Desk) {
-        self.note_ends(desk);
+    fn go_on(&mut self, router: &mut Router) {
+        self.note_ends(router);
     }
 }
 
 /// How the server of mqtt-udp reaches the rest of the broker.
-struct Hands<'a> {
-    desk: &'a mut Desk,
+struct EngineAdapter<'a> {
+    router: &'a mut Router,
     alone: bool,
     looked: &'a mut usize,
 }
 
-impl Hands<'_> {
+impl EngineAdapter<'_> {
     fn may(&self, action: Action, topic: &str) -> bool {
-        let access = self.desk.shared.access.load();
+        let access = self.router.shared.access.load();
         access.rules.may(None, NOBODY, action, topic)
     }
 
@@ -129,7 +126,7 @@ impl Hands<'_> {
             Some(peer) if peer.address == from => Place::Watched(from, called.clone()),
             Some(peer) => Place::At(peer.address, called.clone()),
         };
-        self.desk.offer(key, NO_SESSION, topic, UNUSED_S, place);
+        self.router.offer(key, NO_SESSION, topic, UNUSED_S, place);
     }
 }
 
@@ -146,19 +143,19 @@ const NOBODY: &str = "udp/";
 const NO_SESSION: u64 = 0;
 const UNUSED_S: u16 = 60; // until a rule ends whose publisher is silent
 
-impl Engine for Hands<'_> {
+impl Engine for EngineAdapter<'_> {
     type Subscriber = Arc<Session>;
 
     fn send(&mut self, to: SocketAddrV4, datagram: &[u8]) {
-        if self.desk.courier.batch.is_full() {
-            self.desk.send_batch();
+        if self.router.context.batch.is_full() {
+            self.router.send_batch();
         }
-        self.desk.courier.batch.answer(to.into(), datagram);
+        self.router.context.batch.answer(to.into(), datagram);
     }
 
     fn begin(&mut self, who: SocketAddrV4, end_ns: u64) -> Arc<Session> {
         let peer = Peer::new(who.into(), end_ns);
-        self.desk.shared.new_peer(NOBODY, Arc::new(peer))
+        self.router.shared.new_peer(NOBODY, Arc::new(peer))
     }
 
     fn renew(&mut self, who: &Arc<Session>, end_ns: u64) {
@@ -171,11 +168,11 @@ impl Engine for Hands<'_> {
         self.renew(&who, 0);
         if let Some(peer) = &who.peer {
             // Rules for its messages end, too.
-            drop(self.desk.shared.feed.close_publisher(peer.address));
+            drop(self.router.shared.offload.close_publisher(peer.address));
         }
         if !filters.is_empty() {
             let ended = filters.iter().map(|filter| &**filter);
-            self.desk.shared.change(ended, |tree| {
+            self.router.shared.change(ended, |tree| {
                 for filter in &filters {
                     tree.unsubscribe(filter, &who.number);
                 }
@@ -195,7 +192,7 @@ impl Engine for Hands<'_> {
             retain_as_published: false,
             identifier: 0,
         };
-        self.desk.shared.change(filters.iter().copied(), |tree| {
+        self.router.shared.change(filters.iter().copied(), |tree| {
             for filter in filters {
                 tree.subscribe(filter, who.number, subscription());
             }
@@ -203,7 +200,7 @@ impl Engine for Hands<'_> {
     }
 
     fn unsubscribe(&mut self, who: &Arc<Session>, filters: &[&str]) {
-        self.desk.shared.change(filters.iter().copied(), |tree| {
+        self.router.shared.change(filters.iter().copied(), |tree| {
             for filter in filters {
                 tree.unsubscribe(filter, &who.number);
             }
@@ -221,10 +218,10 @@ impl Engine for Hands<'_> {
         if !self.may(Action::Write, topic) {
             return Published::NotAllowed;
         }
-        self.desk.received += 1;
-        let shared = &self.desk.shared;
+        self.router.received += 1;
+        let shared = &self.router.shared;
         shared.note_urgent();
-        let is_full = shared.ledger().is_some_and(|ledger| ledger.is_full());
+        let is_full = shared.journal().is_some_and(|journal| journal.is_full());
         let kept = !retain || (!is_full && shared.has_room_for(topic, payload));
         let message = Message {
             whole: None,
@@ -236,15 +233,15 @@ impl Engine for Hands<'_> {
             expires_s: None,
         };
         if marked {
-            self.desk.served = Served::Peers;
+            self.router.served = Served::Peers;
         }
-        self.desk.publish(None, &message, self.alone);
-        self.desk.served = Served::Nobody;
-        if self.desk.shared.settings.delivery.accelerate.is_some() {
+        self.router.publish(None, &message, self.alone);
+        self.router.served = Served::Nobody;
+        if self.router.shared.settings.delivery.accelerate.is_some() {
             let key = key(from, topic);
             match retain {
                 false => self.offer(key, topic),
-                true => self.desk.shared.feed.take_back(&key),
+                true => self.router.shared.offload.take_back(&key),
             }
         }
         if kept {
@@ -255,15 +252,15 @@ impl Engine for Hands<'_> {
     }
 
     fn believes(&self, from: SocketAddrV4, topic: &str) -> bool {
-        let feed = &self.desk.shared.feed;
-        feed.believes(&key(from, topic), NO_SESSION)
+        let offload = &self.router.shared.offload;
+        offload.believes(&key(from, topic), NO_SESSION)
     }
 
     fn say_served(&mut self, octets: &[u8]) -> bool {
-        let question = self.desk.shared.feed.question(octets);
+        let question = self.router.shared.offload.question(octets);
         if let Some(number) = question {
-            self.desk.flush(); // copies leave first
-            self.desk.shared.feed.say_served(number);
+            self.router.flush(); // copies leave first
+            self.router.shared.offload.say_served(number);
         }
         question.is_some()
     }
@@ -280,9 +277,9 @@ impl Engine for Hands<'_> {
         if steps == 0 {
             return 0;
         }
-        self.desk.send_batch();
-        let now_s = self.desk.courier.now_s;
-        let shared = Arc::clone(&self.desk.shared);
+        self.router.send_batch();
+        let now_s = self.router.context.now_s;
+        let shared = Arc::clone(&self.router.shared);
         let (kept, steps) = shared.retained_first(filter, most, steps, |message| {
             message.expires_s.is_none_or(|expires_s| expires_s > now_s)
                 && self.may(Action::Read, message.topic)
@@ -295,8 +292,8 @@ impl Engine for Hands<'_> {
             };
             // It leaves before any worker can send a newer one.
             shared.if_retained(kept, || {
-                self.desk.courier.batch.copy(peer, &packet, None);
-                self.desk.send_batch();
+                self.router.context.batch.copy(peer, &packet, None);
+                self.router.send_batch();
             });
         }
         kept.len()

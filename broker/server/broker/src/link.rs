@@ -1,6 +1,6 @@
 //! The writing half of a client's connection: packets that wait to be written, and the socket.
 
-use crate::ledger::Span;
+use crate::journal::Span;
 use crate::memory::{self, Of, Share};
 use crate::poller::Poller;
 use crate::residence::{Account, Arrived, Clock, TRAILER};
@@ -24,7 +24,7 @@ pub struct Place {
 
 /// What a client is told once changes are on disk or were refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Promise {
+pub enum DeferredReply {
     /// Nothing. The QoS 2 message that follows may leave, unless it was refused.
     Publish {
         /// Its packet identifier.
@@ -48,7 +48,7 @@ pub enum Promise {
 struct Mark {
     at: usize, // position in what is held back, from the first octet that ever was
     span: Span,
-    promise: Promise,
+    reply: DeferredReply,
 }
 
 /// The writing half of a connection. The thread that holds the lock around it may write.
@@ -132,12 +132,12 @@ impl Link {
     }
 
     /// Hold back what is appended from now on until changes are on disk.
-    pub fn hold(&mut self, span: Span, promise: Promise) {
+    pub fn hold(&mut self, span: Span, reply: DeferredReply) {
         self.newest = self.newest.max(span.last);
         self.marks.push_back(Mark {
             at: self.held_from + self.held.len(),
             span,
-            promise,
+            reply,
         });
     }
 
@@ -146,12 +146,12 @@ impl Link {
         match self.marks.back_mut() {
             None => pingresp(&mut self.out),
             Some(Mark {
-                promise: Promise::Pings(count),
+                reply: DeferredReply::Pings(count),
                 ..
             }) => *count += 1,
             Some(last) => {
                 let span = last.span;
-                self.hold(span, Promise::Pings(1));
+                self.hold(span, DeferredReply::Pings(1));
             }
         }
         self.marks.is_empty()
@@ -160,13 +160,13 @@ impl Link {
     /// Answer PINGREQs before what is held back: the disk takes long, and the client must hear
     /// something.
     pub fn answer_pings(&mut self) {
-        let connected = |mark: &Mark| matches!(mark.promise, Promise::Connected { .. });
+        let connected = |mark: &Mark| matches!(mark.reply, DeferredReply::Connected { .. });
         if self.marks.iter().any(connected) {
             return; // nothing comes before CONNACK
         }
         let out = &mut self.out;
         self.marks.retain(|mark| {
-            let Promise::Pings(count) = mark.promise else {
+            let DeferredReply::Pings(count) = mark.reply else {
                 return true;
             };
             (0..count).for_each(|_| pingresp(out));
@@ -180,14 +180,14 @@ impl Link {
         (!self.marks.is_empty()).then_some(self.newest)
     }
 
-    /// Take the next promise, if the store has answered its changes: batches up to `answered`. Then
+    /// Take the next deferred reply, if the store has answered its changes: batches up to `answered`. Then
     /// `pass` lets through what follows.
-    pub fn promise(&mut self, answered: u64) -> Option<(Span, Promise)> {
+    pub fn next_reply(&mut self, answered: u64) -> Option<(Span, DeferredReply)> {
         let mark = self.marks.pop_front_if(|mark| mark.span.last <= answered)?;
-        Some((mark.span, mark.promise))
+        Some((mark.span, mark.reply))
     }
 
-    /// Where to append the packet of a promise: before what is held back.
+    /// Where to append the packet of a deferred reply: before what is held back.
     pub fn front(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
@@ -203,7 +203,7 @@ impl Link {
         }
     }
 
-    /// Let through what follows the promise.
+    /// Let through what follows the deferred reply.
     pub fn pass(&mut self) {
         let from = self.held_from;
         let end = from + self.held.len();

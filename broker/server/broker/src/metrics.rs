@@ -6,9 +6,6 @@ use crate::sn;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The content type of this format.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 struct Page(String);
 
 impl Page {
@@ -129,11 +126,11 @@ pub fn page(shared: &Shared) -> String {
     );
     let help = "Threads that failed and were started again.";
     page.counter("worker_restarts_total", help, restarts);
-    if let Some(outlet) = &shared.outlet {
+    if let Some(socket) = &shared.datagrams {
         let name = "udp_total";
         let help = "What was refused or counted over UDP: broker/spec/mqtt-udp.md, clause 7.";
         page.family(name, "counter", help);
-        page.series(name, "what", outlet.counted());
+        page.series(name, "what", socket.counted());
     }
     if shared.settings.upstream.url.is_some() {
         let connected = shared.upstream.connected.load(Relaxed);
@@ -168,11 +165,11 @@ pub fn page(shared: &Shared) -> String {
         let name = "accelerated_total";
         let help = "Messages, and copies, that mqtick-accelerate sent in the broker's place.";
         page.family(name, "counter", help);
-        page.series(name, "what", shared.feed.counted().into_iter());
+        page.series(name, "what", shared.offload.counted().into_iter());
     }
-    if let Some(ledger) = shared.ledger() {
+    if let Some(journal) = shared.journal() {
         let help = "Batches of changes that the disk did not take.";
-        page.counter("store_refusals_total", help, &ledger.refusals().into());
+        page.counter("store_refusals_total", help, &journal.refusals().into());
     }
     page.0
 }

@@ -21,7 +21,7 @@ pub struct Poller {
     epoll: Epoll,
     stamped: Epoll,
     is_used: AtomicBool, // the inner one
-    hushed: Mutex<usize>,
+    barriers: Mutex<usize>,
     call: EventFd,
 }
 
@@ -37,7 +37,7 @@ impl Poller {
             epoll,
             stamped,
             is_used: AtomicBool::new(false),
-            hushed: Mutex::new(0),
+            barriers: Mutex::new(0),
             call,
         })
     }
@@ -83,22 +83,23 @@ impl Poller {
         is_known
     }
 
-    /// Do not wake the worker for connections with stamps until `unhush`, which must follow.
-    pub fn hush(&self) {
-        let mut hushed = self.hushed.lock().unwrap_or_else(PoisonError::into_inner);
-        if *hushed == 0 {
-            self.hear(EpollFlags::empty());
+    /// Raise a barrier: the worker is not woken for connections with stamps until `lower_barrier`,
+    /// which must follow.
+    pub fn raise_barrier(&self) {
+        let mut barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
+        if *barriers == 0 {
+            self.watch_stamped(EpollFlags::empty());
         }
-        *hushed += 1;
+        *barriers += 1;
     }
 
-    /// Wake the worker for what has come meanwhile, also if another worker has hushed it, too, or
-    /// does so at once.
-    pub fn unhush(&self) {
-        let mut hushed = self.hushed.lock().unwrap_or_else(PoisonError::into_inner);
-        *hushed -= 1;
-        if *hushed == 0 {
-            self.hear(EpollFlags::EPOLLIN);
+    /// Lower the barrier, and wake the worker for what has come meanwhile, also if another worker has
+    /// raised one, too, or does so at once.
+    pub fn lower_barrier(&self) {
+        let mut barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
+        *barriers -= 1;
+        if *barriers == 0 {
+            self.watch_stamped(EpollFlags::EPOLLIN);
         }
         let mut first = [EpollEvent::empty()];
         if matches!(self.stamped.wait(&mut first, EpollTimeout::ZERO), Ok(1..)) {
@@ -106,7 +107,7 @@ impl Poller {
         }
     }
 
-    fn hear(&self, flags: EpollFlags) {
+    fn watch_stamped(&self, flags: EpollFlags) {
         let mut event = EpollEvent::new(flags, STAMPED);
         if let Err(error) = self.epoll.modify(&self.stamped.0, &mut event) {
             crate::log::error(&format!("epoll: {error}"));
@@ -180,20 +181,24 @@ mod tests {
         let poller = Poller::new().unwrap();
         let (near, far) = UnixStream::pair().unwrap();
         poller.add(&near, 0).unwrap();
-        poller.hush(); // nothing is stamped so far
+        poller.raise_barrier(); // nothing is stamped so far
         assert!(poller.stamp(&near, 0));
-        poller.hush();
+        poller.raise_barrier();
         (&far).write_all(b"!").unwrap();
         let mut outer = Vec::new();
         Poller::gather(&poller.epoll, &mut outer, EpollTimeout::ZERO);
         assert!(outer.is_empty(), "it sleeps on");
-        poller.unhush();
-        poller.hush();
-        assert_eq!(tokens(&poller), [CALLED, 0], "although it is hushed again");
+        poller.lower_barrier();
+        poller.raise_barrier();
+        assert_eq!(
+            tokens(&poller),
+            [CALLED, 0],
+            "although there is a barrier again"
+        );
         poller.heard();
         poller.expect(&near, 0, true, false, false);
-        poller.unhush();
-        poller.unhush();
+        poller.lower_barrier();
+        poller.lower_barrier();
         assert!(tokens(&poller).is_empty());
         poller.expect(&near, 0, true, true, false);
         assert_eq!(tokens(&poller), [0]);

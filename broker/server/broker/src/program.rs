@@ -1,29 +1,29 @@
 //! Command line, threads and signals.
 
 use crate::activation::Passed;
-use crate::feed;
+use crate::gateway::Secrets;
 use crate::listener::{Certificate, Listener};
 use crate::log;
 use crate::metrics;
+use crate::offload;
+use crate::process::{raise_descriptors, signals};
 use crate::scrape;
 use crate::settings::{self, Address, Gateway, Settings};
 use crate::shared::{Access, CHECKS, Call, Check, Shared};
 use crate::sn;
 use crate::supervisor;
-use crate::udp::Outlet;
-use crate::upstream::Secrets;
+use crate::udp::DatagramSocket;
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
 use mqtick_store::Store;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
 use nix::unistd::{AccessFlags, access};
 use std::collections::VecDeque;
 use std::fs;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -200,30 +200,20 @@ pub fn run(settings: Settings) -> Result<(), String> {
         log::warning(&warning);
     }
     raise_descriptors();
-    // Every thread inherits the mask. Only this thread takes the signals.
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        signals.add(signal);
-    }
-    signals
-        .thread_swap_mask(SigmaskHow::SIG_BLOCK)
-        .map_err(|error| error.to_string())?;
-    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-    let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
-
-    let feed = settings.delivery.accelerate.as_deref().map(|path| {
-        let bound = feed::bind(path);
+    let signals = signals()?;
+    let offload = settings.delivery.accelerate.as_deref().map(|path| {
+        let bound = offload::bind(path);
         bound.map_err(|error| format!("delivery.accelerate, {}: {error}", path.display()))
     });
-    let feed = feed.transpose()?;
+    let offload = offload.transpose()?;
     // Before the listeners: a client that connects may use these sockets at once.
-    let outlet = settings.udp.address.map(|address| {
-        let opened = Outlet::open(address, mqtick_udp::NAMES).map(Arc::new);
+    let datagrams = settings.udp.address.map(|address| {
+        let opened = DatagramSocket::open(address, mqtick_udp::NAMES).map(Arc::new);
         opened.map_err(|error| format!("udp {address}: {error}"))
     });
-    let outlet = outlet.transpose()?;
+    let datagrams = datagrams.transpose()?;
     let sensors = settings.sn.address.map(|address| {
-        let opened = Outlet::open(address, sn::names()).map(Arc::new);
+        let opened = DatagramSocket::open(address, sn::names()).map(Arc::new);
         opened.map_err(|error| format!("sn {address}: {error}"))
     });
     let sensors = sensors.transpose()?;
@@ -241,13 +231,9 @@ pub fn run(settings: Settings) -> Result<(), String> {
         certificates.extend(certificate);
     }
     passed.finish()?;
-    let metrics = settings
-        .metrics
-        .address
-        .map(listen_for_metrics)
-        .transpose()?;
+    let metrics = settings.metrics.address.map(scrape::listen).transpose()?;
     let (checks, to_check) = sync_channel(CHECKS);
-    let shared = Shared::new(settings, access, checks, outlet, sensors)
+    let shared = Shared::new(settings, access, checks, datagrams, sensors)
         .map_err(|error| error.to_string())?;
     let _ = shared.secrets.set(secrets); // it is set only once
     if let Some(path) = &shared.settings.store.path {
@@ -260,18 +246,16 @@ pub fn run(settings: Settings) -> Result<(), String> {
         let worker = Worker::new(&shared, number, listeners).ok_or("no such worker")?;
         threads.push(start(&format!("worker-{number}"), move || worker.run_on())?);
     }
-    if let Some(listener) = feed {
+    if let Some(listener) = offload {
         let shared = Arc::clone(&shared);
-        start("feed", move || shared.feed.listen(&listener))?;
+        start("offload", move || shared.offload.listen(&listener))?;
     }
     // One thread: a flood of passwords takes one core at most.
     let checker = Arc::clone(&shared);
     start("passwords", move || check_passwords(&checker, &to_check))?;
-    if let Some((listener, address)) = metrics {
+    if let Some(listener) = metrics {
         let shared = Arc::clone(&shared);
-        let page = move || metrics::page(&shared);
-        start("metrics", move || scrape::serve(&listener, page))?;
-        log::notice(&format!("metrics are at http://{address}/metrics"));
+        scrape::start(listener, move || metrics::page(&shared))?;
     }
     for place in places {
         log::notice(&format!("listens on {place}"));
@@ -298,7 +282,7 @@ pub fn run(settings: Settings) -> Result<(), String> {
         }
     }
     supervisor::tell("STOPPING=1");
-    let _closed = shared.feed.close_topics(|_| true);
+    let _closed = shared.offload.close_topics(|_| true);
     let stop = |over| (0..workers).for_each(|worker| shared.call(worker, Call::Stop { over }));
     stop(take_leave(&shared));
     while !threads.iter().all(thread::JoinHandle::is_finished) {
@@ -307,7 +291,7 @@ pub fn run(settings: Settings) -> Result<(), String> {
             Some(_) => stop(Duration::ZERO), // a second signal ends the wait
         }
     }
-    shared.ledger().map_or(Ok(()), |ledger| ledger.close())
+    shared.journal().map_or(Ok(()), |journal| journal.close())
 }
 
 /// How long to take for telling all clients that the broker ends: at the rate at which they may
@@ -395,25 +379,5 @@ fn check_passwords(shared: &Shared, checks: &Receiver<Check>) {
         if !queue.is_empty() {
             waiting.push_back((from, queue));
         }
-    }
-}
-
-fn listen_for_metrics(address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
-    TcpListener::bind(address)
-        .and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            let chosen = listener.local_addr()?; // the kernel has chosen the port if it was 0
-            Ok((listener, chosen))
-        })
-        .map_err(|error| format!("metrics.address, {address}: {error}"))
-}
-
-/// Raise the soft limit of open files, often 1,024, to the hard one: clients need one or two each.
-pub fn raise_descriptors() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-        && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err()
-    {
-        log::warning(&format!("no more than {soft} files can be open"));
     }
 }

@@ -4,15 +4,17 @@
 //! open, the oldest is closed when another one comes (so idle ones cannot keep Prometheus out), and
 //! each is closed after 5 seconds. The other programs of mqtick do the same.
 
-use crate::metrics::CONTENT_TYPE;
+use crate::log;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+/// The content type of Prometheus' text exposition format 0.0.4.
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const LARGEST_REQUEST: usize = 8192;
 const MOST: usize = 16; // connections
 const AT_ONCE: usize = 64; // new connections that are accepted
@@ -26,8 +28,37 @@ struct Asker {
     written: usize,
 }
 
-/// Serve `page`, for ever.
-pub fn serve(listener: &TcpListener, page: impl Fn() -> String) {
+/// Listen at `metrics.address` of the settings.
+///
+/// # Errors
+/// A sentence with the system's.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, String> {
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| format!("metrics.address, {address}: {error}"))
+}
+
+/// Serve `page` in a thread, for ever.
+///
+/// # Errors
+/// A sentence with the system's.
+pub fn start(
+    listener: TcpListener,
+    page: impl Fn() -> String + Send + 'static,
+) -> Result<(), String> {
+    let fault = |error: io::Error| format!("metrics are not served: {error}");
+    let address = listener.local_addr().map_err(fault)?; // the kernel chooses the port if it is 0
+    let builder = thread::Builder::new().name("metrics".into());
+    builder
+        .spawn(move || serve(&listener, page))
+        .map_err(fault)?;
+    log::notice(&format!("metrics are at http://{address}/metrics"));
+    Ok(())
+}
+
+fn serve(listener: &TcpListener, page: impl Fn() -> String) {
     let mut askers: VecDeque<Asker> = VecDeque::new();
     loop {
         let ready = wait(listener, &askers);

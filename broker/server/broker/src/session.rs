@@ -1,23 +1,24 @@
 //! What the broker keeps of one client: its link while it is connected, and what waits for it.
 
+mod context;
+mod inflight;
 mod kept;
-mod under_way;
 
-use crate::batch::{Batch, Peer};
-use crate::ledger::{Entering, Ledger, Span};
-use crate::link::{Link, Promise};
+use crate::batch::Peer;
+use crate::journal::Span;
+use crate::link::{DeferredReply, Link};
 use crate::memory::{self, Of, Share};
-use crate::message::{Copy, Encoder, Kept, Message};
-use crate::remains::Remains;
-use crate::residence::Arrived;
+use crate::message::{Copy, Kept, Message};
 use crate::retained::Source;
+use crate::sync::lock;
+pub use context::DeliveryContext;
+use inflight::{Entry, Flight};
+pub use kept::session_change;
 use mqtick_packet::{AckKind, Qos, ack};
 use mqtick_sn::Seat;
-use mqtick_udp::DATAGRAM;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use under_way::{Entry, Flight};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const SESSION: usize = 1024; // octets of memory, about
 const SUBSCRIPTION: usize = 512;
@@ -113,57 +114,6 @@ pub struct State {
     share: Share,
 }
 
-/// What a worker needs to deliver messages.
-pub struct Courier {
-    /// Encodes the present message.
-    pub encoder: Encoder,
-    /// Whether each copy is written at once, rather than with what else the same read brings.
-    pub at_once: bool,
-    /// When the message came, if its copies state their residence.
-    pub arrived: Option<Arrived>,
-    /// Sessions whose links have something to flush.
-    pub dirty: Vec<Arc<Session>>,
-    /// Datagrams to send.
-    pub batch: Batch,
-    /// Datagrams of MQTT-SN to send.
-    pub sensors: crate::sn::Sending,
-    /// The broker's clock, seconds.
-    pub now_s: u64,
-    /// The same, milliseconds.
-    pub now_ms: u64,
-    /// Copies that were appended to a link, or sent in a datagram.
-    pub sent: u64,
-    /// Copies for which there was no room.
-    pub dropped: u64,
-    /// What a client may make the broker keep.
-    pub bounds: Bounds,
-    /// The way to the store, if there is one.
-    pub ledger: Option<Arc<Ledger>>,
-    /// The changes that the present packet made.
-    pub span: Option<Span>,
-    /// The last batch of the changes that were not submitted yet.
-    pub noted: Option<u64>,
-    /// The present message in the store, once it has entered a queue there.
-    pub entering: Option<Entering>,
-    /// The changes of the present message, if it is of QoS 2 and from a session that is kept: a
-    /// client that gets it before they are on disk could get it twice.
-    pub once: Option<Span>,
-    /// The shared subscription for which the present copy is.
-    pub share: Option<Arc<str>>,
-    /// What sessions that have ended leave to do.
-    pub remains: Remains,
-    /// Sessions whose links hold something back until the store has answered a batch.
-    pub holding: VecDeque<(u64, Arc<Session>)>,
-}
-
-impl Courier {
-    /// A change was appended to the ledger.
-    pub fn note(&mut self, span: Span) {
-        self.span = Some(span.and(self.span));
-        self.noted = Some(span.last);
-    }
-}
-
 impl Session {
     /// A session without a connection.
     pub fn new(client: &str, number: u64) -> Arc<Self> {
@@ -220,13 +170,13 @@ impl Session {
 
     /// Its state, locked. A thread holds the state of one session at a time.
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Deliver one copy. `kept` is the message, once one of its copies has to be kept.
     pub fn deliver(
         self: &Arc<Self>,
-        courier: &mut Courier,
+        context: &mut DeliveryContext,
         message: &Message,
         kept: &mut Option<Arc<Kept>>,
         subscription: &Subscription,
@@ -236,10 +186,10 @@ impl Session {
             return;
         }
         if let Some(peer) = &self.peer {
-            return courier.send_datagram(message, peer);
+            return context.send_datagram(message, peer);
         }
         if let Some(seat) = &self.sensor {
-            return courier.send_to_sensor(message, kept, subscription.qos, retain, seat);
+            return context.send_to_sensor(message, kept, subscription.qos, retain, seat);
         }
         let mut state = self.lock();
         let version = match &state.link {
@@ -255,68 +205,51 @@ impl Session {
         };
         if copy.qos > Qos::AtMostOnce {
             let kept = kept.get_or_insert_with(|| Kept::new(message));
-            if !state.queue_or_send(courier, kept, copy) {
+            if !state.queue_or_send(context, kept, copy) {
                 return;
             }
         } else if let Some(link) = &mut state.link {
             let is_same = |one: &(_, _)| one.0 == version && !retain && copy.subscription == 0;
             let octets = match message.whole.filter(is_same) {
                 Some((_, octets)) => octets,
-                None => &courier.encoder.octets(message, &copy, courier.now_s).packet,
+                None => &context.encoder.octets(message, &copy, context.now_s).packet,
             };
             if octets.len() > link.largest {
                 return; // [MQTT-3.1.2-24]
             }
-            let waits = !courier.at_once;
-            if link.waiting() + octets.len() > courier.bounds.octets
+            let waits = !context.at_once;
+            if link.waiting() + octets.len() > context.bounds.octets
                 || !link.may_take(octets.len(), waits)
             {
-                courier.dropped += 1;
+                context.dropped += 1;
                 return;
             }
-            courier.sent += 1;
-            if let Some(arrived) = &courier.arrived {
+            context.sent += 1;
+            if let Some(arrived) = &context.arrived {
                 link.write_stated(octets, arrived);
                 return;
             }
-            if courier.at_once {
+            if context.at_once {
                 link.write(octets);
                 return;
             }
             link.out().extend_from_slice(octets);
         }
-        self.written(&mut state, courier);
+        self.written(&mut state, context);
     }
 
     /// Something was appended to the link: flush it now, or note that it must be.
-    pub fn written(self: &Arc<Self>, state: &mut State, courier: &mut Courier) {
+    pub fn written(self: &Arc<Self>, state: &mut State, context: &mut DeliveryContext) {
         let Some(link) = &mut state.link else { return };
         if let Some(newest) = link.newest().filter(|newest| *newest > link.awaited) {
             link.awaited = newest;
-            courier.holding.push_back((newest, Arc::clone(self)));
+            context.holding.push_back((newest, Arc::clone(self)));
         }
-        if courier.at_once {
+        if context.at_once {
             link.flush();
         } else if !link.listed {
             link.listed = true;
-            courier.dirty.push(Arc::clone(self));
-        }
-    }
-}
-
-impl Courier {
-    fn send_datagram(&mut self, message: &Message, peer: &Arc<Peer>) {
-        let copy = Copy {
-            version: mqtick_packet::Version::V3,
-            qos: Qos::AtMostOnce,
-            retain: false,
-            subscription: 0,
-        };
-        let packet = &self.encoder.octets(message, &copy, self.now_s).packet;
-        if (1..=DATAGRAM).contains(&packet.len()) {
-            self.batch.copy(peer, packet, self.arrived);
-        } else {
-            self.dropped += 1;
+            context.pending_flush.push(Arc::clone(self));
         }
     }
 }
@@ -400,7 +333,7 @@ impl State {
     pub fn answer(&mut self, kind: AckKind, id: u16, reason: u8, span: Option<Span>) {
         let Some(link) = &mut self.link else { return };
         match span {
-            Some(span) => link.hold(span, Promise::Ack(kind, id, reason)),
+            Some(span) => link.hold(span, DeferredReply::Ack(kind, id, reason)),
             None => {
                 let version = link.version;
                 ack(link.out(), version, kind, id, reason);

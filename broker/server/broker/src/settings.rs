@@ -5,10 +5,12 @@
 mod error;
 mod listener;
 mod subnet;
+mod upstream;
 
 pub use error::Error;
 pub use listener::{Listener, Place, Tls, Transport};
 pub use subnet::Subnet;
+pub use upstream::{Address, Gateway, Upstream};
 
 pub use error::{between, explain, line_of, refuse};
 use serde::Deserialize;
@@ -18,8 +20,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use subnet::check_datagrams;
-
-pub use crate::upstream::settings::{Address, Mode as Gateway, Upstream};
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -3,18 +3,19 @@
 use crate::batch::Peer;
 use crate::calendar::Calendar;
 use crate::calls::Calls;
-use crate::desk::Part;
-use crate::feed::Feed;
-use crate::ledger::{Ledger, from_store, session_change, to_store, wall_s};
+use crate::gateway::{Counters as Upstream, Secrets};
+use crate::journal::{Journal, from_store, to_store, wall_s};
 use crate::memory;
 use crate::message::{Kept, Message};
+use crate::offload::OffloadChannel;
 use crate::poller::Poller;
+use crate::residence::Arrived;
 use crate::retained::{AllRetained, Retained, Source};
-use crate::session::{Bounds, Courier, Session, State, Subscription};
+use crate::session::{Bounds, DeliveryContext, Session, State, Subscription, session_change};
 use crate::settings::{Mode, Settings};
+use crate::sync::lock;
 use crate::tally::Tally;
-use crate::udp::Outlet;
-use crate::upstream;
+use crate::udp::DatagramSocket;
 use arc_swap::ArcSwap;
 use mqtick_access::{Action, Passwords, Rules};
 use mqtick_packet::Qos;
@@ -31,7 +32,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const COMPLAINTS: u64 = 10; // lines in the log in a second
@@ -70,11 +71,23 @@ impl Access {
 
 /// How copies of one topic's messages leave.
 #[derive(Clone, Copy, Default)]
-pub struct Way {
+pub struct DeliveryPolicy {
     /// When, and in which order.
     pub mode: Mode,
     /// Whether each states its residence.
     pub residence: bool,
+}
+
+/// A part of a fan-out that another worker delivers.
+pub struct Part {
+    /// All subscribers of the topic.
+    pub subscriptions: Arc<[Subscription]>,
+    /// The message.
+    pub message: Arc<Kept>,
+    /// When it came, if its copies state their residence.
+    pub arrived: Option<Arrived>,
+    /// The number of the publisher's session; 0: none.
+    pub publisher: u64,
 }
 
 /// What another thread asks a worker to do.
@@ -130,12 +143,12 @@ pub struct Caller {
 }
 
 /// While this lives, the other workers do not wake up for connections whose copies are stamped.
-pub struct Quiet {
+pub struct WakeBarrier {
     shared: Arc<Shared>,
     worker: usize, // the one that sends
 }
 
-impl Quiet {
+impl WakeBarrier {
     fn others(&self) -> impl Iterator<Item = &Poller> {
         let callers = self.shared.callers.iter().enumerate();
         let others = callers.filter(|(number, _)| *number != self.worker);
@@ -143,9 +156,9 @@ impl Quiet {
     }
 }
 
-impl Drop for Quiet {
+impl Drop for WakeBarrier {
     fn drop(&mut self) {
-        self.others().for_each(Poller::unhush);
+        self.others().for_each(Poller::lower_barrier);
     }
 }
 
@@ -187,15 +200,15 @@ pub struct Shared {
     /// The workers.
     pub callers: Vec<Caller>,
     /// The socket of mqtt-udp, if that is on.
-    pub outlet: Option<Arc<Outlet>>,
+    pub datagrams: Option<Arc<DatagramSocket>>,
     /// The socket of MQTT-SN, if that is on.
-    pub sensors: Option<Arc<Outlet>>,
+    pub sensors: Option<Arc<DatagramSocket>>,
     /// The connection to `mqtick-accelerate`.
-    pub feed: Feed,
+    pub offload: OffloadChannel,
     /// The counters of a gateway's upstream.
-    pub upstream: upstream::Counters,
+    pub upstream: Upstream,
     /// A gateway's password and configuration of TLS for its upstream.
-    pub secrets: OnceLock<upstream::Secrets>,
+    pub secrets: OnceLock<Secrets>,
     /// Sessions by the client's identifier.
     sessions: Mutex<Sessions>,
     /// When sessions are over whose clients are away, and when their wills are due.
@@ -204,11 +217,11 @@ pub struct Shared {
     changing: Mutex<()>,
     changes: AtomicU64,
     urgent_s: AtomicU64,
-    ledger: OnceLock<Arc<Ledger>>,
+    journal: OnceLock<Arc<Journal>>,
     next_session: AtomicU64,
     checks: SyncSender<Check>,
     waiting: Mutex<HashMap<Option<IpAddr>, usize>>,
-    ways: Tree<usize, Way>,
+    policies: Tree<usize, DeliveryPolicy>,
     told: Mutex<(u64, u64)>,
     start: Instant,
     began_s: u64,
@@ -219,7 +232,7 @@ impl Shared {
     /// A broker for tests, in which every client may do everything.
     #[cfg(test)]
     #[allow(clippy::unwrap_used)]
-    pub(crate) fn alone(settings: Settings, sensors: Option<Arc<Outlet>>) -> Arc<Self> {
+    pub(crate) fn alone(settings: Settings, sensors: Option<Arc<DatagramSocket>>) -> Arc<Self> {
         let access = Access {
             passwords: None,
             rules: mqtick_access::Rules::open(),
@@ -234,8 +247,8 @@ impl Shared {
         settings: Settings,
         access: Access,
         checks: SyncSender<Check>,
-        outlet: Option<Arc<Outlet>>,
-        sensors: Option<Arc<Outlet>>,
+        datagrams: Option<Arc<DatagramSocket>>,
+        sensors: Option<Arc<DatagramSocket>>,
     ) -> nix::Result<Self> {
         memory::limit_to(match settings.limits.memory {
             0 => memory::usual_limit(),
@@ -251,19 +264,19 @@ impl Shared {
         };
         let most_retained = settings.limits.retained_messages;
         let by_account = access.passwords.is_some() || settings.names_by_certificate();
-        let mut ways = Tree::new();
+        let mut policies = Tree::new();
         for (place, rule) in settings.delivery.topic.iter().enumerate().rev() {
-            ways.subscribe(
+            policies.subscribe(
                 &rule.filter,
                 place,
-                Way {
+                DeliveryPolicy {
                     mode: rule.mode,
                     residence: rule.residence,
                 },
             );
         }
         Ok(Self {
-            ways,
+            policies,
             told: Mutex::default(),
             bounds: Bounds {
                 octets: settings.limits.queue,
@@ -282,13 +295,13 @@ impl Shared {
             changing: Mutex::default(),
             changes: AtomicU64::new(0),
             urgent_s: AtomicU64::new(0),
-            ledger: OnceLock::new(),
+            journal: OnceLock::new(),
             next_session: AtomicU64::new(1),
             checks,
-            outlet,
+            datagrams,
             sensors,
-            feed: Feed::default(),
-            upstream: upstream::Counters::default(),
+            offload: OffloadChannel::default(),
+            upstream: Upstream::default(),
             secrets: OnceLock::new(),
             waiting: Mutex::default(),
             start: Instant::now(),
@@ -316,8 +329,8 @@ impl Shared {
     }
 
     /// The way to the store, if there is one.
-    pub fn ledger(&self) -> Option<&Arc<Ledger>> {
-        self.ledger.get()
+    pub fn journal(&self) -> Option<&Arc<Journal>> {
+        self.journal.get()
     }
 
     /// Whether the system's clock was set by a minute or more since the last call. Then the times
@@ -371,13 +384,13 @@ impl Shared {
     pub fn restore(&self, store: Store, kept: &mqtick_store::Kept) {
         let now_s = self.now_s();
         let pollers = self.callers.iter().map(|one| Arc::clone(&one.poller));
-        let ledger = Ledger::new(store, kept.next_message, pollers.collect());
+        let journal = Journal::new(store, kept.next_message, pollers.collect());
         let mut subscriptions = Vec::new();
         let mut waiting = 0;
         let (newest, ended) = sort_out(&kept.sessions);
         let mut messages = HashMap::new();
         for client in ended {
-            ledger.append(Change::SessionGone { client });
+            journal.append(Change::SessionGone { client });
         }
         for (client, (number, one)) in newest {
             self.next_session.fetch_max(number + 1, Relaxed);
@@ -385,7 +398,7 @@ impl Shared {
             let mut state = session.lock();
             state.restore(one, &mut messages, now_s);
             if one.session.disconnected_at == 0 {
-                ledger.append(session_change(&one.client, &state, now_s));
+                journal.append(session_change(&one.client, &state, now_s));
             }
             self.calendar.remind(&session, &mut state);
             drop(state);
@@ -394,7 +407,7 @@ impl Shared {
             subscriptions.extend(kept.map(|kept| (kept, Arc::clone(&session))));
             self.sessions().insert(client.into(), session);
         }
-        ledger.submit();
+        journal.submit();
         subscriptions.sort_by_key(|(kept, _)| kept.order);
         let count = subscriptions.len();
         self.change([], |tree| {
@@ -419,7 +432,7 @@ impl Shared {
             self.sessions().len(),
             kept.retained.len(),
         ));
-        let _ = self.ledger.set(Arc::new(ledger)); // it is set only once
+        let _ = self.journal.set(Arc::new(journal)); // it is set only once
     }
 
     /// Change the subscriptions to these filters. Readers see all of the change or nothing.
@@ -431,7 +444,7 @@ impl Shared {
         let _alone = lock(&self.changing);
         let filters: Vec<&str> = filters.into_iter().collect();
         let concerns = |name: &str| filters.iter().any(|filter| matches(filter, name));
-        let _closed = self.feed.close_topics(concerns);
+        let _closed = self.offload.close_topics(concerns);
         let mut tree = Subscriptions::clone(&self.tree.load());
         let result = change(&mut tree);
         self.tree.store(Arc::new(tree));
@@ -442,7 +455,7 @@ impl Shared {
     /// Replace passwords and access rules. Each worker judges its connections by the new ones;
     /// retained messages of who may not publish them any more are forgotten here.
     pub fn change_access(&self, access: Access) {
-        let closed = self.feed.close_topics(|_| true);
+        let closed = self.offload.close_topics(|_| true);
         let access = Arc::new(access);
         let before = self.access.swap(Arc::clone(&access));
         self.change([], |_| ()); // fan-outs are remembered without clients that may not read
@@ -497,18 +510,18 @@ impl Shared {
         &self,
         message: &Message,
         source: Option<Arc<Source>>,
-        courier: &mut Courier,
+        context: &mut DeliveryContext,
     ) -> bool {
         let mut retained = lock(&self.retained);
-        let (topic, now_s) = (message.topic, courier.now_s);
+        let (topic, now_s) = (message.topic, context.now_s);
         let mut note = |message| {
-            if let Some(ledger) = courier
-                .ledger
+            if let Some(journal) = context
+                .journal
                 .as_ref()
                 .filter(|_| !topic.starts_with("$SYS/"))
             {
                 let topic = topic.into();
-                courier.note(ledger.append(Change::Retain { topic, message }));
+                context.note(journal.append(Change::Retain { topic, message }));
             }
         };
         if message.payload.is_empty() {
@@ -538,18 +551,20 @@ impl Shared {
 
     /// Give those retained messages to the store again that it has refused, as they are now.
     pub fn keep_retained(&self, now_s: u64) {
-        let Some(ledger) = self.ledger() else { return };
-        for topic in ledger.take_unkept() {
+        let Some(journal) = self.journal() else {
+            return;
+        };
+        for topic in journal.take_unkept() {
             let retained = lock(&self.retained);
             let kept = retained.get(&topic).map(|kept| kept.message());
             let message = kept.map(|message| Arc::new(to_store(&message, now_s)));
-            ledger.append(Change::Retain { topic, message });
+            journal.append(Change::Retain { topic, message });
         }
     }
 
     /// Whether as much waits for the disk as is allowed.
     fn is_behind(&self) -> bool {
-        self.ledger().is_some_and(|ledger| ledger.is_full())
+        self.journal().is_some_and(|journal| journal.is_full())
     }
 
     /// Whether the number of retained messages allows this one, or it removes one.
@@ -585,9 +600,9 @@ impl Shared {
         let next = last.map(|topic| format!("{topic}/")); // the next one in order is not before
         for topic in topics {
             retained.remove(&topic);
-            if let Some(ledger) = self.ledger() {
+            if let Some(journal) = self.journal() {
                 let (topic, message) = (topic.into(), None);
-                ledger.append(Change::Retain { topic, message });
+                journal.append(Change::Retain { topic, message });
             }
         }
         next
@@ -629,16 +644,16 @@ impl Shared {
     }
 
     /// How copies of messages on this topic leave.
-    pub fn way(&self, topic: &str) -> Way {
-        let mut first = None::<(usize, Way)>;
-        self.ways.matches(topic, &mut |found| {
-            if let Match::One(&place, &way) = found
+    pub fn policy(&self, topic: &str) -> DeliveryPolicy {
+        let mut first = None::<(usize, DeliveryPolicy)>;
+        self.policies.matches(topic, &mut |found| {
+            if let Match::One(&place, &policy) = found
                 && first.is_none_or(|(before, _)| place < before)
             {
-                first = Some((place, way));
+                first = Some((place, policy));
             }
         });
-        first.map_or(Way::default(), |(_, way)| way)
+        first.map_or(DeliveryPolicy::default(), |(_, policy)| policy)
     }
 
     /// Whether copies on any topic state their residence.
@@ -670,11 +685,11 @@ impl Shared {
     }
 
     /// Keep the other workers from waking up for stamps, until the guard is dropped.
-    pub fn quiet(self: &Arc<Self>, worker: usize) -> Quiet {
+    pub fn wake_barrier(self: &Arc<Self>, worker: usize) -> WakeBarrier {
         let shared = Arc::clone(self);
-        let quiet = Quiet { shared, worker };
-        quiet.others().for_each(Poller::hush);
-        quiet
+        let barrier = WakeBarrier { shared, worker };
+        barrier.others().for_each(Poller::raise_barrier);
+        barrier
     }
 
     /// Take the calls of a worker that was woken.
@@ -685,13 +700,13 @@ impl Shared {
             .unwrap_or_default()
     }
 
-    /// End a session, with all that waits for it. `Desk::sweep` removes its subscriptions.
-    pub fn end_session(&self, session: &Session, state: &mut State, courier: &mut Courier) {
+    /// End a session, with all that waits for it. `Router::sweep` removes its subscriptions.
+    pub fn end_session(&self, session: &Session, state: &mut State, context: &mut DeliveryContext) {
         session.is_over.store(true, Relaxed);
         self.calendar.forget(session, state);
-        courier.remains.copies.extend(state.shared_copies());
-        state.end(courier);
-        courier.remains.add(session.number, state.take_filters());
+        context.remains.copies.extend(state.shared_copies());
+        state.end(context);
+        context.remains.add(session.number, state.take_filters());
     }
 
     /// An identifier for a client without one.
@@ -758,8 +773,8 @@ impl Shared {
                 self.count_retained().to_string(),
             ),
         ];
-        if let Some(ledger) = self.ledger() {
-            let refusals = ledger.refusals().to_string();
+        if let Some(journal) = self.journal() {
+            let refusals = journal.refusals().to_string();
             all.push(("$SYS/broker/store/refusals", refusals));
         }
         all
@@ -813,11 +828,6 @@ fn sort_out(all: &[KeptSession]) -> (Newest<'_>, Vec<Arc<str>>) {
         }
     }
     (newest, ended)
-}
-
-/// Lock a mutex, also after a thread has failed with it held: the data is consistent at any time.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

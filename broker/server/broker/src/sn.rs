@@ -1,132 +1,23 @@
-//! MQTT-SN: its one socket, and the door, with which the first worker serves datagrams.
-//!
-//! Any worker delivers to its clients: each client has a lock around what it has to be sent next.
+//! MQTT-SN: the door, with which the first worker serves the datagrams of its one socket.
 
-mod hands;
+mod adapter;
 
-use crate::batch::{Batch, Peer};
-use crate::desk::Desk;
-use crate::door::LOWEST_PORT;
-use crate::inlet::Serve;
-use crate::ledger::Span;
-use crate::memory::{self, Of, Share};
-use crate::message::{Kept, Message};
-use crate::session::{Courier, Session};
+use crate::journal::Span;
+use crate::message::Kept;
+use crate::receiver::{LOWEST_PORT, Serve};
+use crate::router::Router;
+use crate::sensor::{SECOND_NS, of_qos};
+use crate::session::Session;
 use crate::settings::Sn;
 use crate::shared::Shared;
-use crate::udp::{Outlet, ROOM};
+use crate::udp::{DatagramSocket, ROOM};
 use crate::upstream::{Done, Upstream};
-use hands::Hands;
-use mqtick_packet::Qos;
-use mqtick_sn::{Answer, Code, Datagrams, Delivered, Gateway, Keep, Seat, Settings, lock};
+use adapter::EngineAdapter;
+use mqtick_sn::{Answer, Code, Gateway, Settings};
 use nix::sys::epoll::EpollFlags;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-
-const SECOND_NS: u64 = 1_000_000_000;
-
-/// What a worker needs to deliver over MQTT-SN.
-#[derive(Default)]
-pub struct Sending {
-    /// Datagrams to send.
-    pub batch: Batch,
-    out: Datagrams,
-}
-
-/// What the broker keeps beside the gateway's state of a client.
-#[derive(Default)]
-pub struct Account {
-    share: Option<Share>,
-    peer: Option<Arc<Peer>>,
-}
-
-impl Keep for Kept {
-    type Account = Account;
-
-    fn topic(&self) -> &str {
-        self.message().topic
-    }
-
-    fn payload(&self) -> &[u8] {
-        self.message().payload
-    }
-
-    fn octets(&self) -> usize {
-        Self::octets(self)
-    }
-
-    fn is_over(&self, now_ns: u64) -> bool {
-        let expires_s = self.message().expires_s;
-        expires_s.is_some_and(|expires_s| expires_s.saturating_mul(SECOND_NS) <= now_ns)
-    }
-
-    fn may_wait(octets: usize) -> bool {
-        memory::may_queue(octets)
-    }
-
-    fn hold(account: &mut Account, octets: usize) {
-        let share = || Share::new(Of::Sessions, 0);
-        account.share.get_or_insert_with(share).set(octets);
-    }
-
-    fn moved(account: &mut Account, to: Option<SocketAddr>) {
-        if account.peer.as_ref().map(|peer| peer.address) != to {
-            if let Some(peer) = &account.peer {
-                peer.set_end(0); // datagrams that wait for the old address are dropped
-            }
-            account.peer = to.map(|to| Arc::new(Peer::new(to, u64::MAX)));
-        }
-    }
-}
-
-/// The QoS in MQTT of a message from a sensor.
-pub fn qos_of(qos: mqtick_sn::Qos) -> Qos {
-    match qos {
-        mqtick_sn::Qos::ExactlyOnce => Qos::ExactlyOnce,
-        mqtick_sn::Qos::AtLeastOnce => Qos::AtLeastOnce,
-        mqtick_sn::Qos::AtMostOnce | mqtick_sn::Qos::Unconnected => Qos::AtMostOnce,
-    }
-}
-
-fn of_qos(qos: Qos) -> mqtick_sn::Qos {
-    match qos {
-        Qos::AtMostOnce => mqtick_sn::Qos::AtMostOnce,
-        Qos::AtLeastOnce => mqtick_sn::Qos::AtLeastOnce,
-        Qos::ExactlyOnce => mqtick_sn::Qos::ExactlyOnce,
-    }
-}
-
-impl Courier {
-    /// Deliver one copy to a client over MQTT-SN.
-    pub fn send_to_sensor(
-        &mut self,
-        message: &Message,
-        kept: &mut Option<Arc<Kept>>,
-        qos: Qos,
-        retain: bool,
-        seat: &Seat<Kept>,
-    ) {
-        let qos = of_qos(qos.min(message.qos));
-        let keep = || Arc::clone(kept.get_or_insert_with(|| Kept::new(message)));
-        let now_ns = self.now_s * SECOND_NS;
-        let Sending { batch, out } = &mut self.sensors;
-        let mut client = lock(seat);
-        let (topic, payload) = (message.topic, message.payload);
-        let delivered = client.deliver(now_ns, topic, payload, qos, retain, keep, out);
-        if let Some(peer) = &client.account.peer {
-            for datagram in out.iter() {
-                match delivered {
-                    Delivered::Sent => batch.copy(peer, datagram, self.arrived),
-                    // It may hold an earlier message: it must not state the residence of this one.
-                    _ => batch.answer(peer.address, datagram),
-                }
-            }
-        }
-        out.clear();
-        // The client counts what it drops.
-    }
-}
 
 struct Held {
     span: Span,
@@ -135,7 +26,7 @@ struct Held {
 
 /// Serves the datagrams of MQTT-SN.
 pub struct Door {
-    outlet: Arc<Outlet>,
+    socket: Arc<DatagramSocket>,
     gateway: Gateway<Kept, Arc<Session>>,
     settings: Sn,
     looked: usize, // steps of searches for retained messages in the present second
@@ -159,11 +50,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 impl Door {
     /// A door without clients; none if MQTT-SN is off.
     pub fn new(shared: &Arc<Shared>, worker: usize) -> Option<Self> {
-        let outlet = Arc::clone(shared.sensors.as_ref()?);
+        let socket = Arc::clone(shared.sensors.as_ref()?);
         let sn = shared.settings.sn.clone();
         let limits = &shared.settings.limits;
         if sn.advertise_to.is_some() {
-            outlet.allow_broadcast();
+            socket.allow_broadcast();
         }
         let settings = Settings {
             gateway: sn.gateway,
@@ -179,7 +70,7 @@ impl Door {
             ..Settings::default()
         };
         Some(Self {
-            outlet,
+            socket,
             gateway: Gateway::new(settings),
             settings: sn,
             looked: 0,
@@ -207,45 +98,45 @@ impl Door {
     }
 
     /// Send the answers whose messages are on disk now.
-    pub fn settle(&mut self, desk: &mut Desk) {
-        let Some(ledger) = desk.courier.ledger.clone() else {
+    pub fn settle(&mut self, router: &mut Router) {
+        let Some(journal) = router.context.journal.clone() else {
             return;
         };
         while let Some(held) = self.held.front() {
             let last = held.span.last;
-            if last > ledger.answered() {
-                ledger.wake(desk.worker);
-                if last > ledger.answered() {
+            if last > journal.answered() {
+                journal.wake(router.worker);
+                if last > journal.answered() {
                     break; // the store's next answer wakes this worker
                 }
             }
             let Some(Held { span, answer }) = self.held.pop_front() else {
                 break;
             };
-            if !ledger.is_refused(span) {
-                desk.courier.sensors.batch.answer(answer.to, &answer.good);
+            if !journal.is_refused(span) {
+                router.context.sensors.batch.answer(answer.to, &answer.good);
                 continue;
             }
-            desk.courier.sensors.batch.answer(answer.to, &answer.bad);
+            router.context.sensors.batch.answer(answer.to, &answer.bad);
             self.gateway.refused(&answer);
         }
-        desk.send_batch();
+        router.send_batch();
     }
 
     /// Once a second: repeat what was not answered, and end clients that are gone.
-    pub fn tick(&mut self, desk: &mut Desk) {
-        let now_s = desk.courier.now_s;
-        self.outlet.tick();
+    pub fn tick(&mut self, router: &mut Router) {
+        let now_s = router.context.now_s;
+        self.socket.tick();
         self.looked = 0;
-        self.with_hands(desk, false, |gateway, hands, now_ns| {
-            gateway.tick(now_ns, hands)
+        self.with_adapter(router, false, |gateway, adapter, now_ns| {
+            gateway.tick(now_ns, adapter)
         });
         if let Some(upstream) = &mut self.upstream {
             upstream.tick();
         }
-        self.go_on(desk);
-        desk.courier.dropped += self.gateway.take_dropped();
-        self.outlet.count(self.counters());
+        self.go_on(router);
+        router.context.dropped += self.gateway.take_dropped();
+        self.socket.count(self.counters());
         let Sn {
             advertise_to,
             advertise_s,
@@ -256,33 +147,33 @@ impl Door {
         {
             self.advertised_s = now_s;
             let datagram = self.gateway.advertisement(advertise_s);
-            desk.courier.sensors.batch.answer(to, &datagram);
+            router.context.sensors.batch.answer(to, &datagram);
         }
     }
 
     /// Forget all clients. They are told so when they send something.
-    pub fn forget_all(&mut self, desk: &mut Desk) {
-        self.with_hands(desk, false, |gateway, hands, _| gateway.clear(hands));
+    pub fn forget_all(&mut self, router: &mut Router) {
+        self.with_adapter(router, false, |gateway, adapter, _| gateway.clear(adapter));
         if let Some(upstream) = &mut self.upstream {
             upstream.reset();
         }
     }
 
     /// The poller has events for a connection to the upstream.
-    pub fn upstream_ready(&mut self, desk: &mut Desk, token: u64, flags: EpollFlags) {
-        desk.came = None;
+    pub fn upstream_ready(&mut self, router: &mut Router, token: u64, flags: EpollFlags) {
+        router.came = None;
         if let Some(upstream) = &mut self.upstream {
             upstream.ready(token, flags);
         }
-        self.go_on(desk);
+        self.go_on(router);
     }
 
     /// The upstream's name was looked up.
-    pub fn found(&mut self, desk: &mut Desk, places: Result<Vec<SocketAddr>, String>) {
+    pub fn found(&mut self, router: &mut Router, places: Result<Vec<SocketAddr>, String>) {
         if let Some(upstream) = &mut self.upstream {
             upstream.found(places);
         }
-        self.go_on(desk);
+        self.go_on(router);
     }
 
     /// Disconnect from the upstream.
@@ -299,38 +190,38 @@ impl Door {
         refused.chain(self.gateway.counters()).chain([clients])
     }
 
-    fn with_hands(
+    fn with_adapter(
         &mut self,
-        desk: &mut Desk,
+        router: &mut Router,
         alone: bool,
-        what: impl FnOnce(&mut Gateway<Kept, Arc<Session>>, &mut Hands, u64),
+        what: impl FnOnce(&mut Gateway<Kept, Arc<Session>>, &mut EngineAdapter, u64),
     ) {
-        let now_ns = desk.courier.now_s * SECOND_NS;
-        let mut hands = Hands {
-            desk,
+        let now_ns = router.context.now_s * SECOND_NS;
+        let mut adapter = EngineAdapter {
+            router,
             alone,
             looked: &mut self.looked,
             held: &mut self.held,
             upstream: self.upstream.as_mut(),
         };
-        what(&mut self.gateway, &mut hands, now_ns);
+        what(&mut self.gateway, &mut adapter, now_ns);
     }
 }
 
 impl Serve for Door {
-    fn datagram(&mut self, desk: &mut Desk, alone: bool, from: SocketAddr, octets: &[u8]) {
+    fn datagram(&mut self, router: &mut Router, alone: bool, from: SocketAddr, octets: &[u8]) {
         let refusal = self.refusal(from, octets);
         if let Some(count) = refusal.and_then(|at| self.refused.get_mut(at)) {
             *count += 1;
             return;
         }
-        self.with_hands(desk, alone, |gateway, hands, now_ns| {
-            gateway.datagram(now_ns, from, octets, hands);
+        self.with_adapter(router, alone, |gateway, adapter, now_ns| {
+            gateway.datagram(now_ns, from, octets, adapter);
         });
     }
 
     /// Pass on what the upstream has done to sensors, and what they have done to the upstream.
-    fn go_on(&mut self, desk: &mut Desk) {
+    fn go_on(&mut self, router: &mut Router) {
         while let Some(upstream) = &mut self.upstream {
             let Some(done) = upstream.next() else {
                 upstream.flush();
@@ -341,11 +232,11 @@ impl Serve for Door {
             };
             match done {
                 Done::Message(token, message, ids) => {
-                    upstream.deliver(desk, token, &message, &ids);
+                    upstream.deliver(router, token, &message, &ids);
                 }
                 Done::Answered(answer, code) => {
                     let told = answer.told(code);
-                    desk.courier.sensors.batch.answer(answer.to, &told);
+                    router.context.sensors.batch.answer(answer.to, &told);
                     if code != Code::ACCEPTED {
                         self.gateway.refused(&answer);
                     }
@@ -355,23 +246,23 @@ impl Serve for Door {
                     if !upstream.is_subscribed(&who, &filter) {
                         who.lock().remove_filter(&filter);
                     }
-                    self.with_hands(desk, false, |gateway, hands, now_ns| {
-                        gateway.subscribed(now_ns, &who.client, &filter, id, answer, hands);
+                    self.with_adapter(router, false, |gateway, adapter, now_ns| {
+                        gateway.subscribed(now_ns, &who.client, &filter, id, answer, adapter);
                     });
                 }
                 Done::Admitted(client, code) => {
-                    self.with_hands(desk, false, |gateway, hands, now_ns| {
-                        gateway.admitted(now_ns, &client, code, hands);
+                    self.with_adapter(router, false, |gateway, adapter, now_ns| {
+                        gateway.admitted(now_ns, &client, code, adapter);
                     });
                 }
                 Done::Lost(client) => {
-                    self.with_hands(desk, false, |gateway, hands, _| {
-                        gateway.dismiss(&client, hands);
+                    self.with_adapter(router, false, |gateway, adapter, _| {
+                        gateway.dismiss(&client, adapter);
                     });
                 }
             }
         }
-        desk.send_batch();
+        router.send_batch();
     }
 }
 
@@ -385,12 +276,12 @@ mod tests {
     #[test]
     fn an_answer_is_held_for_one_message_of_one_client() {
         let own = SocketAddr::from(([127, 0, 0, 1], 0));
-        let outlet = Arc::new(Outlet::open(own, names()).unwrap());
+        let socket = Arc::new(DatagramSocket::open(own, names()).unwrap());
         let settings = crate::settings::Settings {
             threads: 1,
             ..Default::default()
         };
-        let shared = Shared::alone(settings, Some(outlet));
+        let shared = Shared::alone(settings, Some(socket));
         let mut door = Door::new(&shared, 0).unwrap();
         door.held.push_back(Held {
             span: Span { first: 1, last: 1 },
@@ -403,10 +294,10 @@ mod tests {
                 is_once: true,
             },
         });
-        let mut desk = Desk::new(&shared, 0);
-        door.with_hands(&mut desk, false, |_, hands, _| {
-            assert!(hands.is_held("one", 5));
-            assert!(!hands.is_held("one", 6) && !hands.is_held("other", 5));
+        let mut router = Router::new(&shared, 0);
+        door.with_adapter(&mut router, false, |_, adapter, _| {
+            assert!(adapter.is_held("one", 5));
+            assert!(!adapter.is_held("one", 6) && !adapter.is_held("other", 5));
         });
     }
 }

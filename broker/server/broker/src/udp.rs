@@ -5,6 +5,7 @@ use crate::departures::{Departures, copy_of};
 use crate::poller::Poller;
 use crate::residence::{Arrived, Clock, TRAILER};
 use crate::socket::stamp_of;
+use crate::sync::lock;
 use mqtick_udp::DATAGRAM;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -19,7 +20,7 @@ use std::io::{self, IoSliceMut, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 pub(crate) const AT_ONCE: usize = 32; // datagrams that one system call receives
@@ -56,8 +57,8 @@ impl Patience {
 }
 
 /// The socket.
-pub struct Outlet {
-    socket: OwnedFd,
+pub struct DatagramSocket {
+    fd: OwnedFd,
     is_v6: bool,
     pub(crate) secret: [u8; 16],
     poller: OnceLock<(Arc<Poller>, u64)>,
@@ -66,7 +67,7 @@ pub struct Outlet {
     counted: Vec<(&'static str, AtomicU64)>,
 }
 
-impl Outlet {
+impl DatagramSocket {
     /// Listen on an address (on `[::]` over IPv4, too). `counted`: the names of the counters.
     pub fn open(
         address: SocketAddr,
@@ -80,20 +81,20 @@ impl Outlet {
             true => AddressFamily::Inet6,
             false => AddressFamily::Inet,
         };
-        let socket = socket(family, SockType::Datagram, flags, None)?;
+        let fd = socket(family, SockType::Datagram, flags, None)?;
         if is_v6 {
-            setsockopt(&socket, sockopt::Ipv6V6Only, &false)?;
+            setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;
         }
-        bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
+        bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
         // Room for bursts and for stamps of departures. Root may exceed the system's limit.
-        if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
-            setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
+        if setsockopt(&fd, sockopt::RcvBufForce, &BUFFER).is_err() {
+            setsockopt(&fd, sockopt::RcvBuf, &BUFFER)?;
         }
-        if setsockopt(&socket, sockopt::SndBufForce, &BUFFER).is_err() {
-            setsockopt(&socket, sockopt::SndBuf, &BUFFER)?;
+        if setsockopt(&fd, sockopt::SndBufForce, &BUFFER).is_err() {
+            setsockopt(&fd, sockopt::SndBuf, &BUFFER)?;
         }
-        let outlet = Self {
-            socket,
+        let socket = Self {
+            fd,
             is_v6,
             secret,
             poller: OnceLock::new(),
@@ -104,8 +105,8 @@ impl Outlet {
                 .map(|name| (name, AtomicU64::new(0)))
                 .collect(),
         };
-        outlet.stamp(TimestampingFlag::empty());
-        Ok(outlet)
+        socket.stamp(TimestampingFlag::empty());
+        Ok(socket)
     }
 
     /// Where it listens.
@@ -113,7 +114,7 @@ impl Outlet {
     #[allow(clippy::expect_used)]
     pub(crate) fn address(&self) -> SocketAddr {
         use nix::sys::socket::getsockname;
-        address_of(&getsockname(self.socket.as_raw_fd()).expect("a name"))
+        address_of(&getsockname(self.fd.as_raw_fd()).expect("a name"))
     }
 
     /// Have a worker's poller wait for datagrams.
@@ -138,7 +139,7 @@ impl Outlet {
     /// Allow datagrams to broadcast addresses.
     pub fn allow_broadcast(&self) {
         // If this fails, sending fails, too.
-        let _ = setsockopt(&self.socket, sockopt::Broadcast, &true);
+        let _ = setsockopt(&self.fd, sockopt::Broadcast, &true);
     }
 
     /// Nanoseconds since the socket was opened.
@@ -151,7 +152,7 @@ impl Outlet {
             | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE
             | more;
         // Without stamps of the kernel, no residence is stated.
-        let _ = setsockopt(&self.socket, sockopt::Timestamping, &flags);
+        let _ = setsockopt(&self.fd, sockopt::Timestamping, &flags);
     }
 
     /// The door's counters as of the last call of `count`, by name.
@@ -179,7 +180,7 @@ impl Outlet {
         batch
             .copies
             .retain(|copy| copy.peer.as_ref().is_none_or(lives));
-        let _deaf = Deaf::of(self, batch);
+        let _unpolled = Unpolled::of(self, batch);
         let Batch {
             octets,
             copies,
@@ -278,12 +279,7 @@ impl Outlet {
             // to a part in the vectors above, and each part to some of `octets`, which the kernel
             // only reads. All of them, and the descriptor, outlive the call.
             let sent = unsafe {
-                libc::sendmmsg(
-                    self.socket.as_raw_fd(),
-                    rest.as_mut_ptr(),
-                    rest.len() as _,
-                    0,
-                )
+                libc::sendmmsg(self.fd.as_raw_fd(), rest.as_mut_ptr(), rest.len() as _, 0)
             };
             match Errno::result(sent) {
                 Ok(sent) => done += usize::try_from(sent).unwrap_or_default(),
@@ -308,7 +304,7 @@ impl Outlet {
         if !sending.patience.is_left(from_ns) {
             return false;
         }
-        let mut wanted = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
+        let mut wanted = [PollFd::new(self.fd.as_fd(), PollFlags::POLLOUT)];
         let found = poll(&mut wanted, PollTimeout::from(PATIENCE_MS));
         sending.patience.waited(from_ns, self.now_ns());
         found.is_ok()
@@ -333,7 +329,7 @@ impl Outlet {
         while count == AT_ONCE {
             let parts = room.chunks_exact_mut(FRAME);
             let mut parts: Vec<_> = parts.map(|one| [IoSliceMut::new(one)]).collect();
-            let fd = self.socket.as_raw_fd();
+            let fd = self.fd.as_raw_fd();
             let Ok(messages) = recvmmsg(fd, &mut headers, &mut parts, flags, None) else {
                 return;
             };
@@ -358,7 +354,7 @@ impl Outlet {
         let mut parts: Vec<_> = parts.map(|one| [IoSliceMut::new(one)]).collect();
         let space = cmsg_space!([TimeSpec; 3]);
         let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(parts.len(), Some(space));
-        let fd = self.socket.as_raw_fd();
+        let fd = self.fd.as_raw_fd();
         let flags = MsgFlags::MSG_DONTWAIT;
         let Ok(messages) = recvmmsg(fd, &mut headers, &mut parts, flags, None) else {
             return Vec::new();
@@ -390,34 +386,29 @@ fn address_of(from: &SockaddrStorage) -> SocketAddr {
     }
 }
 
-impl AsFd for Outlet {
+impl AsFd for DatagramSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.fd.as_fd()
     }
 }
 
 /// While stamped or many datagrams leave, the socket is in no poller: the kernel would wake it for
 /// each one, and that time would be between the stated departures and the real ones.
-struct Deaf<'a>(&'a Outlet);
+struct Unpolled<'a>(&'a DatagramSocket);
 
-impl<'a> Deaf<'a> {
-    fn of(outlet: &'a Outlet, batch: &Batch) -> Option<Self> {
+impl<'a> Unpolled<'a> {
+    fn of(socket: &'a DatagramSocket, batch: &Batch) -> Option<Self> {
         let pays = batch.arrived.is_some() || batch.copies.len() > STATED;
-        let (poller, _) = outlet.poller.get().filter(|_| pays)?;
-        poller.forget(outlet);
-        Some(Self(outlet))
+        let (poller, _) = socket.poller.get().filter(|_| pays)?;
+        poller.forget(socket);
+        Some(Self(socket))
     }
 }
 
-impl Drop for Deaf<'_> {
+impl Drop for Unpolled<'_> {
     fn drop(&mut self) {
         self.0.listen_again();
     }
-}
-
-/// Lock a mutex, also after a thread has failed with it held.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -431,25 +422,25 @@ mod tests {
     }
 
     /// A socket on any port, and that port.
-    fn outlet() -> (Outlet, SocketAddr) {
-        let outlet = Outlet::open(SocketAddr::from(([127, 0, 0, 1], 0)), []).unwrap();
-        let own = outlet.address();
-        (outlet, own)
+    fn opened() -> (DatagramSocket, SocketAddr) {
+        let socket = DatagramSocket::open(SocketAddr::from(([127, 0, 0, 1], 0)), []).unwrap();
+        let own = socket.address();
+        (socket, own)
     }
 
     #[test]
     fn what_the_kernel_refuses_is_dropped_and_the_others_get_theirs() {
-        let (outlet, own) = outlet();
+        let (socket, own) = opened();
         let mut batch = Batch::default();
         let peer = peer(own.port());
         batch.copy(&peer, b"before", None);
         batch.copy(&peer, &[0; 70_000], None); // too long for a datagram
         batch.answer(own, &[0; 70_000]); // an answer is no copy
         batch.copy(&peer, b"behind", None);
-        assert_eq!(outlet.send(&mut batch), (2, 1));
+        assert_eq!(socket.send(&mut batch), (2, 1));
         assert!(batch.is_empty());
         let mut room = vec![0; 8 * ROOM];
-        let came = outlet.receive(&mut room);
+        let came = socket.receive(&mut room);
         let lengths: Vec<_> = came.iter().map(|one| one.1).collect();
         assert_eq!(lengths, [6, 6]);
         assert!(room.starts_with(b"before") && room[ROOM..].starts_with(b"behind"));
@@ -457,25 +448,25 @@ mod tests {
 
     #[test]
     fn no_copy_leaves_after_the_end_of_a_lease() {
-        let (outlet, own) = outlet();
+        let (socket, own) = opened();
         let ended = Peer::new(own, 0);
         let mut batch = Batch::default();
         batch.copy(&Arc::new(ended), b"late", None);
-        assert_eq!(outlet.send(&mut batch), (0, 0));
-        assert!(outlet.receive(&mut [0; ROOM]).is_empty());
+        assert_eq!(socket.send(&mut batch), (0, 0));
+        assert!(socket.receive(&mut [0; ROOM]).is_empty());
     }
 
     #[test]
     fn a_datagram_that_is_too_long_shows() {
-        let (outlet, own) = outlet();
+        let (socket, own) = opened();
         let mut batch = Batch::default();
         batch.answer(own, &[7; DATAGRAM + 9]);
-        outlet.send(&mut batch);
-        assert_eq!(outlet.receive(&mut vec![0; ROOM])[0].1, DATAGRAM + 1);
+        socket.send(&mut batch);
+        assert_eq!(socket.receive(&mut vec![0; ROOM])[0].1, DATAGRAM + 1);
     }
 
     /// The correction that a copy to a peer states. One `to` another peer is too long to be sent.
-    fn correction(outlet: &Outlet, peer: &Arc<Peer>, to: Option<&Arc<Peer>>) -> i32 {
+    fn correction(socket: &DatagramSocket, peer: &Arc<Peer>, to: Option<&Arc<Peer>>) -> i32 {
         let arrived = Arrived {
             at_ns: Clock::read().raw_ns,
             trailer: [0; TRAILER],
@@ -485,52 +476,52 @@ mod tests {
         if let Some(other) = to {
             batch.copy(other, &[0x20; 70_000], Some(arrived));
         }
-        outlet.send(&mut batch);
+        socket.send(&mut batch);
         let mut room = vec![0; ROOM];
-        assert_eq!(outlet.receive(&mut room)[0].1, 32);
+        assert_eq!(socket.receive(&mut room)[0].1, 32);
         i32::from_be_bytes(room[24..28].try_into().unwrap())
     }
 
     #[test]
     fn who_cannot_be_reached_costs_nobody_else_a_correction() {
-        let (outlet, own) = outlet();
+        let (socket, own) = opened();
         let [peer, other] = [own.port(), 9].map(peer);
-        assert_eq!(correction(&outlet, &peer, None), i32::MIN, "the first one");
+        assert_eq!(correction(&socket, &peer, None), i32::MIN, "the first one");
         for _ in 0..4 {
-            assert!(correction(&outlet, &peer, Some(&other)) >= 0);
+            assert!(correction(&socket, &peer, Some(&other)) >= 0);
         }
     }
 
     #[test]
     fn a_copy_that_the_kernel_refused_gets_no_correction() {
-        let (outlet, own) = outlet();
+        let (socket, own) = opened();
         let peer = peer(own.port());
-        correction(&outlet, &peer, None);
+        correction(&socket, &peer, None);
         let arrived = Arrived {
             at_ns: Clock::read().raw_ns,
             trailer: [0; TRAILER],
         };
         let mut batch = Batch::default();
         batch.copy(&peer, &[0x20; 70_000], Some(arrived));
-        assert_eq!(outlet.send(&mut batch), (0, 1));
-        assert_eq!(correction(&outlet, &peer, None), i32::MIN);
-        assert!(correction(&outlet, &peer, None) >= 0);
+        assert_eq!(socket.send(&mut batch), (0, 1));
+        assert_eq!(correction(&socket, &peer, None), i32::MIN);
+        assert!(correction(&socket, &peer, None) >= 0);
     }
 
     #[test]
     fn one_socket_serves_both_families_with_stamps_of_what_left() {
         let any = SocketAddr::from(([0_u16; 8], 0));
-        let outlet = Outlet::open(any, []).unwrap();
-        let port = outlet.address().port();
+        let socket = DatagramSocket::open(any, []).unwrap();
+        let port = socket.address().port();
         for ip in ["::1", "127.0.0.1"] {
             let to = SocketAddr::new(ip.parse().unwrap(), port);
             let peer = Arc::new(Peer::new(to, u64::MAX));
-            assert_eq!(correction(&outlet, &peer, None), i32::MIN, "the first one");
-            assert!(correction(&outlet, &peer, None) >= 0, "{ip}");
+            assert_eq!(correction(&socket, &peer, None), i32::MIN, "the first one");
+            assert!(correction(&socket, &peer, None) >= 0, "{ip}");
             let mut batch = Batch::default();
             batch.answer(to, b"answer");
-            outlet.send(&mut batch);
-            assert_eq!(outlet.receive(&mut vec![0; ROOM])[0].0, to);
+            socket.send(&mut batch);
+            assert_eq!(socket.receive(&mut vec![0; ROOM])[0].0, to);
         }
     }
 

@@ -1,21 +1,23 @@
 //! One thread's loop: connections come, bring packets, and go.
 
 use crate::batch::Batch;
-use crate::connection::{Connection, End, reason};
-use crate::desk::{Desk, Served};
+use crate::coalescing::Coalescing;
+use crate::connection::{Connection, End};
 use crate::door::Door;
-use crate::inlet::Inlet;
 use crate::link::{Link, Place};
 use crate::listener::Listener;
 use crate::memory;
-use crate::moderation::Moderation;
 use crate::poller::{CALLED, Poller};
+use crate::reason;
+use crate::receiver::DatagramReceiver;
 use crate::retained::Retained;
+use crate::router::{Router, Served};
+use crate::sensor::Sending;
 use crate::session::Session;
 use crate::shared::{Access, Call, Shared};
 use crate::sn;
 use crate::transport::Transport;
-use crate::udp::Outlet;
+use crate::udp::DatagramSocket;
 use crate::upstream::LINES;
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
@@ -39,7 +41,7 @@ const LATE: usize = 128; // connections that are ended at a time
 const JUDGED: usize = 16; // connections whose queues are judged at a time
 const SHIFTED: usize = 512; // sessions that are written at a time
 const LEAVE_MS: u16 = 10; // between two groups of farewells
-const DEAF_MS: u16 = 10; // shortest pause in accepting, where the rate limit is reached
+const PAUSE_MS: u16 = 10; // shortest pause in accepting, where the rate limit is reached
 /// Connections that the rate limit allows and that do not come add up for this time.
 const SAVED: Duration = Duration::from_millis(100);
 
@@ -54,11 +56,11 @@ fn is_scarce(error: &std::io::Error) -> bool {
 
 /// A thread's connections and listeners.
 pub struct Worker {
-    desk: Desk,
+    router: Router,
     poller: Arc<Poller>,
     listeners: Vec<Listener>,
-    door: Option<(Inlet, Door)>,
-    gate: Option<(Inlet, sn::Door)>,
+    door: Option<(DatagramReceiver, Door)>,
+    gate: Option<(DatagramReceiver, sn::Door)>,
     connections: HashMap<u64, Connection>,
     waiting: HashSet<u64>,
     busy: VecDeque<u64>, // whose turn has ended before their work
@@ -73,7 +75,7 @@ pub struct Worker {
     states_residence: bool,
     every: Duration, // time between two connections at the rate limit
     next: Instant,   // when the next one may be accepted
-    deaf: bool,
+    is_pausing: bool,
     starved: bool, // no descriptors: accept nothing until a connection ends, or the second does
     puts_off: bool, // until the next second: to end MQTT-SN clients that are late
     leaving: Option<Leaving>,
@@ -93,17 +95,17 @@ impl Worker {
         let poller = Arc::clone(&shared.callers.get(number)?.poller);
         let share = Duration::from_secs(shared.callers.len() as u64);
         let rate = shared.settings.limits.connections_a_second;
-        let inlet = |outlet: &Option<Arc<Outlet>>, token| {
-            let outlet = outlet.as_ref().filter(|_| number == 0);
-            let inlet = outlet.map(|outlet| Inlet::open(outlet, &poller, token));
-            inlet.transpose().ok()
+        let receiver = |socket: &Option<Arc<DatagramSocket>>, token| {
+            let socket = socket.as_ref().filter(|_| number == 0);
+            let receiver = socket.map(|socket| DatagramReceiver::open(socket, &poller, token));
+            receiver.transpose().ok()
         };
-        let datagrams = inlet(&shared.outlet, DATAGRAMS)?;
-        let sensors = inlet(&shared.sensors, SENSORS)?;
-        let door = datagrams.and_then(|inlet| Some((inlet, Door::new(shared)?)));
-        let gate = sensors.and_then(|inlet| Some((inlet, sn::Door::new(shared, number)?)));
+        let datagrams = receiver(&shared.datagrams, DATAGRAMS)?;
+        let sensors = receiver(&shared.sensors, SENSORS)?;
+        let door = datagrams.and_then(|receiver| Some((receiver, Door::new(shared)?)));
+        let gate = sensors.and_then(|receiver| Some((receiver, sn::Door::new(shared, number)?)));
         Some(Self {
-            desk: Desk::new(shared, number),
+            router: Router::new(shared, number),
             poller,
             listeners,
             door,
@@ -122,7 +124,7 @@ impl Worker {
             states_residence: shared.states_residence(),
             every: share.checked_div(rate).unwrap_or_default(),
             next: Instant::now(),
-            deaf: true,
+            is_pausing: true,
             starved: false,
             puts_off: false,
             calls: VecDeque::new(),
@@ -134,12 +136,12 @@ impl Worker {
     /// clients.
     pub fn run_on(mut self) {
         while catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
-            self.desk.shared.counters.restarts.fetch_add(1, Relaxed);
-            self.desk.courier.arrived = None;
-            self.desk.courier.batch = Batch::default();
-            self.desk.courier.sensors = sn::Sending::default();
-            self.desk.came = None;
-            self.desk.served = Served::Nobody;
+            self.router.shared.counters.restarts.fetch_add(1, Relaxed);
+            self.router.context.arrived = None;
+            self.router.context.batch = Batch::default();
+            self.router.context.sensors = Sending::default();
+            self.router.came = None;
+            self.router.served = Served::Nobody;
             crate::log::error("a worker failed and begins anew; its clients must connect again");
             for (_, mut connection) in self.connections.drain() {
                 self.poller.forget(&connection.socket);
@@ -151,19 +153,19 @@ impl Worker {
                         connection.socket.shut_down();
                         End::Gone
                     };
-                    connection.end(&mut self.desk, &why);
+                    connection.end(&mut self.router, &why);
                 };
                 let _ = catch_unwind(AssertUnwindSafe(end));
                 connection.socket.shut_down();
             }
             if let Some((_, door)) = &mut self.door {
-                let _ = catch_unwind(AssertUnwindSafe(|| door.forget_all(&mut self.desk)));
+                let _ = catch_unwind(AssertUnwindSafe(|| door.forget_all(&mut self.router)));
             }
             if let Some((_, gate)) = &mut self.gate {
-                let _ = catch_unwind(AssertUnwindSafe(|| gate.forget_all(&mut self.desk)));
+                let _ = catch_unwind(AssertUnwindSafe(|| gate.forget_all(&mut self.router)));
             }
             // Links of other workers' clients may be listed there, and would not be listed again.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.desk.flush()));
+            let _ = catch_unwind(AssertUnwindSafe(|| self.router.flush()));
         }
     }
 
@@ -174,13 +176,13 @@ impl Worker {
         if !self.calls.is_empty() {
             self.called(); // calls that were left when the worker failed
         }
-        let mut moderation = Moderation::new(Instant::now());
-        let gather = Duration::from_micros(self.desk.shared.settings.delivery.gather_us);
+        let mut coalescing = Coalescing::new(Instant::now());
+        let gather = Duration::from_micros(self.router.shared.settings.delivery.gather_us);
         if !gather.is_zero() {
             let _ = nix::sys::prctl::set_timerslack(SLACK_NS); // else sleeps may last twice as long
         }
         loop {
-            let now_s = self.desk.shared.now_s();
+            let now_s = self.router.shared.now_s();
             if now_s != second {
                 self.tick(now_s, now_s.saturating_sub(second + 1));
                 second = now_s;
@@ -191,11 +193,11 @@ impl Worker {
             // Those for whom there was no time come first.
             let late = cut.take().map_or(0, |at: usize| at.min(events.len()));
             events.rotate_left(late);
-            if self.deaf && !self.starved && self.next <= Instant::now() {
+            if self.is_pausing && !self.starved && self.next <= Instant::now() {
                 self.listen(true);
             }
-            self.desk.courier.now_ms = self.desk.shared.now_ms();
-            self.desk.courier.now_s = self.desk.courier.now_ms / 1000;
+            self.router.context.now_ms = self.router.shared.now_ms();
+            self.router.context.now_s = self.router.context.now_ms / 1000;
             // Take the stamps of departures first, so that the next copies can state them. A
             // connection that has failed has more flags than EPOLLERR.
             for (token, flags) in &mut events {
@@ -206,41 +208,41 @@ impl Worker {
                     flags.remove(EpollFlags::EPOLLERR);
                 }
             }
-            let received = self.desk.received;
-            self.desk.begin_round();
+            let received = self.router.received;
+            self.router.begin_round();
             for (at, &(token, flags)) in events.iter().enumerate() {
-                if self.desk.ends_round() {
+                if self.router.ends_round() {
                     cut = Some(at);
                     break; // the other events come again
                 }
                 if token == CALLED {
                     self.called();
                 } else if token == DATAGRAMS {
-                    if let Some((inlet, door)) = &mut self.door {
-                        inlet.ready(&mut self.desk, flags, door);
+                    if let Some((receiver, door)) = &mut self.door {
+                        receiver.ready(&mut self.router, flags, door);
                     }
                 } else if token == SENSORS {
-                    if let Some((inlet, gate)) = &mut self.gate {
-                        inlet.ready(&mut self.desk, flags, gate);
+                    if let Some((receiver, gate)) = &mut self.gate {
+                        receiver.ready(&mut self.router, flags, gate);
                     }
                 } else if token < FIRST_TOKEN {
                     self.accept(token);
                 } else if token >= LINES {
                     if let Some((_, gate)) = &mut self.gate {
-                        gate.upstream_ready(&mut self.desk, token, flags);
+                        gate.upstream_ready(&mut self.router, token, flags);
                     }
                 } else {
                     self.ready(token, flags);
                 }
             }
-            if self.desk.gathers {
-                self.desk.flush();
+            if self.router.gathers {
+                self.router.flush();
             }
-            let received = self.desk.received.saturating_sub(received);
+            let received = self.router.received.saturating_sub(received);
             if !gather.is_zero() {
-                self.desk.gathers = moderation.gathers(received, Instant::now())
-                    && !self.desk.shared.was_urgent(self.desk.courier.now_s);
-                if self.desk.gathers {
+                self.router.gathers = coalescing.gathers(received, Instant::now())
+                    && !self.router.shared.was_urgent(self.router.context.now_s);
+                if self.router.gathers {
                     std::thread::sleep(gather);
                 }
             }
@@ -248,7 +250,7 @@ impl Worker {
                 if let Some((_, gate)) = &mut self.gate {
                     gate.stop();
                 }
-                return self.desk.count();
+                return self.router.count();
             }
         }
     }
@@ -261,32 +263,37 @@ impl Worker {
         if self.leaving.is_some() {
             return LEAVE_MS;
         }
-        let second_ms = WAIT_MS - (self.desk.courier.now_ms % u64::from(WAIT_MS)) as u16;
-        if !self.deaf || self.starved {
+        let second_ms = WAIT_MS - (self.router.context.now_ms % u64::from(WAIT_MS)) as u16;
+        if !self.is_pausing || self.starved {
             return second_ms;
         }
         let until = self.next.saturating_duration_since(Instant::now());
         let until_ms = u16::try_from(until.as_millis()).unwrap_or(WAIT_MS);
-        until_ms.max(DEAF_MS).min(second_ms)
+        until_ms.max(PAUSE_MS).min(second_ms)
     }
 
     /// Go on with packets and connections that have waited for the disk. The store wakes the worker
     /// for those that still wait.
     fn settle(&mut self) {
-        if self.desk.courier.ledger.is_none() {
+        if self.router.context.journal.is_none() {
             return;
         }
-        self.desk.came = None; // when those packets came is not known any more
+        self.router.came = None; // when those packets came is not known any more
         self.settle_searches();
         if let Some((_, gate)) = &mut self.gate {
-            gate.settle(&mut self.desk);
+            gate.settle(&mut self.router);
         }
-        let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
+        let rate = self
+            .router
+            .shared
+            .settings
+            .limits
+            .publishes_a_second_a_client;
         let mut rested = Vec::new();
         for token in &self.waiting {
             if let Some(connection) = self.connections.get_mut(token)
                 && !connection.is_waiting(rate)
-                && !connection.is_crowded(&self.desk)
+                && !connection.is_crowded(&self.router)
             {
                 rested.push(*token);
             }
@@ -296,14 +303,14 @@ impl Worker {
             self.resume(*token);
         }
         if !self.waiting.is_empty() || !rested.is_empty() {
-            self.desk.flush();
+            self.router.flush();
             self.settle_searches();
         }
     }
 
     fn settle_searches(&mut self) {
         loop {
-            let settled = self.desk.settle();
+            let settled = self.router.settle();
             if settled.is_empty() {
                 return;
             }
@@ -317,10 +324,10 @@ impl Worker {
     fn search(&mut self, token: u64) {
         let connection = self.connections.get_mut(&token);
         if let Some(connection) = connection.filter(|one| !one.searches.is_empty()) {
-            self.desk.begin_turn();
-            connection.search(&mut self.desk);
+            self.router.begin_turn();
+            connection.search(&mut self.router);
             let is_busy = connection.is_busy;
-            self.desk.flush();
+            self.router.flush();
             if is_busy {
                 self.pause(token);
             }
@@ -335,7 +342,7 @@ impl Worker {
             && self.shifted.is_empty()
             && self.sifted.is_none()
             && !self.is_due
-            && self.desk.courier.remains.is_empty()
+            && self.router.context.remains.is_empty()
     }
 
     /// Do a part of what has to be done and is much: connections and events come between.
@@ -343,20 +350,20 @@ impl Worker {
         if self.rests() {
             return;
         }
-        let now_s = self.desk.courier.now_s;
-        self.desk.courier.arrived = None;
-        if !self.desk.courier.remains.is_empty() {
-            self.desk.sweep();
-            self.desk.flush();
+        let now_s = self.router.context.now_s;
+        self.router.context.arrived = None;
+        if !self.router.context.remains.is_empty() {
+            self.router.sweep();
+            self.router.flush();
         }
         if self.is_due {
-            self.is_due = self.desk.end_due();
-            self.desk.flush();
+            self.is_due = self.router.end_due();
+            self.router.flush();
         }
         if let Some(from) = self.sifted.take() {
             let is_over = |expires_s| expires_s <= now_s;
             let lasts = |one: &Retained| !one.kept.message().expires_s.is_some_and(is_over);
-            self.sifted = self.desk.shared.sift_retained(&from, lasts);
+            self.sifted = self.router.shared.sift_retained(&from, lasts);
         }
         for session in self
             .shifted
@@ -364,7 +371,7 @@ impl Worker {
         {
             let mut state = session.lock();
             if state.link.is_none() {
-                state.keep(&mut self.desk.courier);
+                state.keep(&mut self.router.context);
             }
         }
         for token in self
@@ -376,16 +383,16 @@ impl Worker {
         }
         for token in self.late.split_off(self.late.len().saturating_sub(LATE)) {
             let late = self.connections.get(&token);
-            if late.is_some_and(|one| one.is_late(self.desk.courier.now_ms)) {
+            if late.is_some_and(|one| one.is_late(self.router.context.now_ms)) {
                 let why = "nothing was heard for 1.5 times the keep-alive, or no CONNECT came";
                 self.end(token, &End::Because(reason::KEEP_ALIVE, why.into()));
             }
         }
         if let Some(token) = self.busy.pop_front() {
             self.waiting.remove(&token);
-            self.desk.came = None; // when its packets came is not known any more
+            self.router.came = None; // when its packets came is not known any more
             self.resume(token);
-            self.desk.flush();
+            self.router.flush();
         }
     }
 
@@ -395,8 +402,8 @@ impl Worker {
         let connection = connection.filter(|one| one.is_unjudged);
         if let Some((connection, before)) = connection.zip(self.judged.0.as_ref()) {
             connection.is_unjudged = false;
-            let judged = connection.judge(&mut self.desk, before);
-            self.desk.flush();
+            let judged = connection.judge(&mut self.router, before);
+            self.router.flush();
             if let Err(end) = judged {
                 self.end(token, &end);
             }
@@ -404,14 +411,19 @@ impl Worker {
     }
 
     fn resume(&mut self, token: u64) {
-        let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
+        let rate = self
+            .router
+            .shared
+            .settings
+            .limits
+            .publishes_a_second_a_client;
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
         connection.pause(false);
-        match connection.go_on(&mut self.desk) {
+        match connection.go_on(&mut self.router) {
             Err(end) => self.end(token, &end),
-            Ok(()) if connection.is_waiting(rate) || connection.is_crowded(&self.desk) => {
+            Ok(()) if connection.is_waiting(rate) || connection.is_crowded(&self.router) => {
                 self.pause(token);
             }
             Ok(()) => {}
@@ -423,7 +435,7 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        self.desk.came = None;
+        self.router.came = None;
         if flags.contains(EpollFlags::EPOLLOUT) {
             connection.unblock();
             self.search(token);
@@ -434,7 +446,12 @@ impl Worker {
         if !flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
             return;
         }
-        let rate = self.desk.shared.settings.limits.publishes_a_second_a_client;
+        let rate = self
+            .router
+            .shared
+            .settings
+            .limits
+            .publishes_a_second_a_client;
         if connection.is_waiting(rate) && !flags.contains(EpollFlags::EPOLLHUP) {
             return self.pause(token);
         }
@@ -446,29 +463,29 @@ impl Worker {
                 .read(&mut self.buffer)
                 .map(|count| (count, None))
         };
-        let submitted = self.desk.submitted;
+        let submitted = self.router.submitted;
         let end = match read {
             Ok((0, _)) => Err(End::Gone),
             Ok((count, came_ns)) => {
-                self.desk.stamp = came_ns;
+                self.router.stamp = came_ns;
                 if self.states_residence && connection.arrivals.is_new() {
-                    connection.arrived(&mut self.desk);
+                    connection.arrived(&mut self.router);
                 }
                 let octets = self.buffer.get(..count).unwrap_or_default();
-                connection.input(&mut self.desk, octets, &mut self.spare)
+                connection.input(&mut self.router, octets, &mut self.spare)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(_) => Err(End::Gone),
         };
-        self.desk.stamp = None;
-        if !self.desk.gathers || self.desk.has_gathered() {
-            self.desk.flush();
+        self.router.stamp = None;
+        if !self.router.gathers || self.router.has_gathered() {
+            self.router.flush();
         }
-        if self.desk.submitted != submitted {
-            connection.unanswered.push_back(self.desk.submitted);
+        if self.router.submitted != submitted {
+            connection.unanswered.push_back(self.router.submitted);
         }
-        let waits = connection.is_waiting(rate) || connection.is_crowded(&self.desk);
+        let waits = connection.is_waiting(rate) || connection.is_crowded(&self.router);
         match end {
             Err(end) => self.end(token, &end),
             Ok(()) if waits => self.pause(token),
@@ -481,7 +498,7 @@ impl Worker {
     fn pause(&mut self, token: u64) {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.pause(true);
-            self.desk.courier.holding.extend(connection.awaited());
+            self.router.context.holding.extend(connection.awaited());
             self.waiting.insert(token);
             if connection.is_busy && !self.busy.contains(&token) {
                 self.busy.push_back(token);
@@ -491,10 +508,10 @@ impl Worker {
 
     fn end(&mut self, token: u64, end: &End) {
         if let Some(mut connection) = self.connections.remove(&token) {
-            self.desk.spend(ENDED);
+            self.router.spend(ENDED);
             self.poller.forget(&connection.socket);
-            connection.end(&mut self.desk, end);
-            self.desk.flush();
+            connection.end(&mut self.router, end);
+            self.router.flush();
         }
         if std::mem::take(&mut self.starved) {
             self.listen(true);
@@ -502,7 +519,7 @@ impl Worker {
     }
 
     fn accept(&mut self, token: u64) {
-        let shared = Arc::clone(&self.desk.shared);
+        let shared = Arc::clone(&self.router.shared);
         for _ in 0..ACCEPT {
             let now = Instant::now();
             if self.next > now {
@@ -538,32 +555,32 @@ impl Worker {
         }
         let socket = Arc::new(socket);
         let place = Place {
-            worker: self.desk.worker,
+            worker: self.router.worker,
             token: self.next_token,
         };
-        self.next_token += self.desk.shared.callers.len() as u64; // never a token of another worker
+        self.next_token += self.router.shared.callers.len() as u64; // never a token of another worker
         if self.poller.add(&socket, place.token).is_err() {
             return;
         }
-        let seat = self.desk.shared.tally.seat(&transport);
+        let seat = self.router.shared.tally.seat(&transport);
         let link = Link::new(
             place,
             Arc::clone(&self.poller),
             Arc::clone(&socket),
             transport,
         );
-        let timeout_s = self.desk.shared.settings.limits.connect_timeout_s;
-        let now_ms = self.desk.courier.now_ms;
+        let timeout_s = self.router.shared.settings.limits.connect_timeout_s;
+        let now_ms = self.router.context.now_ms;
         let connection = Connection::new(socket, link, seat, by_certificate, now_ms, timeout_s);
         self.connections.insert(place.token, connection);
     }
 
     /// Wait for new connections, or leave them in the kernel's queue for now.
     fn listen(&mut self, wanted: bool) {
-        if self.deaf != wanted {
+        if self.is_pausing != wanted {
             return;
         }
-        self.deaf = !wanted;
+        self.is_pausing = !wanted;
         for (token, listener) in self.listeners.iter().enumerate() {
             if !wanted {
                 self.poller.forget(listener);
@@ -574,11 +591,12 @@ impl Worker {
     }
 
     fn called(&mut self) {
-        self.desk.came = None;
-        self.calls.extend(self.desk.shared.calls(self.desk.worker));
+        self.router.came = None;
+        self.calls
+            .extend(self.router.shared.calls(self.router.worker));
         while let Some(call) = self.calls.pop_front() {
             match call {
-                Call::Deliver(part) => self.desk.deliver(&part),
+                Call::Deliver(part) => self.router.deliver(&part),
                 Call::Judge { before } => {
                     while let Some(token) = self.judged.1.pop() {
                         self.judge(token); // by what was before this change
@@ -595,7 +613,7 @@ impl Worker {
                         continue;
                     };
                     connection.pause(false);
-                    let end = connection.checked(&mut self.desk, right, &by);
+                    let end = connection.checked(&mut self.router, right, &by);
                     let is_busy = connection.is_busy;
                     match end {
                         Err(end) => self.end(token, &end),
@@ -605,7 +623,7 @@ impl Worker {
                 }
                 Call::Found(places) => {
                     if let Some((_, gate)) = &mut self.gate {
-                        gate.found(&mut self.desk, places);
+                        gate.found(&mut self.router, places);
                     }
                 }
                 Call::Stop { over } => {
@@ -622,7 +640,7 @@ impl Worker {
                 Call::Fail => panic!("as it was asked to"),
             }
         }
-        self.desk.flush();
+        self.router.flush();
     }
 
     /// During the shutdown, disconnect as many clients as the elapsed time demands; the others are
@@ -632,7 +650,7 @@ impl Worker {
             return false;
         };
         let left = leaving.until.saturating_duration_since(Instant::now());
-        let is_over = left.is_zero() || self.desk.shared.counters.connected.load(Relaxed) == 0;
+        let is_over = left.is_zero() || self.router.shared.counters.connected.load(Relaxed) == 0;
         let may_stay = match is_over {
             true => 0,
             false => leaving.connections as u128 * left.as_nanos() / leaving.over.as_nanos(),
@@ -650,19 +668,19 @@ impl Worker {
     /// Once a second. `missed_s`: how many seconds went by in which it did not read, because the
     /// process or the machine stood still. They are nobody's silence.
     fn tick(&mut self, now_s: u64, missed_s: u64) {
-        let shared = Arc::clone(&self.desk.shared);
-        shared.alive(self.desk.worker);
-        self.desk.came = None; // when waiting packets came is not known any more
+        let shared = Arc::clone(&self.router.shared);
+        shared.alive(self.router.worker);
+        self.router.came = None; // when waiting packets came is not known any more
         let now_ms = shared.now_ms();
-        self.desk.courier.now_s = now_s;
-        self.desk.courier.now_ms = now_ms;
+        self.router.context.now_s = now_s;
+        self.router.context.now_ms = now_ms;
         self.starved = false;
         self.listen(true);
         let is_tight = memory::is_tight();
         for connection in self.connections.values_mut() {
             connection.published = 0;
             connection.heard_ms += missed_s * 1000;
-            if connection.is_crowded(&self.desk) || connection.is_busy {
+            if connection.is_crowded(&self.router) || connection.is_busy {
                 connection.heard_ms = now_ms; // it is not read, because of the disk or its own work
             }
             connection.answer_pings(now_s);
@@ -682,30 +700,30 @@ impl Worker {
         let late = late.filter(|one| one.is_late(until_ms));
         self.late = late.map(|one| one.token).collect();
         if let Some((_, door)) = &mut self.door {
-            door.tick(&mut self.desk);
+            door.tick(&mut self.router);
         }
         self.puts_off = missed_s > 0 && !self.puts_off;
         if let Some((_, gate)) = self.gate.as_mut().filter(|_| !self.puts_off) {
-            gate.tick(&mut self.desk);
+            gate.tick(&mut self.router);
         }
-        self.desk.refresh(); // else remembered fan-outs keep sessions that have ended
-        if self.desk.worker == 0 {
+        self.router.refresh(); // else remembered fan-outs keep sessions that have ended
+        if self.router.worker == 0 {
             self.keep_house(now_s);
             if now_s.is_multiple_of(60) {
                 self.sifted = Some(String::new());
             }
-            if let Some(ledger) = shared.ledger() {
+            if let Some(journal) = shared.journal() {
                 shared.keep_retained(now_s);
-                ledger.submit();
+                journal.submit();
             }
         }
-        self.desk.flush();
-        self.desk.count();
+        self.router.flush();
+        self.router.count();
     }
 
     /// Have `work` look after sessions whose clients are away; publish `$SYS` when due.
     fn keep_house(&mut self, now_s: u64) {
-        let shared = Arc::clone(&self.desk.shared);
+        let shared = Arc::clone(&self.router.shared);
         self.is_due = true;
         if shared.is_clock_set(now_s) {
             self.shifted = shared.calendar.all();
@@ -730,7 +748,7 @@ impl Worker {
             report.extend(gate.counters().map(count));
         }
         if shared.settings.delivery.accelerate.is_some() && !report.is_empty() {
-            for (name, count) in shared.feed.counted() {
+            for (name, count) in shared.offload.counted() {
                 report.push((format!("$SYS/broker/{name}").into(), count.to_string()));
             }
         }
@@ -744,7 +762,7 @@ impl Worker {
                 forwarded: &[],
                 expires_s: None,
             };
-            self.desk.publish(None, &message, false);
+            self.router.publish(None, &message, false);
         }
     }
 }

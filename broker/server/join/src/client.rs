@@ -5,7 +5,7 @@ mod publish;
 mod site;
 
 use crate::cooperation::Source;
-use crate::node::Message;
+use crate::message::Message;
 use crate::residence::Residence;
 use crate::retained::Entry;
 use crate::sessions::FOR_EVER;

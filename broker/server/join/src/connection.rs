@@ -5,11 +5,14 @@ use mqtick_broker::residence::{Account, Arrivals, Arrived, Clock, TRAILER};
 use mqtick_broker::socket::{self, Socket};
 use mqtick_broker::transport::Transport;
 use mqtick_broker::transport::tls::common_name;
-use mqtick_broker::upstream::wire::Wire;
+use mqtick_broker::wire::Wire;
 use mqtick_packet::{Frame, frame};
 use nix::sys::socket::{Shutdown, shutdown};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// When so many octets wait for one side of a pair, the other side is not read from.
+pub(crate) const HIGH: usize = 1 << 20;
 
 /// Why a connection is closed.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The interface of a cooperation algorithm. `publications.rs` is the simplest one, and the example.
+//! The interface of a cooperation algorithm. `publications.rs` in its folder is the simplest one, and the example.
 //!
 //! An algorithm decides which neighbours get a message, and what a neighbour has to be told for
 //! that. It does no input or output and has no clock: each method tells it one event, and it answers
@@ -13,12 +13,16 @@
 //! | message generator | [`Say`], which `words.rs` writes as MQTT |
 //!
 //! `node.rs` deals with the rest: loops, repeated messages and acknowledgements. To add an
-//! algorithm, implement [`Algorithm`] in a file of its own and add it to [`Kind`].
+//! algorithm, implement [`Algorithm`] in a file of its own there and add it to [`Kind`].
 
-use crate::node::Link;
-use crate::publications::PublicationFlooding;
-use crate::subscriptions::SubscriptionFlooding;
+mod publications;
+mod subscriptions;
+
+use crate::message::Link;
+use publications::PublicationFlooding;
 use std::sync::Arc;
+use subscriptions::SubscriptionFlooding;
+pub(crate) use subscriptions::width;
 
 /// Where a subscription or a message comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

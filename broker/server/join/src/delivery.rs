@@ -1,7 +1,7 @@
 //! Delivery of messages from other sites: one session at this site's broker, which publishes them.
 
 use crate::connection::Fault;
-use crate::node::{Key, Message};
+use crate::message::{Key, Message};
 use crate::retained::Retained;
 use mqtick_packet::{
     AckKind, ConnectOut, Frame, Outgoing, Packet, Property, Qos, Version, ack, connect, decode,

@@ -7,6 +7,8 @@
 mod ending;
 mod first;
 mod names;
+mod neighbours;
+mod pairs;
 mod reader;
 mod sockets;
 mod token;
@@ -15,8 +17,8 @@ use crate::client::{Paired, Site};
 use crate::connection::Connection;
 use crate::cooperation::Source;
 use crate::delivery::{Delivery, Takes2};
-use crate::neighbours::{Dial, Wires};
-use crate::node::{Link, Node};
+use crate::message::Link;
+use crate::node::Node;
 use crate::rarely::Rarely;
 use crate::residence::Residence;
 use crate::sessions::Sessions;
@@ -28,7 +30,9 @@ use mqtick_broker::poller::Poller;
 use mqtick_broker::settings::Address;
 use mqtick_packet::Version;
 use names::Found;
-pub(crate) use names::Place;
+use names::Place;
+use neighbours::Wires;
+pub(crate) use neighbours::{Dial, random, trust_nodes};
 use nix::sys::epoll::EpollFlags;
 use rustls::ClientConfig;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -39,8 +43,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 use token::ByNumber;
 
-/// When so many octets wait for one side of a pair, the other side is not read from.
-pub(crate) const HIGH: usize = 1 << 20;
 const EARLY: usize = 1 << 16; // octets that a client may send before the broker has answered
 const READ: usize = 1 << 16;
 const TURNS: usize = 8; // reads until other connections have their turn

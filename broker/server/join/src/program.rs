@@ -4,8 +4,7 @@ mod arguments;
 mod reload;
 mod state;
 
-use crate::manager::{Manager, Secrets};
-use crate::neighbours::{random, trust_nodes};
+use crate::manager::{Manager, Secrets, random, trust_nodes};
 use crate::settings::{CONTROL, Settings, url};
 use crate::status;
 use arguments::{Asked, arguments};
@@ -13,17 +12,15 @@ use mqtick_accelerate::control::{Control, ask};
 use mqtick_access::Rules;
 use mqtick_broker::activation::Passed;
 use mqtick_broker::listener::{Certificate, Listener};
-use mqtick_broker::program::raise_descriptors;
-use mqtick_broker::upstream::wire::trust;
+use mqtick_broker::process::{raise_descriptors, signals};
+use mqtick_broker::wire::trust;
 use mqtick_broker::{log, scrape, supervisor};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
 use reload::reload;
 use state::State;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{IsTerminal, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -113,15 +110,7 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
         log::warning(&warning);
     }
     raise_descriptors();
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        signals.add(signal);
-    }
-    signals
-        .thread_swap_mask(SigmaskHow::SIG_BLOCK)
-        .map_err(|error| error.to_string())?;
-    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-    let signals = SignalFd::with_flags(&signals, flags).map_err(|error| error.to_string())?;
+    let signals = signals()?;
     let mut control = control(&settings.control)?;
     let (mut listeners, mut certificates) = (Vec::new(), Vec::new());
     for one in &settings.listeners {
@@ -134,7 +123,9 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     passed.finish()?;
     let page = Arc::new(Mutex::new(String::new()));
     if let Some(address) = settings.metrics.address {
-        serve_metrics(address, Arc::clone(&page))?;
+        let page = Arc::clone(&page);
+        let read = move || page.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        scrape::start(scrape::listen(address)?, read)?;
     }
     let places: Vec<String> = listeners.iter().map(Listener::address).collect();
     let mut manager = Manager::new(settings, secrets, rules, listeners, random())?;
@@ -224,22 +215,4 @@ fn reply(manager: &mut Manager, question: &str) -> String {
         Ok(()) => "done\n".into(),
         Err(error) => format!("error: {error}\n"),
     }
-}
-
-fn serve_metrics(address: std::net::SocketAddr, page: Arc<Mutex<String>>) -> Result<(), String> {
-    let fault = |error: std::io::Error| format!("metrics.address, {address}: {error}");
-    let listener = TcpListener::bind(address).map_err(fault)?;
-    listener.set_nonblocking(true).map_err(fault)?;
-    let place = listener.local_addr().map_err(fault)?;
-    let serve = move || {
-        scrape::serve(&listener, || {
-            page.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        });
-    };
-    let thread = std::thread::Builder::new()
-        .name("metrics".into())
-        .spawn(serve);
-    thread.map_err(fault)?;
-    log::notice(&format!("metrics are at http://{place}/metrics"));
-    Ok(())
 }

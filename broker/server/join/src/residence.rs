@@ -4,7 +4,7 @@
 //! payload when the broker, of whatever kind, passes it back. So each copy states how long it was in
 //! the node, the broker and the node again. A message that is not recognised states nothing.
 
-use crate::node::Message;
+use crate::message::Message;
 use mqtick_broker::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
 use std::collections::{HashMap, VecDeque};
 

@@ -9,7 +9,7 @@
 //!
 //! Only topics and a hash of each payload are kept here. The payloads are at the broker.
 
-use crate::node::Message;
+use crate::message::Message;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hasher};
 

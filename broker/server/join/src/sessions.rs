@@ -2,8 +2,8 @@
 
 mod kept;
 
-use crate::node::Message;
-use crate::subscriptions::width;
+use crate::cooperation::width;
+use crate::message::Message;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

@@ -2,8 +2,7 @@
 
 mod counts;
 
-use crate::manager::Manager;
-use crate::neighbours::Dial;
+use crate::manager::{Dial, Manager};
 use crate::topology::NodeId;
 pub use counts::{counts, gauges};
 use mqtick_accelerate::status::quoted;

@@ -16,7 +16,7 @@
 //! (broker/spec/residence.md), if every node on the way states that. The second user property is the
 //! user and the client who published the message.
 
-use crate::node::{Key, LANES, Message};
+use crate::message::{Key, LANES, Message};
 use crate::topology::{LinkKey, NodeId, State, valid_name};
 use mqtick_packet::{
     ConnackProperties, ConnectOut, Outgoing, Property, Publish, Qos, Version, connack, connect,

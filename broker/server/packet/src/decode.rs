@@ -1,8 +1,9 @@
 //! Decodes frames into packets (3).
 
+use crate::frame::Frame;
 use crate::property::{self, Properties};
 use crate::read::Reader;
-use crate::{Error, Frame, Qos, Version};
+use crate::types::{AckKind, Error, Qos, Version};
 
 /// A packet of any type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,19 +90,6 @@ pub struct Publish<'a> {
     pub properties: Properties<'a>,
     /// Its payload.
     pub payload: &'a [u8],
-}
-
-/// The type of an acknowledgement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AckKind {
-    /// Acknowledges a QoS 1 PUBLISH.
-    Puback = 4,
-    /// Acknowledges a QoS 2 PUBLISH.
-    Pubrec = 5,
-    /// Answers PUBREC, from the message's sender.
-    Pubrel = 6,
-    /// Answers PUBREL.
-    Pubcomp = 7,
 }
 
 /// PUBACK, PUBREC, PUBREL or PUBCOMP (3.4 to 3.7).

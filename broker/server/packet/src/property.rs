@@ -1,8 +1,8 @@
 //! The properties of MQTT 5 (2.2.2), their types, and the packets that may have them.
 
-use crate::Error;
-use crate::encode::write;
 use crate::read::Reader;
+use crate::types::Error;
+use crate::write;
 
 /// The packets that may have a property: bit n is for packet type n, bit 0 for a will.
 type Places = u16;

@@ -1,6 +1,6 @@
 //! Reads the data types of MQTT (1.5).
 
-use crate::Error;
+use crate::types::Error;
 
 /// The largest variable byte integer.
 pub(crate) const MAXIMUM_VARIABLE: u32 = 268_435_455;

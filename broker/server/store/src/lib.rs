@@ -38,9 +38,6 @@ use file::Place;
 pub use types::*;
 use writer::{Inbox, Writer};
 
-/// Called in the writer thread once the changes are on disk or refused.
-pub type Answer = Box<dyn FnOnce(Result<(), Refused>) + Send>;
-
 /// An open store. When it is dropped, it writes all submissions, as [`Store::close`] does.
 pub struct Store {
     inbox: Arc<Inbox>,

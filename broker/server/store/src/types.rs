@@ -246,3 +246,6 @@ impl fmt::Display for Refused {
 }
 
 impl std::error::Error for Refused {}
+
+/// Called in the writer thread once the changes are on disk or refused.
+pub type Answer = Box<dyn FnOnce(Result<(), Refused>) + Send>;

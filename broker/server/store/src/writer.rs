@@ -5,10 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::Answer;
 use crate::file::{Place, Tables};
 use crate::index::{Index, Rows};
-use crate::types::{Change, Error, Refused};
+use crate::types::{Answer, Change, Error, Refused};
 
 type Submission = (Vec<Change>, Option<Answer>);
 

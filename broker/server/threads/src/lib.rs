@@ -21,7 +21,7 @@ use loom::thread;
 use mqtick_broker::transport::{self, Transport};
 
 /// Replaces the broker's module: nothing here waits for a disk.
-mod ledger {
+mod journal {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Span {
         pub last: u64,

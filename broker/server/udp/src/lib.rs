@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod counters;
 mod packet;
 mod proof;
 
@@ -13,6 +14,7 @@ use proof::Tokens;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+pub use counters::{Count, NAMES};
 pub use packet::DATAGRAM;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -26,66 +28,6 @@ const OWN: usize = 64; // copies of its own messages in a second, after which a 
 // addresses that may belong to echo services, each kept for MIRROR_NS
 const MIRRORS: usize = 1 << 12;
 const MIRROR_NS: u64 = 60 * SECOND_NS;
-
-/// The counters: refused datagrams, refused filters, and other events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-#[allow(missing_docs)] // they are explained in clause 7
-pub enum Count {
-    Source,
-    Oversized,
-    Length,
-    Type,
-    Flags,
-    Qos,
-    Subnet,
-    Truncated,
-    Filters,
-    Identifier,
-    Topic,
-    Reserved,
-    Proof,
-    Stranger,
-    Full,
-    Filter,
-    Share,
-    Table,
-    /// The access rules do not allow it.
-    Access,
-    /// A message with RETAIN was not retained.
-    Pool,
-    /// A subscriber or publisher exceeded its limit for a second.
-    Rate,
-    Challenges,
-    LeasesEnded,
-}
-
-/// The names of the counters, in the order of [`Count`].
-pub const NAMES: [&str; 23] = [
-    "source",
-    "oversized",
-    "length",
-    "type",
-    "flags",
-    "qos",
-    "subnet",
-    "truncated",
-    "filters",
-    "identifier",
-    "topic",
-    "reserved",
-    "proof",
-    "stranger",
-    "full",
-    "filter",
-    "share",
-    "table",
-    "access",
-    "pool",
-    "rate",
-    "challenges",
-    "leases_ended",
-];
 
 /// A subnet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Parses datagrams, with the checks of clause 7 in their order.
 
-use crate::Count;
+use crate::counters::Count;
 
 /// The octets of the longest datagram.
 pub const DATAGRAM: usize = 1472;

@@ -1,63 +1,52 @@
 //! The part of a session that outlives the broker, and packets that wait until it is on disk.
 
-use super::under_way::{Entry, Flight, Step};
-use super::{Courier, State};
-use crate::connection::reason;
-use crate::ledger::{Ledger, Span, from_store, session_change, will_from_store};
-use crate::link::Promise;
-use crate::message::{Copy, Kept};
+use super::inflight::{Entry, Flight, RELEASED, Step};
+use super::{DeliveryContext, State, Will};
+use crate::journal::{Journal, Span, from_store, to_store, to_wall};
+use crate::link::DeferredReply;
+use crate::message::{Copy, Kept, Message};
+use crate::reason;
 use mqtick_packet::{AckKind, ConnackProperties, Qos, Version, ack, connack, disconnect, pingresp};
-use mqtick_store::{Change, KeptSession};
+use mqtick_store::{self as store, Change, KeptSession};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub(super) const SENT: u8 = 0; // the steps of a message, as the store numbers them
-pub(super) const RELEASED: u8 = 1;
-
 impl State {
-    pub(super) fn change(
-        &mut self,
-        courier: &mut Courier,
-        what: impl FnOnce(Arc<str>) -> Change,
-    ) -> Option<Span> {
-        change(&self.key, courier, what)
-    }
-
-    /// A QoS 2 message has come. Returns whether it is new. If so, the caller has the ledger keep
+    /// A QoS 2 message has come. Returns whether it is new. If so, the caller has the journal keep
     /// all of its changes in one batch.
-    pub fn receive(&mut self, courier: &mut Courier, id: u16) -> bool {
+    pub fn receive(&mut self, context: &mut DeliveryContext, id: u16) -> bool {
         if let Some(before) = self.received.get(&id) {
-            let refused = courier.ledger.as_ref().zip(*before);
-            if !refused.is_some_and(|(ledger, span)| ledger.is_refused(span)) {
-                let answered = courier
-                    .ledger
+            let refused = context.journal.as_ref().zip(*before);
+            if !refused.is_some_and(|(journal, span)| journal.is_refused(span)) {
+                let answered = context
+                    .journal
                     .as_ref()
-                    .map_or(0, |ledger| ledger.answered());
-                courier.span = before.filter(|before| before.last > answered);
+                    .map_or(0, |journal| journal.answered());
+                context.span = before.filter(|before| before.last > answered);
                 return false;
             }
         }
-        let span = self.change(courier, |client| Change::Received { client, id });
+        let span = context.change(self.key.as_ref(), |client| Change::Received { client, id });
         self.received.insert(id, span);
         true
     }
 
     /// A QoS 2 message will not come again. Returns whether its identifier was in use.
-    pub fn release(&mut self, courier: &mut Courier, id: u16) -> bool {
-        self.change(courier, |client| Change::Released { client, id });
+    pub fn release(&mut self, context: &mut DeliveryContext, id: u16) -> bool {
+        context.change(self.key.as_ref(), |client| Change::Released { client, id });
         self.received.remove(&id).is_some()
     }
 
     /// The client has subscribed to a filter; `options` as in SUBSCRIBE.
     pub fn subscribed(
         &mut self,
-        courier: &mut Courier,
+        context: &mut DeliveryContext,
         filter: &str,
         options: u8,
         identifier: u32,
     ) {
         let filter = filter.into();
-        self.change(courier, |client| Change::Subscribe {
+        context.change(self.key.as_ref(), |client| Change::Subscribe {
             client,
             filter,
             options,
@@ -66,33 +55,36 @@ impl State {
     }
 
     /// The client has unsubscribed from a filter.
-    pub fn unsubscribed(&mut self, courier: &mut Courier, filter: &str) {
+    pub fn unsubscribed(&mut self, context: &mut DeliveryContext, filter: &str) {
         let filter = filter.into();
-        self.change(courier, |client| Change::Unsubscribe { client, filter });
+        context.change(self.key.as_ref(), |client| Change::Unsubscribe {
+            client,
+            filter,
+        });
     }
 
     /// Write the session's present state to the store, if the session is kept.
-    pub fn keep(&mut self, courier: &mut Courier) -> Option<Span> {
+    pub fn keep(&mut self, context: &mut DeliveryContext) -> Option<Span> {
         let key = self.key.as_ref().or(self.will_key.as_ref()).cloned()?;
-        let now = session_change(&key, self, courier.now_s);
-        change(&Some(key), courier, |_| now)
+        let now = session_change(&key, self, context.now_s);
+        context.change(Some(&key), |_| now)
     }
 
     /// Remove the will of a session that ends with its connection from the store: it is published,
     /// or will not be.
-    pub fn forget_will(&mut self, courier: &mut Courier) {
-        change(&self.will_key.take(), courier, |client| {
+    pub fn forget_will(&mut self, context: &mut DeliveryContext) {
+        context.change(self.will_key.take().as_ref(), |client| {
             Change::SessionGone { client }
         });
     }
 
     /// The session has ended: remove it from the store, too.
-    pub fn end(&mut self, courier: &mut Courier) {
+    pub fn end(&mut self, context: &mut DeliveryContext) {
         self.clear();
-        self.change(courier, |client| Change::SessionGone { client });
+        context.change(self.key.as_ref(), |client| Change::SessionGone { client });
         self.key = None;
         if self.will.is_none() {
-            self.forget_will(courier);
+            self.forget_will(context);
         }
     }
 
@@ -158,37 +150,37 @@ impl State {
     }
 
     /// Let through what was held back for changes that the store has answered.
-    pub fn settle(&mut self, courier: &mut Courier, ledger: &Ledger) {
-        let answered = ledger.answered();
+    pub fn settle(&mut self, context: &mut DeliveryContext, journal: &Journal) {
+        let answered = journal.answered();
         let mut fills = false;
         while let Some(link) = &mut self.link
-            && let Some((span, promise)) = link.promise(answered)
+            && let Some((span, reply)) = link.next_reply(answered)
         {
             let version = link.version;
-            let refused = ledger.is_refused(span);
-            match promise {
-                Promise::Publish { .. } if !refused => {}
-                Promise::Pings(count) => (0..count).for_each(|_| pingresp(link.front())),
-                Promise::Publish { id, length } => {
+            let refused = journal.is_refused(span);
+            match reply {
+                DeferredReply::Publish { .. } if !refused => {}
+                DeferredReply::Pings(count) => (0..count).for_each(|_| pingresp(link.front())),
+                DeferredReply::Publish { id, length } => {
                     let at = self.flights.iter().position(|flight| flight.id == id);
                     let flight = at.and_then(|at| self.flights.get(at));
                     let entry = flight.map(|flight| &flight.entry);
                     if let Some(at) = at
-                        && entry.is_some_and(|entry| entry.is_refused(Some(ledger)))
+                        && entry.is_some_and(|entry| entry.is_refused(Some(journal)))
                     {
                         // Its publisher is told, and may send it again.
                         link.skip(length);
                         let flight = self.flights.remove(at);
                         if let Some(flight) = flight {
-                            self.done(courier, flight.entry.place);
+                            self.done(context, flight.entry.place);
                         }
                         fills = true;
                     }
                 }
-                Promise::Ack(kind, id, code) if !refused => {
+                DeferredReply::Ack(kind, id, code) if !refused => {
                     ack(link.front(), version, kind, id, code);
                 }
-                Promise::Ack(kind @ (AckKind::Puback | AckKind::Pubrec), id, _) => {
+                DeferredReply::Ack(kind @ (AckKind::Puback | AckKind::Pubrec), id, _) => {
                     if version == Version::V5 {
                         ack(link.front(), version, kind, id, reason::QUOTA);
                     } else {
@@ -196,12 +188,12 @@ impl State {
                         link.close();
                     }
                     if kind == AckKind::Pubrec {
-                        self.release(courier, id); // it may come again
+                        self.release(context, id); // it may come again
                     }
                 }
                 // Only a new session that is kept is refused: a client that resumes one may take what
                 // waits for it, which makes room.
-                Promise::Connected { may_fail: false } if refused => {
+                DeferredReply::Connected { may_fail: false } if refused => {
                     let none = ConnackProperties::default();
                     link.let_go();
                     connack(link.front(), version, false, reason::QUOTA, &none);
@@ -210,9 +202,9 @@ impl State {
                     self.will = None;
                     return;
                 }
-                Promise::Connected { .. } => {}
-                Promise::Kept if !refused => {}
-                Promise::Ack(..) | Promise::Kept => {
+                DeferredReply::Connected { .. } => {}
+                DeferredReply::Kept if !refused => {}
+                DeferredReply::Ack(..) | DeferredReply::Kept => {
                     link.let_go();
                     if version == Version::V5 {
                         disconnect(link.front(), version, reason::QUOTA);
@@ -226,19 +218,46 @@ impl State {
             }
         }
         if fills {
-            self.fill(courier);
+            self.fill(context);
         }
     }
 }
 
-/// Append a change of a session that is kept.
-pub(super) fn change(
-    key: &Option<Arc<str>>,
-    courier: &mut Courier,
-    what: impl FnOnce(Arc<str>) -> Change,
-) -> Option<Span> {
-    let (key, ledger) = (key.as_ref()?, courier.ledger.as_ref()?);
-    let span = ledger.append(what(Arc::clone(key)));
-    courier.note(span);
-    Some(span)
+/// A session's state, as the store keeps it.
+pub fn session_change(key: &Arc<str>, state: &State, now_s: u64) -> Change {
+    Change::Session {
+        client: Arc::clone(key),
+        session: store::Session {
+            expiry: state.expiry_s,
+            disconnected_at: state.left_s.map_or(0, |s| to_wall(s, now_s)),
+            user: state.user.as_deref().map(Into::into),
+            will: state.will.as_ref().map(|will| store::Will {
+                message: Arc::new(store::Message {
+                    expiry: will.lifetime_s.map_or(0, |s| u64::from(s.max(1))), // 0: no limit
+                    ..to_store(&will.message.message(), now_s)
+                }),
+                retain: will.message.message().retain,
+                delay: will.delay_s,
+            }),
+        },
+    }
+}
+
+/// A will that the store has kept.
+fn will_from_store(will: &store::Will) -> Will {
+    let lifetime_s = u32::try_from(will.message.expiry).ok();
+    let message = Message {
+        whole: None,
+        topic: &will.message.topic,
+        payload: &will.message.payload,
+        qos: Qos::try_from(will.message.qos).unwrap_or_default(),
+        retain: will.retain,
+        forwarded: &will.message.properties,
+        expires_s: None,
+    };
+    Will {
+        message: Kept::new(&message),
+        lifetime_s: lifetime_s.filter(|s| *s > 0),
+        delay_s: will.delay,
+    }
 }

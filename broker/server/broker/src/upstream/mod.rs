@@ -3,31 +3,27 @@
 //! The first worker owns them, and the sensors' socket. What the upstream does is queued as
 //! [`Done`], in order, for the door of MQTT-SN.
 
-mod counters;
 mod line;
 mod sensors;
-pub mod settings;
-pub mod wire;
 
+use crate::gateway::Count;
 use crate::log;
 use crate::message::Kept;
 use crate::poller::Poller;
 use crate::session::Session;
+use crate::settings::{Address, Gateway};
 use crate::shared::{Call, Shared};
-use counters::Count;
-pub use counters::Counters;
+use crate::wire::Wire;
 use line::{Event, Line, Terms};
 use mqtick_packet::{Qos, Version};
 use mqtick_sn::{Address as Place, Answer, Code};
 use nix::sys::epoll::EpollFlags;
 use rustls::ClientConfig;
-use settings::{Address, Mode};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use wire::Wire;
 
 /// The lowest token of these connections. It is that of the one for all sensors; in a transparent
 /// gateway, of the one for messages without a client.
@@ -65,7 +61,7 @@ pub struct Upstream {
     worker: usize,
     address: Address,
     tls: Option<Arc<ClientConfig>>,
-    mode: Mode,
+    mode: Gateway,
     places: Vec<SocketAddr>,
     is_asking: bool, // whether the upstream's name is being looked up
     version: Version,
@@ -76,42 +72,12 @@ pub struct Upstream {
     /// address.
     opened: (u64, usize, HashMap<Place, u32>),
     done: VecDeque<Done>,
-    dirty: HashSet<u64>,
+    pending_flush: HashSet<u64>,
     again_s: u64,
     at: usize, // which of `places` is tried, or connected to
     tries: u32,
     said: String,
     room: Vec<u8>,
-}
-
-/// What a gateway needs beside its settings. It is read before the first connection.
-#[derive(Default)]
-pub struct Secrets {
-    password: Option<String>,
-    tls: Option<Arc<ClientConfig>>,
-}
-
-impl Secrets {
-    /// Read the files that the settings name.
-    ///
-    /// # Errors
-    /// What is wrong with a file.
-    pub fn read(settings: &settings::Upstream) -> Result<Self, String> {
-        let Some(address) = &settings.url else {
-            return Ok(Self::default());
-        };
-        let password = settings.password_file.as_ref().map(|path| {
-            let text = std::fs::read_to_string(path);
-            let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
-            Ok::<_, String>(text.lines().next().unwrap_or_default().to_owned())
-        });
-        let own = settings.certificate.as_deref().zip(settings.key.as_deref());
-        let tls = address.is_tls.then(|| wire::trust(&settings.ca_file, own));
-        Ok(Self {
-            password: password.transpose()?,
-            tls: tls.transpose()?,
-        })
-    }
 }
 
 impl Upstream {
@@ -141,7 +107,7 @@ impl Upstream {
             next: LINES + 1,
             opened: (0, 0, HashMap::new()),
             done: VecDeque::new(),
-            dirty: HashSet::new(),
+            pending_flush: HashSet::new(),
             again_s: 0,
             at: 0,
             tries: 0,
@@ -161,7 +127,7 @@ impl Upstream {
         }
         self.clients.clear();
         self.done.clear();
-        self.dirty.clear();
+        self.pending_flush.clear();
         self.shared.upstream.connected.store(0, Relaxed);
         let terms = Terms {
             clean: true,
@@ -192,7 +158,7 @@ impl Upstream {
 
     /// Whether nothing waits to be passed on or written.
     pub fn is_done(&self) -> bool {
-        self.done.is_empty() && self.dirty.is_empty()
+        self.done.is_empty() && self.pending_flush.is_empty()
     }
 
     fn count(&self, what: Count) {
@@ -209,7 +175,7 @@ impl Upstream {
                 Err(why) => late.push((*token, why)),
             }
             if !held.line.out.is_empty() {
-                self.dirty.insert(*token);
+                self.pending_flush.insert(*token);
             }
         }
         for (token, why) in late {
@@ -272,7 +238,7 @@ impl Upstream {
                 let login = self.address.user.as_deref().map(|user| (user, password));
                 held.line.open(self.shared.now_s(), self.version, login);
                 (held.wire, held.writes) = (Some(wire), false);
-                self.dirty.insert(token);
+                self.pending_flush.insert(token);
             }
             Err(error) => self.fail(token, &error.to_string(), Code::CONGESTION, false),
         }
@@ -285,7 +251,7 @@ impl Upstream {
             return;
         };
         let Some(wire) = &mut held.wire else { return };
-        self.dirty.insert(token);
+        self.pending_flush.insert(token);
         if !flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
             return;
         }
@@ -487,7 +453,7 @@ impl Upstream {
 
     /// Write what is ready to be sent.
     pub fn flush(&mut self) {
-        for token in std::mem::take(&mut self.dirty) {
+        for token in std::mem::take(&mut self.pending_flush) {
             let Some(held) = self.lines.get_mut(&token) else {
                 continue;
             };
@@ -521,7 +487,7 @@ mod tests {
             ..Default::default()
         };
         settings.upstream.url = Some("mqtt://two-places.example".parse().unwrap());
-        settings.upstream.mode = Mode::Transparent;
+        settings.upstream.mode = Gateway::Transparent;
         let shared = Shared::alone(settings, None);
         let mut upstream = Upstream::new(&shared, 0).unwrap();
         let closed = TcpListener::bind("127.0.0.1:0").unwrap();

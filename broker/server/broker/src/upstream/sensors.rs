@@ -1,12 +1,13 @@
 //! Requests of sensors to the upstream.
 
-use super::counters::Count;
 use super::line::{Line, Terms, Will};
-use super::settings::Mode;
 use super::{Done, Held, LINES, Upstream};
-use crate::desk::Desk;
+use crate::gateway::Count;
 use crate::message::{Kept, Message};
+use crate::router::Router;
+use crate::sensor::qos_of;
 use crate::session::Session;
+use crate::settings::Gateway;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_sn::{Answer, Code, Count as Refused, Entrance};
@@ -25,7 +26,7 @@ impl Upstream {
         if !self.is_up() {
             return Ok(Some(Code::CONGESTION));
         }
-        if self.mode == Mode::Aggregating {
+        if self.mode == Gateway::Aggregating {
             return Ok(Some(Code::ACCEPTED));
         }
         // The upstream would end the gateway's own connection for this client.
@@ -44,7 +45,7 @@ impl Upstream {
             will: entrance.will.as_ref().map(|will| Will {
                 topic: will.topic.into(),
                 payload: will.payload.into(),
-                qos: crate::sn::qos_of(will.qos),
+                qos: qos_of(will.qos),
                 retain: will.retain,
             }),
         };
@@ -105,20 +106,20 @@ impl Upstream {
 
     fn token_of(&self, client: &str) -> Option<u64> {
         match self.mode {
-            Mode::Aggregating => Some(LINES),
-            Mode::Transparent => self.clients.get(client).copied(),
+            Gateway::Aggregating => Some(LINES),
+            Gateway::Transparent => self.clients.get(client).copied(),
         }
     }
 
     fn line_of(&mut self, client: Option<&str>) -> Option<&mut Line> {
         let token = client.map_or(Some(LINES), |client| self.token_of(client))?;
-        self.dirty.insert(token);
+        self.pending_flush.insert(token);
         self.lines.get_mut(&token).map(|held| &mut held.line)
     }
 
     /// A session begins.
     pub fn begin(&mut self, who: &Arc<Session>) {
-        if self.mode == Mode::Transparent
+        if self.mode == Gateway::Transparent
             && let Some(line) = self.line_of(Some(&who.client))
         {
             line.owner = Some(Arc::clone(who));
@@ -127,7 +128,7 @@ impl Upstream {
 
     /// A session with these subscriptions ends.
     pub fn end(&mut self, who: &Arc<Session>, filters: impl IntoIterator<Item = Box<str>>) {
-        if self.mode == Mode::Aggregating {
+        if self.mode == Gateway::Aggregating {
             for filter in filters {
                 self.unsubscribe(who, &filter);
             }
@@ -159,7 +160,7 @@ impl Upstream {
 
     /// A sensor has left.
     pub fn left(&mut self, client: &str, is_lost: bool) {
-        if self.mode == Mode::Transparent
+        if self.mode == Gateway::Transparent
             && let Some(token) = self.token_of(client)
         {
             self.give_up(token, is_lost);
@@ -239,23 +240,24 @@ impl Upstream {
     }
 
     /// Deliver a message to the sensors that are subscribed.
-    pub fn deliver(&self, desk: &mut Desk, token: u64, kept: &Arc<Kept>, ids: &[u32]) {
+    pub fn deliver(&self, router: &mut Router, token: u64, kept: &Arc<Kept>, ids: &[u32]) {
         let Some(held) = self.lines.get(&token) else {
             return;
         };
         let message = kept.message();
         let mut again = Some(Arc::clone(kept));
-        desk.courier.arrived = None;
+        router.context.arrived = None;
         let access = self.shared.access.load();
         for (to, qos) in held.line.targets(&message, ids) {
             let may = access
                 .rules
                 .may(None, &to.client, Action::Read, message.topic);
             if let Some(seat) = to.sensor.as_ref().filter(|_| may) {
-                if desk.courier.sensors.batch.is_full() {
-                    desk.send_batch();
+                if router.context.sensors.batch.is_full() {
+                    router.send_batch();
                 }
-                desk.courier
+                router
+                    .context
                     .send_to_sensor(&message, &mut again, qos, message.retain, seat);
             }
         }

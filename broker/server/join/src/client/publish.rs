@@ -1,8 +1,8 @@
 //! Messages that a client publishes: which ones go to other sites, and when.
 
 use super::{Next, Paired, Site, Unanswered};
-use crate::manager::HIGH;
-use crate::node::{Key, Message};
+use crate::connection::HIGH;
+use crate::message::{Key, Message};
 use crate::residence;
 use crate::retained::Entry;
 use mqtick_broker::residence::has_trailer;

@@ -1,6 +1,7 @@
 //! What all clients of a site share.
 
-use crate::node::{Key, Node};
+use crate::message::Key;
+use crate::node::Node;
 use crate::residence::{Came, Residence};
 use crate::sessions::Sessions;
 use mqtick_access::{Action, Rules};

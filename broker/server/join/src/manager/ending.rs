@@ -1,7 +1,7 @@
 //! The end of the program.
 
 use super::Manager;
-use crate::node::Link;
+use crate::message::Link;
 use mqtick_broker::log;
 use mqtick_packet::Version;
 use std::time::{Duration, Instant};

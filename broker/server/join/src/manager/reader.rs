@@ -2,12 +2,12 @@
 //! neighbour asks for it. MQTT does not mark the last retained message. The reading is over when the
 //! broker has answered a ping and has sent none for a second before.
 
+use super::neighbours::CALM_S;
 use super::{Manager, Role};
 use crate::client::is_echo;
 use crate::connection::{Fault, next_packet};
 use crate::delivery::Delivery;
-use crate::neighbours::CALM_S;
-use crate::node::{Link, Message};
+use crate::message::{Link, Message};
 use crate::residence;
 use mqtick_broker::log;
 use mqtick_packet::{

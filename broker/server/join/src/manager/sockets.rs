@@ -1,10 +1,10 @@
 //! Accepting, reading, writing and ending connections.
 
 use super::first::FIRST;
-use super::{EARLY, HIGH, LISTENERS, Manager, Role, Slot, TURNS};
-use crate::connection::Connection;
+use super::{EARLY, LISTENERS, Manager, Role, Slot, TURNS};
+use crate::connection::{Connection, HIGH};
 use mqtick_broker::residence::Arrived;
-use mqtick_broker::upstream::wire::Wire;
+use mqtick_broker::wire::Wire;
 use nix::sys::epoll::EpollFlags;
 use std::collections::hash_map::Entry::Occupied;
 use std::io;

@@ -1,6 +1,7 @@
 //! Retained messages from before a link came up: they are handed over when the neighbour asks.
 
-use super::{Action, Link, Message, Node};
+use super::{Action, Node};
+use crate::message::{Link, Message};
 use mqtick_packet::Qos;
 use std::rc::Rc;
 

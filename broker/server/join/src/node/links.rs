@@ -1,8 +1,9 @@
 //! Links to neighbours: which ones are used, the link states that go over them, and neighbours that
 //! are away.
 
-use super::{Action, BEFORE, Link, Neighbour, Node, SETTLING};
+use super::{Action, BEFORE, Neighbour, Node, SETTLING};
 use crate::cooperation::Say;
+use crate::message::Link;
 use crate::topology::{LinkKey, NodeId, State};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

@@ -2,11 +2,9 @@
 //! what is sent again.
 
 use super::window::{Noted, WINDOW, Window};
-use super::{
-    Action, BEFORE, Key, LANES, Link, MOST_OCTETS, MOST_PENDING, MOST_SEEN, MOST_TRIED, Message,
-    Node, Pending,
-};
+use super::{Action, BEFORE, MOST_OCTETS, MOST_PENDING, MOST_SEEN, MOST_TRIED, Node, Pending};
 use crate::cooperation::Source;
+use crate::message::{Key, LANES, Link, Message};
 use crate::retained::Compared;
 use mqtick_packet::Qos;
 use std::collections::BTreeSet;

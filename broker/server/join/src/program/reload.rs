@@ -1,8 +1,7 @@
 //! SIGHUP: reads the configuration and the files that it names again, while the node runs.
 
 use super::{Asked, arguments, rules, secrets};
-use crate::manager::Manager;
-use crate::neighbours::trust_nodes;
+use crate::manager::{Manager, trust_nodes};
 use mqtick_broker::listener::Certificate;
 use mqtick_broker::log;
 

@@ -1,7 +1,8 @@
 //! Reads any octets as packets of a neighbour, and has a node process them.
 
 use mqtick_join::cooperation::{Kind, Source};
-use mqtick_join::node::{Action, Message, Node};
+use mqtick_join::message::Message;
+use mqtick_join::node::{Action, Node};
 use mqtick_join::topology::State;
 use mqtick_join::words::{self, Hello, Passage, RETAINED, TOPOLOGY};
 use mqtick_packet::{Packet, Publish, Version, decode, frame};

@@ -9,7 +9,8 @@ mod retained;
 mod simulated;
 
 use mqtick_join::cooperation::Kind;
-use mqtick_join::node::{Action, Key, Link, Message};
+use mqtick_join::message::{Key, Link, Message};
+use mqtick_join::node::Action;
 use mqtick_packet::Qos;
 use proptest::prelude::*;
 use simulated::{FILTERS, Network, TOPICS, message};

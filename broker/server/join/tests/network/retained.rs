@@ -2,7 +2,7 @@
 
 use crate::simulated::{Network, TOPICS, message};
 use mqtick_join::cooperation::Kind;
-use mqtick_join::node::{Key, Message};
+use mqtick_join::message::{Key, Message};
 use mqtick_packet::Qos;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
 //! The network: links, and at each site a node, its broker, and messages on their way between the two.
 
 use mqtick_join::cooperation::{Kind, Source};
-use mqtick_join::node::{Action, Key, Link, Message, Node};
+use mqtick_join::message::{Key, Link, Message};
+use mqtick_join::node::{Action, Node};
 use mqtick_join::topology::State;
 use mqtick_packet::Qos;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

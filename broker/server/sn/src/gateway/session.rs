@@ -1,10 +1,9 @@
 //! The session of one client. The messages to it are in [`Client`].
 
 use super::engine::{Engine, Publication};
-use super::topics::Asked;
 use super::{SECOND_NS, send};
 use crate::client::{Address, Client, Datagrams, Keep, Seat, lock};
-use crate::codec::{Qos, Will};
+use crate::codec::{Filter, Qos, Will};
 use std::collections::HashSet;
 
 /// A will.
@@ -39,6 +38,13 @@ impl Testament {
     pub(super) fn octets(&self) -> usize {
         size_of::<Self>() + self.topic.len() + self.payload.len()
     }
+}
+
+/// A SUBSCRIBE that the engine has not answered.
+pub(super) struct Asked {
+    pub(super) message_id: u16,
+    pub(super) name: Box<str>,
+    pub(super) filter: Option<Filter<'static>>, // if it is not a name
 }
 
 /// The session of a client that is connected, asleep or away.

@@ -2,7 +2,7 @@
 
 use super::counters::Count;
 use super::engine::Engine;
-use super::session::Session;
+use super::session::{Asked, Session};
 use super::{Gateway, SECOND_NS, Settings};
 use crate::client::{Datagrams, Keep};
 use crate::codec::{Code, Filter, Message, Qos};
@@ -11,13 +11,6 @@ use std::collections::HashMap;
 const ASKED: usize = 32; // most unanswered SUBSCRIBEs of one client
 // most SUBSCRIBEs of one client and second that retained messages follow
 const SUBSCRIBES: u32 = 32;
-
-/// A SUBSCRIBE that the engine has not answered.
-pub(super) struct Asked {
-    message_id: u16,
-    name: Box<str>,
-    filter: Option<Filter<'static>>, // if it is not a name
-}
 
 impl<M: Keep, S> Gateway<M, S> {
     /// The engine has decided about a SUBSCRIBE: the QoS that it grants, or the code to refuse it

@@ -1,4 +1,4 @@
-//! The socket of one connection to the upstream, with or without TLS.
+//! The socket of one connection to another broker, with or without TLS.
 
 use crate::settings::Address;
 use nix::errno::Errno;

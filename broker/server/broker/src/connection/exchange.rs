@@ -1,36 +1,37 @@
 //! PUBLISH, SUBSCRIBE, UNSUBSCRIBE and acknowledgements of a connected client.
 
-use crate::connection::{Connection, End, NO_MEMORY, Stage, reason};
-use crate::desk::{Desk, Reached};
-use crate::link::Promise;
+use super::{Connection, End, NO_MEMORY, Stage};
+use crate::link::DeferredReply;
 use crate::memory;
 use crate::message::Message;
+use crate::reason;
 use crate::residence::has_trailer;
+use crate::router::{Reached, Router, work_of};
 use crate::session::Subscription;
 use mqtick_access::Action;
 use mqtick_packet::{
     Ack, AckKind, Filter, Publish, Qos, Subscribe, Unsubscribe, Version, suback, unsuback,
 };
-use mqtick_topics::valid_filter;
+use mqtick_topics::{unshared, valid_filter};
 use std::sync::Arc;
 
 /// Filters of one SUBSCRIBE above the limit that are refused one by one.
 const MOST_REFUSED: usize = 10_000;
 
 impl Connection {
-    pub(crate) fn publish(
+    pub(super) fn publish(
         &mut self,
-        desk: &mut Desk,
+        router: &mut Router,
         publish: &Publish,
         whole: &[u8],
         alone: bool,
     ) -> Result<(), End> {
         if !matches!(self.stage, Stage::Up(_)) {
-            return Err(End::stranger());
+            return Err(End::not_connected());
         }
         self.published = self.published.saturating_add(1);
-        desk.received += 1;
-        desk.courier.span = None;
+        router.received += 1;
+        router.context.span = None;
         if publish.properties.subscription_id().is_some() {
             return Err(End::because(
                 reason::PROTOCOL,
@@ -42,41 +43,41 @@ impl Connection {
         let topic = match alias {
             None => publish.topic,
             Some(alias) => {
-                named = self.alias(desk, alias, publish.topic)?;
+                named = self.alias(router, alias, publish.topic)?;
                 &named
             }
         };
         // The packet identifier is in the same batch as the message.
-        let ledger = desk.courier.ledger.as_ref();
-        let ledger = ledger.filter(|_| publish.qos == Qos::ExactlyOnce).cloned();
-        let _whole = ledger.as_ref().map(|ledger| ledger.whole());
-        let Some(identifiers) = self.begin_qos(desk, publish)? else {
+        let journal = router.context.journal.as_ref();
+        let journal = journal.filter(|_| publish.qos == Qos::ExactlyOnce).cloned();
+        let _whole = journal.as_ref().map(|journal| journal.whole());
+        let Some(identifiers) = self.begin_qos(router, publish)? else {
             return Ok(()); // it has come before
         };
-        desk.courier.once = desk.courier.span;
-        if desk.stamp.is_some() && has_trailer(publish.payload) {
-            self.arrived(desk);
+        router.context.once = router.context.span;
+        if router.stamp.is_some() && has_trailer(publish.payload) {
+            self.arrived(router);
         }
         let Stage::Up(session) = &self.stage else {
-            return Err(End::stranger());
+            return Err(End::not_connected());
         };
-        desk.refresh();
+        router.refresh();
         let user = self.user.as_deref();
         let may = !topic.starts_with("$SYS/")
-            && desk
+            && router
                 .access
                 .rules
                 .may(user, &session.client, Action::Write, topic);
-        let mut forwarded = std::mem::take(&mut desk.spare);
+        let mut forwarded = std::mem::take(&mut router.spare);
         forwarded.clear();
         let (mut anybody, mut has_room) = (false, true);
-        if publish.retain && desk.shared.settings.limits.retained_messages == 0 {
+        if publish.retain && router.shared.settings.limits.retained_messages == 0 {
             let why = "a retained message, and the settings allow none";
             return Err(End::because(reason::NO_RETAIN, why));
         }
         if may {
             publish.properties.forwarded(&mut forwarded);
-            let now_s = desk.courier.now_s;
+            let now_s = router.context.now_s;
             let is_plain = publish.qos == Qos::AtMostOnce
                 && !publish.retain
                 && alias.is_none()
@@ -94,21 +95,21 @@ impl Connection {
                     .map(|s| now_s + u64::from(s)),
             };
             if publish.dup {
-                desk.came = None; // it may have come before
+                router.came = None; // it may have come before
             }
             has_room =
                 publish.qos == Qos::AtMostOnce || memory::may_hold(message.octets() + identifiers);
             if has_room {
-                let found = desk.publish(Some(session), &message, alone);
+                let found = router.publish(Some(session), &message, alone);
                 has_room = found != Reached::Refused;
                 anybody = found == Reached::Somebody;
             } else {
-                desk.courier.dropped += 1;
+                router.context.dropped += 1;
             }
         }
-        desk.courier.once = None;
+        router.context.once = None;
         forwarded.shrink_to(1 << 16);
-        desk.spare = forwarded;
+        router.spare = forwarded;
         let code = match (may, anybody) {
             _ if !has_room => reason::QUOTA,
             (true, true) => 0,
@@ -124,18 +125,18 @@ impl Connection {
             Qos::AtLeastOnce => AckKind::Puback,
             Qos::ExactlyOnce => AckKind::Pubrec,
         };
-        self.with_state(desk, |state, desk| {
-            let span = desk.courier.span.take();
+        self.with_state(router, |state, router| {
+            let span = router.context.span.take();
             if kind == AckKind::Pubrec && code >= 0x80 {
-                state.release(&mut desk.courier, publish.id);
+                state.release(&mut router.context, publish.id);
             }
             state.answer(kind, publish.id, code, span);
         })
     }
 
     /// The topic of an alias. If the packet has a topic, the alias is set to it.
-    fn alias(&mut self, desk: &Desk, alias: u16, topic: &str) -> Result<Box<str>, End> {
-        let most = desk.shared.settings.limits.topic_alias;
+    fn alias(&mut self, router: &Router, alias: u16, topic: &str) -> Result<Box<str>, End> {
+        let most = router.shared.settings.limits.topic_alias;
         if alias == 0 || alias > most {
             return Err(End::because(
                 reason::ALIAS,
@@ -166,33 +167,33 @@ impl Connection {
     }
 
     /// If a message is new: the octets that its session's identifiers of QoS 2 take.
-    fn begin_qos(&mut self, desk: &mut Desk, publish: &Publish) -> Result<Option<usize>, End> {
+    fn begin_qos(&mut self, router: &mut Router, publish: &Publish) -> Result<Option<usize>, End> {
         if publish.qos < Qos::ExactlyOnce {
             return Ok(Some(0));
         }
-        self.with_state(desk, |state, desk| {
-            if state.receive(&mut desk.courier, publish.id) {
+        self.with_state(router, |state, router| {
+            if state.receive(&mut router.context, publish.id) {
                 state.hold();
                 return Some(state.received_octets());
             }
-            let span = desk.courier.span.take();
+            let span = router.context.span.take();
             state.answer(AckKind::Pubrec, publish.id, 0, span);
             None
         })
     }
 
-    pub(crate) fn ack(&mut self, desk: &mut Desk, ack: &Ack) -> Result<(), End> {
-        let fits = self.with_state(desk, |state, desk| {
+    pub(super) fn ack(&mut self, router: &mut Router, ack: &Ack) -> Result<(), End> {
+        let fits = self.with_state(router, |state, router| {
             if ack.kind == AckKind::Pubrel {
-                desk.courier.span = None;
-                let known = state.release(&mut desk.courier, ack.id);
+                router.context.span = None;
+                let known = state.release(&mut router.context, ack.id);
                 let code = if known { 0 } else { reason::NO_IDENTIFIER };
-                let span = desk.courier.span.take();
+                let span = router.context.span.take();
                 state.answer(AckKind::Pubcomp, ack.id, code, span);
                 true
             } else {
-                let fits = state.acknowledged(&mut desk.courier, ack.kind, ack.id, ack.reason);
-                state.fill(&mut desk.courier);
+                let fits = state.acknowledged(&mut router.context, ack.kind, ack.id, ack.reason);
+                state.fill(&mut router.context);
                 fits
             }
         })?;
@@ -206,12 +207,16 @@ impl Connection {
     }
 
     /// Subscribe to as many of the filters as this turn allows.
-    pub(crate) fn subscribe(&mut self, desk: &mut Desk, subscribe: &Subscribe) -> Result<(), End> {
+    pub(super) fn subscribe(
+        &mut self,
+        router: &mut Router,
+        subscribe: &Subscribe,
+    ) -> Result<(), End> {
         let session = self.session()?;
         let mut part = std::mem::take(&mut self.part);
         let identifier = subscribe.properties.subscription_id().unwrap_or(0);
-        let access = desk.shared.access.load_full();
-        let most = desk.shared.settings.limits.subscriptions_a_client;
+        let access = router.shared.access.load_full();
+        let most = router.shared.settings.limits.subscriptions_a_client;
         if part.done == 0 {
             self.published = self.published.saturating_add(1);
             if subscribe.filters().count() > most.saturating_add(MOST_REFUSED) {
@@ -233,8 +238,8 @@ impl Connection {
         let mut filters = subscribe.filters().skip(part.done);
         // The session and the tree change together, under the session's lock: another connection
         // may take over the session.
-        let is_done = self.with_state(desk, |state, desk| {
-            desk.courier.span = part.span;
+        let is_done = self.with_state(router, |state, router| {
+            router.context.span = part.span;
             let is_done = loop {
                 let Some(one) = filters.next() else {
                     break true;
@@ -249,24 +254,24 @@ impl Connection {
                     user,
                     &session.client,
                     Action::Subscribe,
-                    unshared(filter),
+                    unshared(filter).unwrap_or(filter),
                 ) {
                     reason::NOT_AUTHORIZED
                 } else if is_more {
                     reason::QUOTA
                 } else {
-                    desk.spend(work_of(filter));
+                    router.spend(work_of(filter));
                     granted.push((one, state.add_filter(filter)));
                     one.qos as u8
                 });
                 part.done += 1;
-                if desk.left() == 0 {
+                if router.left() == 0 {
                     break filters.next().is_none();
                 }
             };
             if !granted.is_empty() {
                 let filters = granted.iter().map(|(one, _)| one.filter);
-                desk.shared.change(filters, |tree| {
+                router.shared.change(filters, |tree| {
                     for (one, _) in &granted {
                         let subscription = Subscription {
                             session: Arc::clone(&session),
@@ -283,12 +288,12 @@ impl Connection {
                 let own = u8::from(one.no_local) << 2;
                 let retained = u8::from(one.retain_as_published) << 3 | one.retain_handling << 4;
                 let options = one.qos as u8 | own | retained;
-                state.subscribed(&mut desk.courier, one.filter, options, identifier);
+                state.subscribed(&mut router.context, one.filter, options, identifier);
             }
-            part.span = desk.courier.span.take();
+            part.span = router.context.span.take();
             if is_done && let Some(link) = &mut state.link {
                 if let Some(span) = part.span {
-                    link.hold(span, Promise::Kept);
+                    link.hold(span, DeferredReply::Kept);
                 }
                 suback(link.out(), version, subscribe.id, &part.codes);
             }
@@ -297,11 +302,11 @@ impl Connection {
         for (one, is_new) in granted {
             let wanted = one.retain_handling == 0 || (one.retain_handling == 1 && is_new);
             if wanted && !one.filter.starts_with("$share/") {
-                self.ask(desk, one.filter, one.qos, identifier)?;
+                self.ask(router, one.filter, one.qos, identifier)?;
             }
         }
         if is_done {
-            self.search(desk);
+            self.search(router);
         } else {
             self.part = part;
         }
@@ -309,16 +314,16 @@ impl Connection {
     }
 
     /// Unsubscribe from as many of the filters as this turn allows.
-    pub(crate) fn unsubscribe(
+    pub(super) fn unsubscribe(
         &mut self,
-        desk: &mut Desk,
+        router: &mut Router,
         unsubscribe: &Unsubscribe,
     ) -> Result<(), End> {
         let session = self.session()?;
         let mut part = std::mem::take(&mut self.part);
         if part.done == 0 {
             self.published = self.published.saturating_add(1);
-            let most = desk.shared.settings.limits.subscriptions_a_client;
+            let most = router.shared.settings.limits.subscriptions_a_client;
             if unsubscribe.filters().count() > most {
                 return Err(End::because(
                     reason::QUOTA,
@@ -329,40 +334,40 @@ impl Connection {
         let version = self.version;
         let mut left: Vec<&str> = Vec::new();
         let mut filters = unsubscribe.filters().skip(part.done);
-        let is_done = self.with_state(desk, |state, desk| {
-            desk.courier.span = part.span;
+        let is_done = self.with_state(router, |state, router| {
+            router.context.span = part.span;
             let is_done = loop {
                 let Some(filter) = filters.next() else {
                     break true;
                 };
-                desk.spend(work_of(filter));
+                router.spend(work_of(filter));
                 let known = state.remove_filter(filter);
                 let code = if known { 0 } else { reason::NO_SUBSCRIPTION };
                 part.codes.push(code);
                 left.extend(known.then_some(filter));
                 part.done += 1;
-                if desk.left() == 0 {
+                if router.left() == 0 {
                     break filters.next().is_none();
                 }
             };
-            desk.shared.change(left.iter().copied(), |tree| {
+            router.shared.change(left.iter().copied(), |tree| {
                 for filter in &left {
                     tree.unsubscribe(filter, &session.number);
                 }
             });
             for filter in &left {
-                state.unsubscribed(&mut desk.courier, filter);
+                state.unsubscribed(&mut router.context, filter);
             }
             if left.iter().any(|filter| filter.starts_with("$share/")) {
                 let is_left = |share: &Arc<str>| left.iter().any(|one| **one == **share);
                 let is_wanted = |_: &_, share: Option<&_>| !share.is_some_and(is_left);
-                let copies = state.drop_queued(&mut desk.courier, is_wanted);
-                desk.courier.remains.copies.extend(copies);
+                let copies = state.drop_queued(&mut router.context, is_wanted);
+                router.context.remains.copies.extend(copies);
             }
-            part.span = desk.courier.span.take();
+            part.span = router.context.span.take();
             if is_done && let Some(link) = &mut state.link {
                 if let Some(span) = part.span {
-                    link.hold(span, Promise::Kept);
+                    link.hold(span, DeferredReply::Kept);
                 }
                 unsuback(link.out(), version, unsubscribe.id, &part.codes);
             }
@@ -373,16 +378,4 @@ impl Connection {
         }
         Ok(())
     }
-}
-
-/// The filter of a shared subscription, or the filter itself.
-fn unshared(filter: &str) -> &str {
-    let shared = filter.strip_prefix("$share/");
-    let shared = shared.and_then(|rest| rest.split_once('/'));
-    shared.map_or(filter, |(_, filter)| filter)
-}
-
-/// What it takes to change a subscription, in copies of a message.
-pub(crate) fn work_of(filter: &str) -> usize {
-    64 + filter.len() / 2
 }

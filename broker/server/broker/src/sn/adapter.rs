@@ -1,11 +1,12 @@
 //! How the MQTT-SN gateway reaches the rest of the broker.
 
-use super::{Held, qos_of};
-use crate::desk::{Desk, Place, Reached, Served};
-use crate::feed::{Called, Key};
+use super::Held;
 use crate::memory;
 use crate::message::{Kept, Message};
-use crate::search::MOST_STEPS;
+use crate::offload::{Called, Key};
+use crate::receiver::MOST_STEPS;
+use crate::router::{Place, Reached, Router, Served};
+use crate::sensor::qos_of;
 use crate::session::{Session, Subscription};
 use crate::shared::Subscriptions;
 use crate::upstream::Upstream;
@@ -30,17 +31,17 @@ fn key(came: &Came) -> Key {
 }
 
 /// How the MQTT-SN gateway reaches the rest of the broker.
-pub(super) struct Hands<'a> {
-    pub(super) desk: &'a mut Desk,
+pub(super) struct EngineAdapter<'a> {
+    pub(super) router: &'a mut Router,
     pub(super) alone: bool,
     pub(super) looked: &'a mut usize,
     pub(super) held: &'a mut VecDeque<Held>,
     pub(super) upstream: Option<&'a mut Upstream>,
 }
 
-impl Hands<'_> {
+impl EngineAdapter<'_> {
     fn may(&self, client: &str, action: Action, topic: &str) -> bool {
-        let access = self.desk.shared.access.load();
+        let access = self.router.shared.access.load();
         access.rules.may(None, client, action, topic)
     }
 
@@ -61,20 +62,20 @@ impl Hands<'_> {
             }
         };
         let (number, keep_alive_s) = (publisher.number, came.keep_alive_s);
-        self.desk
+        self.router
             .offer(key(came), number, topic, keep_alive_s, place);
     }
 
     /// Answer now, or once the changes are on disk.
     fn acknowledge(&mut self, answer: Answer) {
-        match self.desk.courier.span.take() {
+        match self.router.context.span.take() {
             Some(span) => self.held.push_back(Held { span, answer }),
             None => self.send(answer.to, &answer.good),
         }
     }
 }
 
-impl Engine for Hands<'_> {
+impl Engine for EngineAdapter<'_> {
     type Message = Kept;
     type Subscriber = Arc<Session>;
 
@@ -83,14 +84,14 @@ impl Engine for Hands<'_> {
     }
 
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
-        if self.desk.courier.sensors.batch.is_full() {
-            self.desk.send_batch();
+        if self.router.context.sensors.batch.is_full() {
+            self.router.send_batch();
         }
-        self.desk.courier.sensors.batch.answer(to, datagram);
+        self.router.context.sensors.batch.answer(to, datagram);
     }
 
     fn flush(&mut self) {
-        self.desk.send_batch();
+        self.router.send_batch();
     }
 
     fn admit(&mut self, entrance: &Entrance<'_>) -> Result<Option<Code>, Count> {
@@ -107,8 +108,8 @@ impl Engine for Hands<'_> {
     }
 
     fn will(&mut self, who: &Arc<Session>, will: &Publication<'_>) {
-        self.desk.came = None; // the will came long ago
-        let transparent = &self.desk.shared.settings.upstream;
+        self.router.came = None; // the will came long ago
+        let transparent = &self.router.shared.settings.upstream;
         if !transparent.is_transparent() {
             let _ = self.publish(Some(who), will, None); // no client waits for an answer
         }
@@ -125,7 +126,7 @@ impl Engine for Hands<'_> {
 
     fn begin(&mut self, client: &str, seat: &Seat<Kept>) -> Option<Arc<Session>> {
         let has_room = memory::free() > 0;
-        let who = has_room.then(|| self.desk.shared.new_sensor(client, Arc::clone(seat)))?;
+        let who = has_room.then(|| self.router.shared.new_sensor(client, Arc::clone(seat)))?;
         if let Some(upstream) = &mut self.upstream {
             upstream.begin(&who);
         }
@@ -133,7 +134,7 @@ impl Engine for Hands<'_> {
     }
 
     fn moves(&mut self, who: &Arc<Session>) {
-        drop(self.desk.shared.feed.close_session(who.number));
+        drop(self.router.shared.offload.close_session(who.number));
     }
 
     fn end(&mut self, who: &Arc<Session>) {
@@ -141,8 +142,8 @@ impl Engine for Hands<'_> {
         if let Some(upstream) = &mut self.upstream {
             return upstream.end(who, who.lock().take_filters().0);
         }
-        let shared = Arc::clone(&self.desk.shared);
-        shared.end_session(who, &mut who.lock(), &mut self.desk.courier);
+        let shared = Arc::clone(&self.router.shared);
+        shared.end_session(who, &mut who.lock(), &mut self.router.context);
     }
 
     fn subscribe(
@@ -178,7 +179,7 @@ impl Engine for Hands<'_> {
         let change = |tree: &mut Subscriptions| {
             tree.subscribe(filter, who.number, subscription);
         };
-        self.desk.shared.change([filter], change);
+        self.router.shared.change([filter], change);
         Some(Code::ACCEPTED)
     }
 
@@ -187,7 +188,7 @@ impl Engine for Hands<'_> {
         if let Some(upstream) = &mut self.upstream {
             return upstream.unsubscribe(who, filter);
         }
-        self.desk.shared.change([filter], |tree| {
+        self.router.shared.change([filter], |tree| {
             tree.unsubscribe(filter, &who.number);
         });
     }
@@ -201,22 +202,22 @@ impl Engine for Hands<'_> {
         if steps == 0 {
             return;
         }
-        let now_s = self.desk.courier.now_s;
-        let shared = Arc::clone(&self.desk.shared);
-        let most = self.desk.courier.bounds.messages;
+        let now_s = self.router.context.now_s;
+        let shared = Arc::clone(&self.router.shared);
+        let most = self.router.context.bounds.messages;
         let (kept, steps) = shared.retained_first(filter, most, steps, |message| {
             message.expires_s.is_none_or(|expires_s| expires_s > now_s)
                 && self.may(&who.client, Action::Read, message.topic)
         });
         *self.looked += steps;
-        self.desk.courier.arrived = None;
+        self.router.context.arrived = None;
         for kept in &kept {
             // It leaves before any worker can send a newer one.
             shared.if_retained(kept, || {
                 let (message, mut again) = (kept.message(), Some(Arc::clone(kept)));
-                let courier = &mut self.desk.courier;
-                courier.send_to_sensor(&message, &mut again, qos_of(qos), true, seat);
-                self.desk.send_batch();
+                let context = &mut self.router.context;
+                context.send_to_sensor(&message, &mut again, qos_of(qos), true, seat);
+                self.router.send_batch();
             });
         }
     }
@@ -233,7 +234,7 @@ impl Engine for Hands<'_> {
         if is_ours || !valid_topic(topic) || !self.may(client, Action::Write, topic) {
             return Err(Code::NOT_SUPPORTED);
         }
-        self.desk.received += 1;
+        self.router.received += 1;
         let message = Message {
             whole: None,
             topic,
@@ -247,34 +248,34 @@ impl Engine for Hands<'_> {
             let client = who.map(|who| &*who.client);
             return upstream.publish(client, &message, answer);
         }
-        let ledger = self.desk.courier.ledger.clone();
-        let is_full = ledger.as_ref().is_some_and(|ledger| ledger.is_full());
+        let journal = self.router.context.journal.clone();
+        let is_full = journal.as_ref().is_some_and(|journal| journal.is_full());
         let has_memory = || memory::may_hold(message.octets());
         let has_room = message.qos == Qos::AtMostOnce || !is_full && has_memory();
         if !has_room {
-            self.desk.courier.dropped += 1;
+            self.router.context.dropped += 1;
             return Err(Code::CONGESTION);
         }
         // All changes of a message of QoS 2 are in one batch.
-        let ledger = ledger.filter(|_| message.qos == Qos::ExactlyOnce);
-        let whole = ledger.as_ref().map(|ledger| ledger.whole());
-        self.desk.courier.span = None;
+        let journal = journal.filter(|_| message.qos == Qos::ExactlyOnce);
+        let whole = journal.as_ref().map(|journal| journal.whole());
+        self.router.context.span = None;
         let publisher = who.map(|who| &**who);
         let came = publication.came.zip(publisher);
         let can_be = message.qos == Qos::AtMostOnce && !message.retain;
         let is_served = can_be
             && came.is_some_and(|(came, publisher)| {
-                let feed = &self.desk.shared.feed;
-                came.marked && feed.believes(&key(&came), publisher.number)
+                let offload = &self.router.shared.offload;
+                came.marked && offload.believes(&key(&came), publisher.number)
             });
         if is_served {
-            self.desk.served = Served::Sensors;
+            self.router.served = Served::Sensors;
         }
-        let reached = self.desk.publish(publisher, &message, self.alone);
-        self.desk.served = Served::Nobody;
+        let reached = self.router.publish(publisher, &message, self.alone);
+        self.router.served = Served::Nobody;
         match came {
             Some((came, publisher)) if can_be => self.offer(&came, publisher, topic),
-            Some((came, _)) => self.desk.shared.feed.take_back(&key(&came)),
+            Some((came, _)) => self.router.shared.offload.take_back(&key(&came)),
             None => {}
         }
         drop(whole);

@@ -11,7 +11,7 @@ pub struct Upstream {
     /// Where it is; none: this is no gateway.
     pub url: Option<Address>,
     /// Whether sensors share one connection.
-    pub mode: Mode,
+    pub mode: Gateway,
     /// The file whose first line is the password of the URL's user.
     pub password_file: Option<PathBuf>,
     /// The certificates that are trusted to sign the upstream's, PEM.
@@ -27,7 +27,7 @@ pub struct Upstream {
 /// Whether sensors share one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum Gateway {
     /// One connection for all of them.
     #[default]
     Aggregating,
@@ -54,7 +54,7 @@ impl Default for Upstream {
     fn default() -> Self {
         Self {
             url: None,
-            mode: Mode::default(),
+            mode: Gateway::default(),
             password_file: None,
             ca_file: "/etc/ssl/certs/ca-certificates.crt".into(),
             certificate: None,
@@ -68,7 +68,7 @@ impl Upstream {
     /// Whether each sensor has a connection of its own.
     #[must_use]
     pub fn is_transparent(&self) -> bool {
-        self.url.is_some() && self.mode == Mode::Transparent
+        self.url.is_some() && self.mode == Gateway::Transparent
     }
 }
 

@@ -1,9 +1,8 @@
 //! Messages of QoS 1 and 2 on their way to a client: queued, sent, acknowledged.
 
-use super::kept::{RELEASED, SENT, change};
-use super::{Courier, State};
-use crate::ledger::{Ledger, Span};
-use crate::link::{Link, Promise};
+use super::{DeliveryContext, State};
+use crate::journal::{Journal, Span};
+use crate::link::{DeferredReply, Link};
 use crate::memory;
 use crate::message::{Copy, Kept};
 use mqtick_packet::{AckKind, Qos, ack};
@@ -12,6 +11,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 const SPARE: usize = 16; // places in a queue
+const SENT: u8 = 0; // the steps of a message, as the store numbers them
+pub(super) const RELEASED: u8 = 1;
 
 #[derive(PartialEq, Eq)]
 pub(super) enum Step {
@@ -37,21 +38,21 @@ impl State {
     /// Send a copy of QoS 1 or 2, or queue it. Returns whether something was appended to the link.
     pub(super) fn queue_or_send(
         &mut self,
-        courier: &mut Courier,
+        context: &mut DeliveryContext,
         kept: &Arc<Kept>,
         copy: Copy,
     ) -> bool {
         let octets = kept.octets();
-        let sends = self.due == 0 && self.queue.is_empty() && self.has_room(courier, octets);
+        let sends = self.due == 0 && self.queue.is_empty() && self.has_room(context, octets);
         let may = if sends {
             self.has_memory(octets)
         } else {
-            self.queue.len() < courier.bounds.messages
-                && self.queued + octets <= courier.bounds.octets
+            self.queue.len() < context.bounds.messages
+                && self.queued + octets <= context.bounds.octets
                 && memory::may_queue(self.queued + octets)
         };
         if !may {
-            courier.dropped += 1;
+            context.dropped += 1;
             return false;
         }
         let mut entry = Entry {
@@ -59,19 +60,19 @@ impl State {
             message: Arc::clone(kept),
             copy,
             entered: None,
-            share: courier.share.clone(),
+            share: context.share.clone(),
         };
-        if let (Some(key), Some(ledger)) = (&self.key, &courier.ledger) {
+        if let (Some(key), Some(journal)) = (&self.key, &context.journal) {
             self.next_place += 1;
-            let entering = &mut courier.entering;
-            let span = ledger.queue(key, entry.place, kept, &copy, entering, courier.now_s);
+            let entering = &mut context.entering;
+            let span = journal.queue(key, entry.place, kept, &copy, entering, context.now_s);
             entry.entered = Some(span);
-            courier.note(span);
+            context.note(span);
         } else {
-            entry.entered = courier.once;
+            entry.entered = context.once;
         }
         if sends {
-            return self.send(courier, entry);
+            return self.send(context, entry);
         }
         self.queued += octets;
         self.queue.push_back(entry);
@@ -79,15 +80,15 @@ impl State {
         false
     }
 
-    pub(super) fn send(&mut self, courier: &mut Courier, mut entry: Entry) -> bool {
+    pub(super) fn send(&mut self, context: &mut DeliveryContext, mut entry: Entry) -> bool {
         let Some(link) = &mut self.link else {
             return false;
         };
         entry.copy.version = link.version;
         let message = entry.message.message();
-        let octets = courier.encoder.octets(&message, &entry.copy, courier.now_s);
+        let octets = context.encoder.octets(&message, &entry.copy, context.now_s);
         if octets.packet.is_empty() || octets.packet.len() > link.largest {
-            self.done(courier, entry.place);
+            self.done(context, entry.place);
             return false; // empty: too long for MQTT; else for the client: [MQTT-3.1.2-24]
         }
         // At most `window` of 65,535 identifiers are in use.
@@ -100,29 +101,29 @@ impl State {
         let id = self.last_id;
         let octets = if self.key.is_some() {
             let (place, state) = (entry.place, SENT);
-            let changed = change(&self.key, courier, |client| Change::InFlight {
+            let changed = context.change(self.key.as_ref(), |client| Change::InFlight {
                 client,
                 place,
                 id,
                 state,
             });
-            let octets = courier.encoder.octets(&message, &entry.copy, courier.now_s);
+            let octets = context.encoder.octets(&message, &entry.copy, context.now_s);
             // After a crash, a QoS 1 message may be sent again. A QoS 2 message may not, and no
             // other message may get its identifier.
             if let Some(span) = changed.filter(|_| entry.copy.qos == Qos::ExactlyOnce) {
                 let (span, length) = (span.and(entry.entered), octets.packet.len());
-                link.hold(span, Promise::Publish { id, length });
+                link.hold(span, DeferredReply::Publish { id, length });
             }
             octets
         } else {
-            if let Some(span) = entry.unanswered(courier.ledger.as_deref()) {
+            if let Some(span) = entry.unanswered(context.journal.as_deref()) {
                 let length = octets.packet.len();
-                link.hold(span, Promise::Publish { id, length });
+                link.hold(span, DeferredReply::Publish { id, length });
             }
             octets
         };
         append(link.out(), &octets.packet, octets.id_at, id);
-        courier.sent += 1;
+        context.sent += 1;
         self.flights.push_back(Flight {
             id,
             entry,
@@ -132,30 +133,30 @@ impl State {
     }
 
     /// Fill the window with what has to be sent again, then from the queue.
-    pub fn fill(&mut self, courier: &mut Courier) {
-        self.send_again(courier);
+    pub fn fill(&mut self, context: &mut DeliveryContext) {
+        self.send_again(context);
         while let Some(next) = self.queue.front()
             && self.due == 0
-            && self.has_room(courier, next.message.octets())
+            && self.has_room(context, next.message.octets())
         {
             let Some(entry) = self.queue.pop_front() else {
                 break;
             };
             self.queued -= entry.message.octets();
             let expires_s = entry.message.message().expires_s;
-            let is_over = expires_s.is_some_and(|expires_s| expires_s <= courier.now_s);
-            if is_over || entry.is_refused(courier.ledger.as_deref()) {
-                self.done(courier, entry.place);
+            let is_over = expires_s.is_some_and(|expires_s| expires_s <= context.now_s);
+            if is_over || entry.is_refused(context.journal.as_deref()) {
+                self.done(context, entry.place);
                 continue;
             }
             // A message that is not on disk cannot wait for memory: nothing would try again. One on
             // disk has been acknowledged to its publisher, so it is not dropped.
             if self.key.is_none() && !self.has_memory(entry.message.octets()) {
-                courier.dropped += 1;
+                context.dropped += 1;
                 continue;
             }
-            courier.encoder.begin();
-            self.send(courier, entry);
+            context.encoder.begin();
+            self.send(context, entry);
         }
         if self.queue.is_empty() {
             self.queue.shrink_to(SPARE);
@@ -178,24 +179,24 @@ impl State {
     /// Whether the window, and the bounds of what waits in the link, let another message of this
     /// size go. A link with nothing under way has to take one, or no acknowledgement would ever
     /// bring it back here.
-    pub(super) fn has_room(&self, courier: &Courier, next: usize) -> bool {
-        let under_way = self.flights.len() - self.due;
+    pub(super) fn has_room(&self, context: &DeliveryContext, next: usize) -> bool {
+        let inflight = self.flights.len() - self.due;
         self.link.as_ref().is_some_and(|link| {
-            under_way < usize::from(self.window)
-                && (under_way == 0
-                    || link.waiting() <= courier.bounds.octets
+            inflight < usize::from(self.window)
+                && (inflight == 0
+                    || link.waiting() <= context.bounds.octets
                         && memory::may_queue(link.waiting() + next))
         })
     }
 
-    fn send_again(&mut self, courier: &mut Courier) {
+    fn send_again(&mut self, context: &mut DeliveryContext) {
         while self.due > 0 {
             let at = self.flights.len() - self.due;
             let next = self
                 .flights
                 .get(at)
                 .map_or(0, |next| next.entry.message.octets());
-            if !self.has_room(courier, next) {
+            if !self.has_room(context, next) {
                 break;
             }
             self.due -= 1;
@@ -207,31 +208,31 @@ impl State {
                 ack(link.out(), version, AckKind::Pubrel, flight.id, 0);
                 continue;
             }
-            if flight.entry.is_refused(courier.ledger.as_deref()) {
+            if flight.entry.is_refused(context.journal.as_deref()) {
                 let place = flight.entry.place;
                 self.flights.remove(at);
-                self.done(courier, place);
+                self.done(context, place);
                 continue;
             }
             flight.entry.copy.version = link.version;
-            courier.encoder.begin();
+            context.encoder.begin();
             let message = flight.entry.message.message();
-            let octets = courier
+            let octets = context
                 .encoder
-                .octets(&message, &flight.entry.copy, courier.now_s);
+                .octets(&message, &flight.entry.copy, context.now_s);
             // A message for which there is no memory cannot wait, as in `fill`.
             let finds_none =
                 self.key.is_none() && !memory::may_queue(link.waiting() + octets.packet.len());
             if octets.packet.len() > link.largest || finds_none {
-                courier.dropped += u64::from(finds_none);
+                context.dropped += u64::from(finds_none);
                 let place = flight.entry.place;
                 self.flights.remove(at); // [MQTT-3.1.2-24]
-                self.done(courier, place);
+                self.done(context, place);
                 continue;
             }
-            if let Some(span) = flight.entry.unanswered(courier.ledger.as_deref()) {
+            if let Some(span) = flight.entry.unanswered(context.journal.as_deref()) {
                 let (id, length) = (flight.id, octets.packet.len());
-                link.hold(span, Promise::Publish { id, length });
+                link.hold(span, DeferredReply::Publish { id, length });
             }
             let start = link.out().len();
             append(link.out(), &octets.packet, octets.id_at, flight.id);
@@ -244,8 +245,8 @@ impl State {
     /// Copies that another member of their shared subscription may get instead ([MQTT-4.8.2-4],
     /// -5): all that wait, and those of QoS 1 that were not acknowledged.
     pub fn shared_copies(&self) -> impl Iterator<Item = (Arc<str>, Arc<Kept>)> {
-        let under_way = self.flights.iter().map(|flight| &flight.entry);
-        let again = under_way.filter(|entry| entry.copy.qos == Qos::AtLeastOnce);
+        let inflight = self.flights.iter().map(|flight| &flight.entry);
+        let again = inflight.filter(|entry| entry.copy.qos == Qos::AtLeastOnce);
         again.chain(&self.queue).filter_map(|entry| {
             let share = entry.share.as_ref()?;
             Some((Arc::clone(share), Arc::clone(&entry.message)))
@@ -255,7 +256,7 @@ impl State {
     /// Take the copies that wait and are not `wanted` any more.
     pub(crate) fn drop_queued(
         &mut self,
-        courier: &mut Courier,
+        context: &mut DeliveryContext,
         mut wanted: impl FnMut(&Kept, Option<&Arc<str>>) -> bool,
     ) -> Vec<(Arc<str>, Arc<Kept>)> {
         let (mut dropped, mut places) = (Vec::new(), Vec::new());
@@ -270,7 +271,7 @@ impl State {
             is_wanted
         });
         for place in places {
-            self.done(courier, place);
+            self.done(context, place);
         }
         dropped
     }
@@ -279,7 +280,7 @@ impl State {
     /// connection. Returns those that another member of a shared subscription may get.
     pub fn judge(
         &mut self,
-        courier: &mut Courier,
+        context: &mut DeliveryContext,
         may: impl Fn(&str) -> bool,
     ) -> Vec<(Arc<str>, Arc<Kept>)> {
         let mut at = self.flights.len() - self.due;
@@ -291,9 +292,9 @@ impl State {
             let place = flight.entry.place;
             self.flights.remove(at);
             self.due -= 1;
-            self.done(courier, place);
+            self.done(context, place);
         }
-        self.drop_queued(courier, |kept, _| may(kept.message().topic))
+        self.drop_queued(context, |kept, _| may(kept.message().topic))
     }
 
     /// Forget what is under way and what waits.
@@ -309,7 +310,7 @@ impl State {
     /// An acknowledgement has come. Returns false if it is of the wrong kind for its message.
     pub fn acknowledged(
         &mut self,
-        courier: &mut Courier,
+        context: &mut DeliveryContext,
         kind: AckKind,
         id: u16,
         reason: u8,
@@ -331,7 +332,7 @@ impl State {
             AckKind::Pubrec if twice && reason < 0x80 => {
                 flight.step = Step::Released;
                 let state = RELEASED;
-                let span = self.change(courier, |client| Change::InFlight {
+                let span = context.change(self.key.as_ref(), |client| Change::InFlight {
                     client,
                     place,
                     id,
@@ -344,30 +345,30 @@ impl State {
             AckKind::Pubrec | AckKind::Pubcomp if twice => drop(self.flights.remove(at)),
             _ => return false,
         }
-        self.done(courier, place);
+        self.done(context, place);
         true
     }
 
     /// A message has left the queue.
-    pub(super) fn done(&mut self, courier: &mut Courier, place: u64) {
-        self.change(courier, |client| Change::Done { client, place });
+    pub(super) fn done(&mut self, context: &mut DeliveryContext, place: u64) {
+        context.change(self.key.as_ref(), |client| Change::Done { client, place });
     }
 }
 
 impl Entry {
     /// The changes that it waits for: it is of QoS 2, and the store has not answered them yet.
-    pub(super) fn unanswered(&self, ledger: Option<&Ledger>) -> Option<Span> {
-        let (ledger, span) = ledger.zip(self.entered)?;
-        let is_held = self.copy.qos == Qos::ExactlyOnce && span.last > ledger.answered();
+    pub(super) fn unanswered(&self, journal: Option<&Journal>) -> Option<Span> {
+        let (journal, span) = journal.zip(self.entered)?;
+        let is_held = self.copy.qos == Qos::ExactlyOnce && span.last > journal.answered();
         is_held.then_some(span)
     }
 
     /// Whether it is of QoS 2, and its publisher was told that it was not taken: then it may come
     /// again.
-    pub(super) fn is_refused(&self, ledger: Option<&Ledger>) -> bool {
-        let refused = ledger.zip(self.entered);
+    pub(super) fn is_refused(&self, journal: Option<&Journal>) -> bool {
+        let refused = journal.zip(self.entered);
         self.copy.qos == Qos::ExactlyOnce
-            && refused.is_some_and(|(ledger, span)| ledger.is_refused(span))
+            && refused.is_some_and(|(journal, span)| journal.is_refused(span))
     }
 }
 

@@ -7,7 +7,7 @@
 
 use crate::message::{Copy, Kept, Message};
 use crate::poller::Poller;
-use crate::session::{State, Will};
+use crate::sync::lock;
 use mqtick_packet::Qos;
 use mqtick_store as store;
 use mqtick_store::{Change, Refused, Store};
@@ -68,14 +68,14 @@ struct Answers {
 }
 
 /// What all threads append to.
-pub struct Ledger {
+pub struct Journal {
     list: Mutex<List>,
     cut: RwLock<()>,
     answers: Arc<Answers>,
 }
 
-impl Ledger {
-    /// A ledger for a store. `workers` are woken when the store answers, if they wait for that.
+impl Journal {
+    /// A journal for a store. `workers` are woken when the store answers, if they wait for that.
     pub fn new(store: Store, next_message: u64, workers: Vec<Arc<Poller>>) -> Self {
         let waits = workers.into_iter();
         Self {
@@ -96,7 +96,7 @@ impl Ledger {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 
     /// Until this guard is dropped, all that is appended is in one batch. A thread holds one at a
@@ -266,13 +266,11 @@ impl List {
 
 impl Answers {
     fn runs(&self) -> MutexGuard<'_, VecDeque<(u64, u64)>> {
-        self.all_refused
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.all_refused)
     }
 
     fn unkept(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
-        self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unkept)
     }
 
     /// The store has answered a batch. This runs in the store's thread.
@@ -337,28 +335,8 @@ pub fn wall_s() -> u64 {
 
 /// Convert a time of the broker's clock to one of the system's clock, in Unix seconds. That may
 /// have been set since the start, and the broker's next start goes by it.
-fn to_wall(s: u64, now_s: u64) -> u64 {
+pub fn to_wall(s: u64, now_s: u64) -> u64 {
     (wall_s() + s).saturating_sub(now_s).max(1)
-}
-
-/// A session's state, as the store keeps it.
-pub fn session_change(key: &Arc<str>, state: &State, now_s: u64) -> Change {
-    Change::Session {
-        client: Arc::clone(key),
-        session: store::Session {
-            expiry: state.expiry_s,
-            disconnected_at: state.left_s.map_or(0, |s| to_wall(s, now_s)),
-            user: state.user.as_deref().map(Into::into),
-            will: state.will.as_ref().map(|will| store::Will {
-                message: Arc::new(store::Message {
-                    expiry: will.lifetime_s.map_or(0, |s| u64::from(s.max(1))), // 0: no limit
-                    ..to_store(&will.message.message(), now_s)
-                }),
-                retain: will.message.message().retain,
-                delay: will.delay_s,
-            }),
-        },
-    }
 }
 
 /// A message, as the store keeps it.
@@ -385,38 +363,19 @@ pub fn from_store(message: &store::Message, retain: bool) -> Arc<Kept> {
     })
 }
 
-/// A will that the store has kept.
-pub fn will_from_store(will: &store::Will) -> Will {
-    let lifetime_s = u32::try_from(will.message.expiry).ok();
-    let message = Message {
-        whole: None,
-        topic: &will.message.topic,
-        payload: &will.message.payload,
-        qos: Qos::try_from(will.message.qos).unwrap_or_default(),
-        retain: will.retain,
-        forwarded: &will.message.properties,
-        expires_s: None,
-    };
-    Will {
-        message: Kept::new(&message),
-        lifetime_s: lifetime_s.filter(|s| *s > 0),
-        delay_s: will.delay,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
     use super::*;
 
-    fn ledger() -> (Ledger, std::path::PathBuf) {
+    fn journal() -> (Journal, std::path::PathBuf) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("mqtick-ledger-{}-{number}", std::process::id());
+        let name = format!("mqtick-journal-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let (store, kept) = Store::open(&folder, |_| {}).unwrap();
-        (Ledger::new(store, kept.next_message, Vec::new()), folder)
+        (Journal::new(store, kept.next_message, Vec::new()), folder)
     }
 
     fn retain(octets: usize) -> Change {
@@ -434,65 +393,65 @@ mod tests {
 
     #[test]
     fn only_what_was_refused_is_said_to_be() {
-        let (ledger, folder) = ledger();
+        let (journal, folder) = journal();
         for batch in 1..=3 * RUNS as u64 {
             let refused = batch % 4 == 3;
             let result = if refused { Err(Refused::Full) } else { Ok(()) };
-            ledger.answers.take(batch, 0, &result);
+            journal.answers.take(batch, 0, &result);
         }
         for batch in [3, RUNS as u64 * 3 - 1, RUNS as u64 * 3 - 2] {
             let span = Span {
                 first: batch,
                 last: batch,
             };
-            assert_eq!(ledger.is_refused(span), batch % 4 == 3, "{batch}");
+            assert_eq!(journal.is_refused(span), batch % 4 == 3, "{batch}");
         }
         let wide = Span { first: 5, last: 7 };
-        assert!(ledger.is_refused(wide));
-        assert_eq!(ledger.refusals(), 3 * RUNS as u64 / 4);
+        assert!(journal.is_refused(wide));
+        assert_eq!(journal.refusals(), 3 * RUNS as u64 / 4);
         std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_batch_that_nobody_answered_was_refused() {
-        let (ledger, folder) = ledger();
-        ledger.close().unwrap();
-        let span = ledger.append(retain(1000));
-        ledger.submit(); // to a closed store
-        assert_eq!(ledger.answered(), span.last);
-        assert!(ledger.is_refused(span));
-        assert_eq!(ledger.answers.octets.load(Ordering::Relaxed), 0);
+        let (journal, folder) = journal();
+        journal.close().unwrap();
+        let span = journal.append(retain(1000));
+        journal.submit(); // to a closed store
+        assert_eq!(journal.answered(), span.last);
+        assert!(journal.is_refused(span));
+        assert_eq!(journal.answers.octets.load(Ordering::Relaxed), 0);
         std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn all_that_waits_for_the_disk_counts() {
-        let (ledger, folder) = ledger();
+        let (journal, folder) = journal();
         for _ in 0..MOST >> 24 {
-            assert!(!ledger.is_full());
-            ledger.append(retain(1 << 24));
+            assert!(!journal.is_full());
+            journal.append(retain(1 << 24));
         }
-        assert!(ledger.is_full());
-        ledger.list().changes.clear();
+        assert!(journal.is_full());
+        journal.list().changes.clear();
         std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn the_changes_of_one_packet_are_in_one_batch_whoever_submits() {
-        let (ledger, folder) = ledger();
+        let (journal, folder) = journal();
         std::thread::scope(|scope| {
-            let whole = ledger.whole();
-            let first = ledger.append(retain(1));
-            let other = scope.spawn(|| ledger.submit());
+            let whole = journal.whole();
+            let first = journal.append(retain(1));
+            let other = scope.spawn(|| journal.submit());
             for _ in 0..100 {
                 std::thread::yield_now();
-                assert_eq!(ledger.append(retain(1)), first);
+                assert_eq!(journal.append(retain(1)), first);
             }
             drop(whole);
             other.join().unwrap();
-            assert_ne!(ledger.append(retain(1)), first);
+            assert_ne!(journal.append(retain(1)), first);
         });
-        ledger.close().unwrap();
+        journal.close().unwrap();
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

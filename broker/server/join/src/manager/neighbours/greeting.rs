@@ -3,12 +3,12 @@
 use super::{ITSELF, MOST_REST_S, Wires, random, unix_ms};
 use crate::connection::Connection;
 use crate::manager::{Manager, Role, Secrets};
-use crate::node::Link;
+use crate::message::Link;
 use crate::settings::Settings;
 use crate::words::{self, Hello};
 use mqtick_access::Rules;
 use mqtick_broker::log;
-use mqtick_broker::upstream::wire::Wire;
+use mqtick_broker::wire::Wire;
 use mqtick_packet::Connect;
 use subtle::ConstantTimeEq;
 

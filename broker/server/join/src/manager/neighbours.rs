@@ -4,13 +4,13 @@
 mod greeting;
 mod talk;
 
-use crate::manager::{Manager, Place};
-use crate::node::{Key, Link, Message};
+use super::{Manager, Place};
+use crate::message::{Key, Link, Message};
 use crate::settings::{Settings, url};
 use crate::topology::{LinkKey, NodeId};
 use mqtick_broker::log;
 use mqtick_broker::settings::Address;
-use mqtick_broker::upstream::wire::trust;
+use mqtick_broker::wire::trust;
 use mqtick_packet::pingreq;
 use rustls::ClientConfig;
 use rustls::crypto::ring::default_provider;

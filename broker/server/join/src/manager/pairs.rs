@@ -1,10 +1,10 @@
 //! Clients and their paired connections, and the sessions that deliver messages from other sites to
 //! this site's broker.
 
+use super::{Manager, Pair, Role, UNAVAILABLE, refusal};
 use crate::client::Next;
 use crate::connection::{Fault, next_packet};
-use crate::manager::{Manager, Pair, Role, UNAVAILABLE, refusal};
-use crate::node::{Key, Message};
+use crate::message::{Key, Message};
 use mqtick_broker::log;
 use mqtick_broker::residence::{Arrived, NOT_STATED, has_trailer};
 use mqtick_packet::{Qos, frame};

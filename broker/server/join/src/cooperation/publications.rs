@@ -1,8 +1,8 @@
 //! Publication flooding: each message goes to the broker and to all neighbours except the one that
 //! it came from. Neighbours are told nothing.
 
-use crate::cooperation::{Algorithm, Say, Source};
-use crate::node::Link;
+use super::{Algorithm, Say, Source};
+use crate::message::Link;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Decides when a worker lets input gather before it reads again, as network cards moderate
+//! Decides when a worker lets input gather before it reads again, as network cards coalesce
 //! interrupts.
 
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ const WORTH: u64 = 4; // messages of one wait on average; with fewer, gathering 
 const REST: Duration = Duration::from_millis(100); // how long input is not gathered then
 
 /// The state of one worker.
-pub struct Moderation {
+pub struct Coalescing {
     began: Instant,
     looks: u64,
     messages: u64,
@@ -18,7 +18,7 @@ pub struct Moderation {
     rests_until: Instant,
 }
 
-impl Moderation {
+impl Coalescing {
     /// Nothing has come yet.
     pub fn new(now: Instant) -> Self {
         Self {
@@ -55,10 +55,10 @@ mod tests {
     /// How many of a second's waits let input gather if each brings so many messages.
     fn gathered(looks: u64, messages: u64) -> usize {
         let start = Instant::now();
-        let mut moderation = Moderation::new(start);
+        let mut coalescing = Coalescing::new(start);
         let at = |look| start + Duration::from_secs(1) / looks as u32 * look as u32;
         (1..=looks)
-            .filter(|look| moderation.gathers(messages, at(*look)))
+            .filter(|look| coalescing.gathers(messages, at(*look)))
             .count()
     }
 
@@ -82,8 +82,8 @@ mod tests {
     #[test]
     fn one_burst_after_silence_does_not_wait() {
         let start = Instant::now();
-        let mut moderation = Moderation::new(start);
-        assert!(!moderation.gathers(63, start + Duration::from_secs(1)));
-        assert!(!moderation.gathers(1, start + Duration::from_secs(2)));
+        let mut coalescing = Coalescing::new(start);
+        assert!(!coalescing.gathers(63, start + Duration::from_secs(1)));
+        assert!(!coalescing.gathers(1, start + Duration::from_secs(2)));
     }
 }

@@ -1,28 +1,27 @@
 //! Retained messages for those who subscribe, a few at a time: others have their turns meanwhile, and
 //! nobody is sent more than it takes.
 
-use crate::connection::{Connection, End, Stage, reason};
-use crate::desk::Desk;
-use crate::ledger::Span;
+use super::{Connection, End, Stage};
+use crate::journal::Span;
+use crate::reason;
+use crate::router::Router;
 use crate::session::Subscription;
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Steps of searches for all clients over UDP or of MQTT-SN in a second: these are not cut.
-pub(crate) const MOST_STEPS: usize = 1 << 16;
 const STEP: usize = 32; // work of one, in copies of a message
 
 /// How much of a SUBSCRIBE or UNSUBSCRIBE is done.
 #[derive(Default)]
-pub(crate) struct Part {
+pub(super) struct Part {
     /// Filters.
-    pub(crate) done: usize,
+    pub(super) done: usize,
     /// Their reason codes.
-    pub(crate) codes: Vec<u8>,
+    pub(super) codes: Vec<u8>,
     /// The changes so far.
-    pub(crate) span: Option<Span>,
+    pub(super) span: Option<Span>,
 }
 
 /// A search for retained messages.
@@ -42,14 +41,14 @@ impl Search {
 
 impl Connection {
     /// Have it sent the retained messages for a filter by `search`.
-    pub(crate) fn ask(
+    pub(super) fn ask(
         &mut self,
-        desk: &Desk,
+        router: &Router,
         filter: &str,
         qos: Qos,
         identifier: u32,
     ) -> Result<(), End> {
-        if self.searches.len() > desk.shared.settings.limits.subscriptions_a_client {
+        if self.searches.len() > router.shared.settings.limits.subscriptions_a_client {
             let why = "it asks for retained messages and does not take them";
             return Err(End::because(reason::QUOTA, why));
         }
@@ -66,26 +65,26 @@ impl Connection {
 
     /// Go on with its searches, until its turn ends, or so much waits for it that it has to read or
     /// acknowledge first.
-    pub(crate) fn search(&mut self, desk: &mut Desk) {
+    pub(crate) fn search(&mut self, router: &mut Router) {
         let Stage::Up(session) = &self.stage else {
             return;
         };
         if self.searches.is_empty() || self.part.done > 0 {
             return; // SUBACK comes first
         }
-        let shared = Arc::clone(&desk.shared);
+        let shared = Arc::clone(&router.shared);
         let access = shared.access.load();
-        let (user, now_s) = (self.user.as_deref(), desk.courier.now_s);
+        let (user, now_s) = (self.user.as_deref(), router.context.now_s);
         let mut has_begun = false;
         while let Some(search) = self.searches.front_mut() {
-            let bounds = desk.courier.bounds;
+            let bounds = router.context.bounds;
             let takes_more = || session.lock().takes_retained(self.token, &bounds);
             if !takes_more() {
                 self.is_busy |= has_begun; // it may take more once this is written
                 return;
             }
             has_begun = true;
-            if desk.left() == 0 {
+            if router.left() == 0 {
                 self.is_busy = true;
                 return;
             }
@@ -96,13 +95,13 @@ impl Connection {
                 retain_as_published: true,
                 identifier: search.identifier,
             };
-            let steps = desk.left() / STEP + 1;
+            let steps = router.left() / STEP + 1;
             let is_wanted = session.lock().filters().contains(&search.filter);
             let steps = if is_wanted { steps } else { 0 };
-            let courier = &mut desk.courier;
-            courier.entering = None;
-            courier.at_once = false;
-            courier.arrived = None;
+            let context = &mut router.context;
+            context.entering = None;
+            context.at_once = false;
+            context.arrived = None;
             let (steps, next) = shared.search(&search.filter, &search.from, steps, |kept| {
                 let message = kept.message();
                 let is_over = message
@@ -112,16 +111,16 @@ impl Connection {
                 if is_over || !rules.may(user, &session.client, Action::Read, message.topic) {
                     return ControlFlow::Continue(());
                 }
-                courier.encoder.begin();
-                courier.entering = None;
+                context.encoder.begin();
+                context.entering = None;
                 let mut again = Some(Arc::clone(kept));
-                session.deliver(courier, &message, &mut again, &subscription, true);
+                session.deliver(context, &message, &mut again, &subscription, true);
                 match takes_more() {
                     true => ControlFlow::Continue(()),
                     false => ControlFlow::Break(()),
                 }
             });
-            desk.spend(1 + steps * STEP);
+            router.spend(1 + steps * STEP);
             match next.filter(|_| is_wanted) {
                 Some(next) => search.from = next,
                 None => {

@@ -1,14 +1,17 @@
 //! From one message to its copies.
 
+mod housekeeping;
+
 use crate::batch::Batch;
-use crate::feed::{Called, Key, Rule};
 use crate::memory::{self, Of, Share};
-use crate::message::{Kept, Message};
+use crate::message::{Encoder, Kept, Message};
+use crate::offload::{Called, Key, Rule};
 use crate::remains::Remains;
 use crate::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
-use crate::session::{Courier, Session, Subscription, Will};
+use crate::sensor::Sending;
+use crate::session::{DeliveryContext, Session, Subscription, Will};
 use crate::settings::Mode;
-use crate::shared::{Access, Counters, Quiet, Shared, Subscriptions, Way};
+use crate::shared::{Access, Counters, DeliveryPolicy, Part, Shared, Subscriptions, WakeBarrier};
 use mqtick_access::Action;
 use mqtick_packet::Qos;
 use mqtick_topics::Match;
@@ -26,14 +29,14 @@ const MOST_COPIES: usize = 4095;
 /// Work for one connection until the others have their turns, in copies of a message: some ms.
 const TURN: usize = 1 << 15;
 const ROUND: usize = 4 * TURN; // work until those are looked for who were not ready before
-const MOST_QUIET: usize = 1024; // copies between two pauses in which other workers can wake up
+const MOST_BARRED: usize = 1024; // copies between two pauses in which other workers can wake up
 
 /// The subscribers of one topic.
 #[derive(Clone, Default)]
 pub struct Fanout {
     subscriptions: Arc<[Subscription]>,
     groups: Arc<[Group]>,
-    way: Way,
+    policy: DeliveryPolicy,
     is_turned: bool,
 }
 
@@ -54,14 +57,6 @@ impl Group {
         let is_there = |one: &&Subscription| !one.session.is_over.load(Relaxed);
         connected.or_else(|| from.iter().chain(before).find(is_there))
     }
-}
-
-/// A part of a fan-out that another worker delivers.
-pub struct Part {
-    subscriptions: Arc<[Subscription]>,
-    message: Arc<Kept>,
-    arrived: Option<Arrived>,
-    publisher: u64,
 }
 
 /// Which subscribers have got a message from `mqtick-accelerate` before it came here.
@@ -109,11 +104,11 @@ pub enum Place {
 }
 
 /// What one worker needs to publish messages.
-pub struct Desk {
+pub struct Router {
     /// What all workers share.
     pub shared: Arc<Shared>,
     /// What it needs to deliver copies.
-    pub courier: Courier,
+    pub context: DeliveryContext,
     /// Which worker.
     pub worker: usize,
     tree: Arc<Subscriptions>,
@@ -132,7 +127,7 @@ pub struct Desk {
     pub stamp: Option<i64>,
     /// Which subscribers have the present message already.
     pub served: Served,
-    /// Whether copies are written after all input of one wait: see `Moderation`.
+    /// Whether copies are written after all input of one wait: see `Coalescing`.
     pub gathers: bool,
     /// The last batch of changes that it has submitted to the store.
     pub submitted: u64,
@@ -147,24 +142,24 @@ pub struct Desk {
     until: usize, // when the present connection's turn ends
 }
 
-impl Desk {
-    /// The desk of a worker.
+impl Router {
+    /// The router of a worker.
     pub fn new(shared: &Arc<Shared>, worker: usize) -> Self {
         Self {
             shared: Arc::clone(shared),
-            courier: Courier {
-                encoder: crate::message::Encoder::default(),
+            context: DeliveryContext {
+                encoder: Encoder::default(),
                 at_once: false,
                 arrived: None,
-                dirty: Vec::new(),
+                pending_flush: Vec::new(),
                 batch: Batch::default(),
-                sensors: crate::sn::Sending::default(),
+                sensors: Sending::default(),
                 now_s: shared.now_s(),
                 now_ms: shared.now_ms(),
                 sent: 0,
                 dropped: 0,
                 bounds: shared.bounds,
-                ledger: shared.ledger().cloned(),
+                journal: shared.journal().cloned(),
                 span: None,
                 noted: None,
                 entering: None,
@@ -230,21 +225,21 @@ impl Desk {
         alone: bool,
     ) -> Reached {
         let from = publisher.map_or(0, |session| session.number);
-        self.courier.entering = None;
+        self.context.entering = None;
         self.refresh();
         let mut cached = self.known(message.topic);
-        let way = cached
+        let policy = cached
             .as_ref()
-            .map_or_else(|| self.shared.way(message.topic), |one| one.way);
+            .map_or_else(|| self.shared.policy(message.topic), |one| one.policy);
         let mut payload = [0; 64];
-        let (message, trailer) = match split_trailer(message, &mut payload, way) {
+        let (message, trailer) = match split_trailer(message, &mut payload, policy) {
             Some((unstated, trailer)) => (unstated, Some(trailer)),
             None => (*message, None),
         };
         let message = &message;
         if message.retain {
             let source = publisher.map(|session| session.lock().source(session));
-            let is_kept = self.shared.retain(message, source, &mut self.courier);
+            let is_kept = self.shared.retain(message, source, &mut self.context);
             if !is_kept && message.qos > Qos::AtMostOnce {
                 return Reached::Refused;
             }
@@ -252,39 +247,39 @@ impl Desk {
             self.refresh();
             cached = self.known(message.topic);
         }
-        let fanout = cached.unwrap_or_else(|| self.look_up(message.topic, way));
+        let fanout = cached.unwrap_or_else(|| self.look_up(message.topic, policy));
         self.serve_groups(&fanout.groups, message, from);
         let all = &fanout.subscriptions;
-        self.courier.encoder.begin();
-        let is_urgent = way.mode != Mode::Batched || way.residence;
+        self.context.encoder.begin();
+        let is_urgent = policy.mode != Mode::Batched || policy.residence;
         if is_urgent {
             self.shared.note_urgent();
         }
-        self.courier.at_once = alone && !self.gathers || is_urgent;
-        if self.courier.at_once {
+        self.context.at_once = alone && !self.gathers || is_urgent;
+        if self.context.at_once {
             self.write(); // copies of earlier messages leave first
         }
-        self.courier.arrived = trailer
+        self.context.arrived = trailer
             .zip(self.came)
             .map(|(trailer, at_ns)| Arrived { at_ns, trailer });
-        let mut quiet = self.quiet();
+        let mut barrier = self.wake_barrier();
         let mut kept = None;
         // A part for which there is no room is dropped, so only QoS 0 is shared out.
-        let is_shared = way.mode == Mode::Parallel
+        let is_shared = policy.mode == Mode::Parallel
             && message.qos == Qos::AtMostOnce
             && self.shared.callers.len() > 1;
         if is_shared {
             self.share_out(all, message, from, &mut kept);
         }
-        let backwards = way.mode == Mode::Alternating && self.is_turned(message.topic);
+        let backwards = policy.mode == Mode::Alternating && self.is_turned(message.topic);
         for at in 0..all.len() {
-            self.stay_quiet(&mut quiet, at);
+            self.renew_barrier(&mut barrier, at);
             let at = if backwards { all.len() - 1 - at } else { at };
             if let Some(one) = all.get(at).filter(|one| !is_shared || self.is_mine(one)) {
                 self.copy(one, message, from, &mut kept);
             }
         }
-        if self.courier.at_once {
+        if self.context.at_once {
             self.send_batch();
         }
         self.note_departures(all);
@@ -308,12 +303,12 @@ impl Desk {
     ) {
         let shared = Arc::clone(&self.shared);
         let counts = shared.settings.limits.publishes_a_second_a_client > 0;
-        if counts || !shared.feed.wants(&key) {
+        if counts || !shared.offload.wants(&key) {
             return;
         }
         // Of a shared subscription, the broker chooses the member.
         let fanout = self.known(topic).filter(|one| one.groups.is_empty());
-        let Some(fanout) = fanout.filter(|one| one.way.mode != Mode::Parallel) else {
+        let Some(fanout) = fanout.filter(|one| one.policy.mode != Mode::Parallel) else {
             return;
         };
         let (mut copies, mut sessions) = (Vec::new(), vec![publisher]);
@@ -339,12 +334,12 @@ impl Desk {
             marked: is_watched || copies.len() < fanout.subscriptions.len(),
             copies,
             sessions,
-            residence: fanout.way.residence,
+            residence: fanout.policy.residence,
             keep_alive_s,
         };
         // Unless a subscription has changed since.
         shared
-            .feed
+            .offload
             .offer(&rule, || self.changes == shared.changes());
     }
 
@@ -403,12 +398,12 @@ impl Desk {
         }
         // Only now: a will that is published twice is better than one that is lost.
         let mut state = client.lock();
-        state.forget_will(&mut self.courier);
-        state.keep(&mut self.courier);
+        state.forget_will(&mut self.context);
+        state.keep(&mut self.context);
     }
 
     fn publish_as(&mut self, client: &Session, will: &Will) {
-        let lives = |s: u32| self.courier.now_s + u64::from(s);
+        let lives = |s: u32| self.context.now_s + u64::from(s);
         let message = will.message.message();
         let expires_s = will.lifetime_s.map(lives);
         let mut message = Message {
@@ -424,14 +419,14 @@ impl Desk {
     /// Deliver a part that another worker has handed over.
     pub fn deliver(&mut self, part: &Part) {
         self.send_batch(); // copies of earlier messages leave first
-        self.courier.encoder.begin();
-        self.courier.at_once = true;
-        self.courier.arrived = part.arrived;
-        self.courier.entering = None;
-        let mut quiet = self.quiet();
+        self.context.encoder.begin();
+        self.context.at_once = true;
+        self.context.arrived = part.arrived;
+        self.context.entering = None;
+        let mut barrier = self.wake_barrier();
         let mut kept = Some(Arc::clone(&part.message));
         for (at, one) in part.subscriptions.iter().enumerate() {
-            self.stay_quiet(&mut quiet, at);
+            self.renew_barrier(&mut barrier, at);
             if self.is_mine(one) {
                 self.copy(one, &part.message.message(), part.publisher, &mut kept);
             }
@@ -441,22 +436,22 @@ impl Desk {
     }
 
     /// If copies are stamped as they leave, keep the stamps from waking other workers.
-    fn quiet(&self) -> Option<Quiet> {
-        let is_stamped = self.courier.arrived.is_some();
-        is_stamped.then(|| self.shared.quiet(self.worker))
+    fn wake_barrier(&self) -> Option<WakeBarrier> {
+        let is_stamped = self.context.arrived.is_some();
+        is_stamped.then(|| self.shared.wake_barrier(self.worker))
     }
 
-    fn stay_quiet(&self, quiet: &mut Option<Quiet>, at: usize) {
-        if at % MOST_QUIET == MOST_QUIET - 1 {
-            drop(quiet.take());
-            *quiet = self.quiet();
+    fn renew_barrier(&self, barrier: &mut Option<WakeBarrier>, at: usize) {
+        if at % MOST_BARRED == MOST_BARRED - 1 {
+            drop(barrier.take());
+            *barrier = self.wake_barrier();
         }
     }
 
     /// After all copies of a message: take the stamps of those that left over TCP. The kernel has
     /// nearly all of them by now, so the workers of these connections need not wake up for them.
     fn note_departures(&mut self, all: &[Subscription]) {
-        if self.courier.arrived.take().is_none() {
+        if self.context.arrived.take().is_none() {
             return;
         }
         for one in all.iter().filter(|one| one.session.peer.is_none()) {
@@ -470,21 +465,21 @@ impl Desk {
     pub fn flush(&mut self) {
         self.flushed_at = self.octets;
         self.send_batch();
-        if let (Some(batch), Some(ledger)) = (self.courier.noted.take(), &self.courier.ledger) {
+        if let (Some(batch), Some(journal)) = (self.context.noted.take(), &self.context.journal) {
             self.submitted = batch;
-            ledger.submit();
+            journal.submit();
         }
         self.write();
     }
 
     /// Whether `flush` must not wait longer: there is much to write, or something for the store.
     pub fn has_gathered(&self) -> bool {
-        self.courier.noted.is_some() || self.octets.wrapping_sub(self.flushed_at) > GATHERED
+        self.context.noted.is_some() || self.octets.wrapping_sub(self.flushed_at) > GATHERED
     }
 
     fn write(&mut self) {
         self.send_batch();
-        for session in self.courier.dirty.drain(..) {
+        for session in self.context.pending_flush.drain(..) {
             if let Some(link) = &mut session.lock().link {
                 link.flush();
             }
@@ -494,22 +489,22 @@ impl Desk {
     /// Send the datagrams that wait.
     pub(crate) fn send_batch(&mut self) {
         let Self {
-            shared, courier, ..
+            shared, context, ..
         } = self;
-        let Courier {
+        let DeliveryContext {
             batch,
             sensors,
             sent,
             dropped,
             ..
-        } = courier;
-        let ways = [
-            (&shared.outlet, batch),
+        } = context;
+        let sockets = [
+            (&shared.datagrams, batch),
             (&shared.sensors, &mut sensors.batch),
         ];
-        for (outlet, batch) in ways {
-            if let Some(outlet) = outlet {
-                let (left, none) = outlet.send(batch);
+        for (socket, batch) in sockets {
+            if let Some(socket) = socket {
+                let (left, none) = socket.send(batch);
                 *sent += left as u64;
                 *dropped += none as u64;
             }
@@ -520,23 +515,23 @@ impl Desk {
     /// of this worker's connections for which that was.
     pub fn settle(&mut self) -> Vec<u64> {
         let mut settled = Vec::new();
-        let Some(ledger) = self.courier.ledger.clone() else {
+        let Some(journal) = self.context.journal.clone() else {
             return settled;
         };
-        while let Some(&(batch, _)) = self.courier.holding.front() {
-            if batch > ledger.answered() {
-                ledger.wake(self.worker);
-                if batch > ledger.answered() {
+        while let Some(&(batch, _)) = self.context.holding.front() {
+            if batch > journal.answered() {
+                journal.wake(self.worker);
+                if batch > journal.answered() {
                     return settled; // the store's next answer wakes this worker
                 }
             }
-            self.courier.at_once = false;
-            let answered = ledger.answered();
+            self.context.at_once = false;
+            let answered = journal.answered();
             let is_answered = |one: &mut (u64, Arc<Session>)| one.0 <= answered;
-            while let Some((_, session)) = self.courier.holding.pop_front_if(is_answered) {
+            while let Some((_, session)) = self.context.holding.pop_front_if(is_answered) {
                 let mut state = session.lock();
-                state.settle(&mut self.courier, &ledger);
-                session.written(&mut state, &mut self.courier);
+                state.settle(&mut self.context, &journal);
+                session.written(&mut state, &mut self.context);
                 let place = state.link.as_ref().map(|link| link.place);
                 let ours = place.filter(|place| place.worker == self.worker);
                 settled.extend(ours.map(|place| place.token));
@@ -557,8 +552,8 @@ impl Desk {
         } = &self.shared.counters;
         received.fetch_add(std::mem::take(&mut self.received), Relaxed);
         octets.fetch_add(std::mem::take(&mut self.octets), Relaxed);
-        sent.fetch_add(std::mem::take(&mut self.courier.sent), Relaxed);
-        dropped.fetch_add(std::mem::take(&mut self.courier.dropped), Relaxed);
+        sent.fetch_add(std::mem::take(&mut self.context.sent), Relaxed);
+        dropped.fetch_add(std::mem::take(&mut self.context.dropped), Relaxed);
     }
 
     fn copy(
@@ -572,19 +567,19 @@ impl Desk {
             return;
         }
         // Copies that leave at once leave in order, also over different transports.
-        let Courier { batch, sensors, .. } = &self.courier;
+        let DeliveryContext { batch, sensors, .. } = &self.context;
         let is_first = match (&to.session.peer, &to.session.sensor) {
             (Some(_), _) => sensors.batch.is_empty(),
             (_, Some(_)) => batch.is_empty(),
             _ => false,
         };
         let is_full = batch.is_full() || sensors.batch.is_full();
-        if is_full || (self.courier.at_once && !is_first) {
+        if is_full || (self.context.at_once && !is_first) {
             self.send_batch();
         }
         let retain = message.retain && to.retain_as_published;
         to.session
-            .deliver(&mut self.courier, message, kept, to, retain);
+            .deliver(&mut self.context, message, kept, to, retain);
     }
 
     /// Deliver to one member of each shared subscription.
@@ -592,16 +587,16 @@ impl Desk {
         if groups.is_empty() {
             return;
         }
-        self.courier.encoder.begin();
-        self.courier.at_once = false;
+        self.context.encoder.begin();
+        self.context.at_once = false;
         let mut kept = None;
         for group in groups {
             if let Some(one) = group.next() {
-                self.courier.share = Some(Arc::clone(&group.filter));
+                self.context.share = Some(Arc::clone(&group.filter));
                 self.copy(one, message, from, &mut kept);
             }
         }
-        self.courier.share = None;
+        self.context.share = None;
     }
 
     /// A member of a shared subscription is gone: have another one get its copy.
@@ -610,11 +605,11 @@ impl Desk {
         let message = kept.message();
         let known = self.known(message.topic);
         let fanout = known.unwrap_or_else(|| {
-            let way = self.shared.way(message.topic);
-            self.look_up(message.topic, way)
+            let policy = self.shared.policy(message.topic);
+            self.look_up(message.topic, policy)
         });
-        self.courier.entering = None;
-        self.courier.arrived = None;
+        self.context.entering = None;
+        self.context.arrived = None;
         let group = fanout.groups.iter().position(|one| one.filter == *share);
         let group = group.and_then(|at| fanout.groups.get(at..=at));
         self.serve_groups(group.unwrap_or_default(), &message, 0);
@@ -622,7 +617,7 @@ impl Desk {
     }
 
     /// Find the subscribers of a topic, and remember them.
-    fn look_up(&mut self, topic: &str, way: Way) -> Fanout {
+    fn look_up(&mut self, topic: &str, policy: DeliveryPolicy) -> Fanout {
         let access = self.shared.access.load();
         let may = |one: &Subscription| {
             let user = one.session.lock().user.clone();
@@ -650,7 +645,7 @@ impl Desk {
         let fanout = Fanout {
             subscriptions: found.into(),
             groups: groups.into(),
-            way,
+            policy,
             is_turned: false,
         };
         if topic.len() <= LONGEST {
@@ -688,11 +683,11 @@ impl Desk {
             let part = Part {
                 subscriptions: Arc::clone(all),
                 message: Arc::clone(message),
-                arrived: self.courier.arrived,
+                arrived: self.context.arrived,
                 publisher,
             };
             if !self.shared.hand_over(worker, part) {
-                self.courier.dropped += 1;
+                self.context.dropped += 1;
             }
         }
     }
@@ -703,9 +698,9 @@ impl Desk {
 fn split_trailer<'a>(
     message: &Message<'a>,
     payload: &'a mut [u8; 64],
-    way: Way,
+    policy: DeliveryPolicy,
 ) -> Option<(Message<'a>, [u8; TRAILER])> {
-    if !way.residence || !has_trailer(message.payload) {
+    if !policy.residence || !has_trailer(message.payload) {
         return None;
     }
     let (head, trailer) = message.payload.split_last_chunk::<TRAILER>()?;
@@ -722,4 +717,9 @@ fn split_trailer<'a>(
         },
         *trailer,
     ))
+}
+
+/// What it takes to change a subscription, in copies of a message.
+pub fn work_of(filter: &str) -> usize {
+    64 + filter.len() / 2
 }

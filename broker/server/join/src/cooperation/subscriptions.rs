@@ -10,8 +10,8 @@
 //! Subscriptions over a link that is not part of the tree (it would close a loop) are remembered, but
 //! do not count: a filter cannot keep itself alive in a circle.
 
-use crate::cooperation::{Algorithm, Say, Source};
-use crate::node::Link;
+use super::{Algorithm, Say, Source};
+use crate::message::Link;
 use mqtick_topics::{Match, Tree, covers};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;

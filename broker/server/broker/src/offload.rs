@@ -29,7 +29,7 @@ const RENEWAL_NS: u64 = 250 * MILLISECOND_NS;
 const PATIENCE_NS: u64 = 500 * MILLISECOND_NS;
 const LOOK_MS: u16 = 50;
 /// Marked messages that were under way when their rule ended arrive within this time.
-const UNDER_WAY_NS: u64 = 10_000 * MILLISECOND_NS;
+const INFLIGHT_NS: u64 = 10_000 * MILLISECOND_NS;
 const LINE: usize = 320; // octets of a line from it, at most
 const BACKLOG: usize = 1 << 20; // octets that wait to be read; with more, no rule is offered
 const MOST_BACKLOG: usize = 16 << 20;
@@ -123,7 +123,7 @@ impl Rule<'_> {
     }
 }
 
-struct Told {
+struct OfferedRule {
     name: Box<str>,
     sessions: Vec<u64>,
     /// The rule is gone once this question was answered.
@@ -134,7 +134,7 @@ struct Told {
 struct State {
     link: Option<UnixStream>,
     out: Vec<u8>,
-    rules: HashMap<Key, Told>,
+    rules: HashMap<Key, OfferedRule>,
     /// Messages that may have the mark: the publisher's session and, once the rule has ended, until
     /// when.
     marked: HashMap<Key, (u64, Option<u64>)>,
@@ -203,7 +203,7 @@ impl State {
         self.rules.retain(|key, rule| {
             let ends = rule.closing.is_none() && is_it(key);
             if ends && let Some((_, until_ns)) = marked.get_mut(key) {
-                *until_ns = Some(now_ns + UNDER_WAY_NS);
+                *until_ns = Some(now_ns + INFLIGHT_NS);
             }
             !ends
         });
@@ -217,7 +217,7 @@ impl State {
         self.rules.retain(|key, rule| {
             let stays = rule.closing.is_none_or(|closing| closing > number);
             if !stays && let Some((_, until_ns)) = marked.get_mut(key) {
-                *until_ns = Some(now_ns + UNDER_WAY_NS);
+                *until_ns = Some(now_ns + INFLIGHT_NS);
             }
             stays
         });
@@ -226,7 +226,7 @@ impl State {
 
 /// The connection to `mqtick-accelerate`. There is one at a time.
 #[derive(Default)]
-pub struct Feed {
+pub struct OffloadChannel {
     state: Mutex<State>,
     answered: Condvar,
     messages: AtomicU64,
@@ -234,7 +234,7 @@ pub struct Feed {
 }
 
 /// While this lives, subscriptions may change, and no rule is offered.
-pub struct Closed<'a>(&'a Feed);
+pub struct Closed<'a>(&'a OffloadChannel);
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
@@ -242,7 +242,7 @@ impl Drop for Closed<'_> {
     }
 }
 
-impl Feed {
+impl OffloadChannel {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -274,12 +274,12 @@ impl Feed {
         {
             return;
         }
-        let told = Told {
+        let offered = OfferedRule {
             name: rule.name.into(),
             sessions: rule.sessions.clone(),
             closing: None,
         };
-        state.rules.insert(rule.key.clone(), told);
+        state.rules.insert(rule.key.clone(), offered);
         if rule.marked {
             let publisher = rule.sessions.first().copied().unwrap_or_default();
             state.marked.insert(rule.key.clone(), (publisher, None));
@@ -338,7 +338,7 @@ impl Feed {
         self.close(|_, rule| rule.sessions.contains(&number))
     }
 
-    fn close(&self, concerns: impl Fn(&Key, &Told) -> bool) -> Closed<'_> {
+    fn close(&self, concerns: impl Fn(&Key, &OfferedRule) -> bool) -> Closed<'_> {
         // Nothing is copied after this time, even if the listening thread has failed.
         const ALL: Duration = Duration::from_nanos(PATIENCE_NS + 2 * LEASE_NS);
         let mut state = self.state();
@@ -507,7 +507,7 @@ struct Heard {
 
 /// Close rules. Returns the number of the answer that says that they are closed. Rules that are
 /// being closed already count, too.
-fn close(state: &mut State, concerns: impl Fn(&Key, &Told) -> bool) -> Option<u64> {
+fn close(state: &mut State, concerns: impl Fn(&Key, &OfferedRule) -> bool) -> Option<u64> {
     let found = state.rules.iter().filter(|(key, rule)| concerns(key, rule));
     let found: Vec<_> = found
         .map(|(key, rule)| (key.clone(), rule.closing))
@@ -588,13 +588,13 @@ mod tests {
         }
     }
 
-    /// A feed, and the other end of its connection.
-    fn connected(name: &str) -> (Arc<Feed>, BufReader<UnixStream>) {
+    /// An offload channel, and the other end of its connection.
+    fn connected(name: &str) -> (Arc<OffloadChannel>, BufReader<UnixStream>) {
         let path = std::env::temp_dir().join(format!("mqtick-feed-{name}-{}", std::process::id()));
         let _ = remove_file(&path);
         let listener = bind(&path).unwrap();
-        let feed = Arc::new(Feed::default());
-        let serving = Arc::clone(&feed);
+        let offload = Arc::new(OffloadChannel::default());
+        let serving = Arc::clone(&offload);
         std::thread::spawn(move || serving.listen(&listener));
         let mut other = UnixStream::connect(&path).unwrap();
         remove_file(&path).unwrap();
@@ -603,7 +603,7 @@ mod tests {
         assert_eq!(line(&mut other), HELLO);
         assert!(line(&mut other).starts_with("token "));
         assert_eq!(line(&mut other), "sync 1\n");
-        (feed, other)
+        (offload, other)
     }
 
     fn line(other: &mut BufReader<UnixStream>) -> String {
@@ -641,41 +641,41 @@ mod tests {
 
     #[test]
     fn only_whoever_copies_is_told_what_was_served_and_ends_rules_by_name_only() {
-        let (feed, mut other) = connected("asks");
-        let token = feed.state().token;
+        let (offload, mut other) = connected("asks");
+        let token = offload.state().token;
         assert_ne!(token, 0);
         let asked = [token.to_be_bytes(), 7_u64.to_be_bytes()].concat();
-        assert_eq!(feed.question(&asked), Some(7));
+        assert_eq!(offload.question(&asked), Some(7));
         for wrong in [&asked[..15], &asked[1..], &[0; 16], &[]] {
-            assert_eq!(feed.question(wrong), None);
+            assert_eq!(offload.question(wrong), None);
         }
-        feed.say_served(7);
+        offload.say_served(7);
         answer(&mut other, "heard 7\n");
         let name = Key {
             topic: Called::Name("a b".into()),
             ..key()
         };
         for key in [key(), name.clone()] {
-            feed.offer(&Rule { key, ..rule("a b") }, || true);
+            offload.offer(&Rule { key, ..rule("a b") }, || true);
         }
         for line in ["end 10.0.0.2:5000 r8001\n", "end 10.0.0.2:5000 na%20b\n"] {
             other.get_mut().write_all(line.as_bytes()).unwrap();
         }
-        while !feed.wants(&name) {
+        while !offload.wants(&name) {
             answer(&mut other, "until");
         }
-        assert!(!feed.wants(&key()));
-        assert!(feed.believes(&name, 1), "what is under way has the mark");
+        assert!(!offload.wants(&key()));
+        assert!(offload.believes(&name, 1), "what is under way has the mark");
         drop(other);
-        feed.await_end();
-        assert_eq!(feed.question(&asked), None, "nobody asks any more");
+        offload.await_end();
+        assert_eq!(offload.question(&asked), None, "nobody asks any more");
     }
 
     #[test]
     fn nothing_is_lent_beyond_the_end_of_a_lease() {
-        let (feed, mut other) = connected("lease");
+        let (offload, mut other) = connected("lease");
         answer(&mut other, "until");
-        feed.lease_ends(Some(200 * MILLISECOND_NS));
+        offload.lease_ends(Some(200 * MILLISECOND_NS));
         let end_ns = now_ns() + 200 * MILLISECOND_NS;
         let lent = |other: &mut _| -> u64 {
             answer(other, "until")
@@ -687,21 +687,23 @@ mod tests {
         };
         lent(&mut other); // it may be from before
         assert!(lent(&mut other) <= end_ns);
-        feed.lease_ends(None);
+        offload.lease_ends(None);
         lent(&mut other);
         assert!(lent(&mut other) > end_ns);
     }
 
     #[test]
     fn a_change_waits_until_the_rule_is_closed_and_nothing_is_offered_meanwhile() {
-        let (feed, mut other) = connected("waits");
-        feed.offer(&rule("a/b"), || false);
-        assert!(feed.wants(&key()), "something had changed");
-        feed.offer(&rule("a/b"), || true);
+        let (offload, mut other) = connected("waits");
+        offload.offer(&rule("a/b"), || false);
+        assert!(offload.wants(&key()), "something had changed");
+        offload.offer(&rule("a/b"), || true);
         answer(&mut other, "rule");
-        assert!(!feed.wants(&key()) && feed.believes(&key(), 1) && !feed.believes(&key(), 2));
-        drop(feed.close_topics(|name| name == "other")); // there is nothing to wait for
-        let changing = Arc::clone(&feed);
+        assert!(
+            !offload.wants(&key()) && offload.believes(&key(), 1) && !offload.believes(&key(), 2)
+        );
+        drop(offload.close_topics(|name| name == "other")); // there is nothing to wait for
+        let changing = Arc::clone(&offload);
         let change = std::thread::spawn(move || {
             let closed = changing.close_session(2);
             changing.offer(&rule("a/b"), || true);
@@ -714,28 +716,31 @@ mod tests {
         assert!(!change.is_finished());
         answer(&mut other, "sync");
         change.join().unwrap();
-        assert!(feed.believes(&key(), 1), "what is under way has the mark");
+        assert!(
+            offload.believes(&key(), 1),
+            "what is under way has the mark"
+        );
     }
 
     #[test]
     fn a_change_goes_on_once_what_was_lent_is_over_if_nobody_answers() {
-        let (feed, mut other) = connected("lent");
+        let (offload, mut other) = connected("lent");
         let lent = answer(&mut other, "until");
-        feed.offer(&rule("a/b"), || true);
+        offload.offer(&rule("a/b"), || true);
         let until_ns: u64 = lent.split(' ').nth(1).unwrap().parse().unwrap();
-        drop(feed.close_topics(|_| true));
+        drop(offload.close_topics(|_| true));
         assert!(now_ns() >= until_ns);
-        assert!(!feed.wants(&key()), "nobody is there");
+        assert!(!offload.wants(&key()), "nobody is there");
     }
 
     #[test]
     fn who_ends_is_waited_for_as_long_as_it_was_lent() {
-        let (feed, mut other) = connected("ends");
+        let (offload, mut other) = connected("ends");
         let lent = answer(&mut other, "until");
-        feed.offer(&rule("a/b"), || true);
+        offload.offer(&rule("a/b"), || true);
         drop(other);
         let until_ns: u64 = lent.split(' ').nth(1).unwrap().parse().unwrap();
-        drop(feed.close_topics(|_| true));
+        drop(offload.close_topics(|_| true));
         assert!(now_ns() >= until_ns);
     }
 }

@@ -1,10 +1,11 @@
 //! How a client connects and disconnects.
 
-use crate::connection::{Connection, End, NO_MEMORY, Stage, reason};
-use crate::desk::Desk;
-use crate::link::{Link, Promise};
+use super::{Connection, End, NO_MEMORY, Stage};
+use crate::link::{DeferredReply, Link};
 use crate::memory;
 use crate::message::{Kept, Message};
+use crate::reason;
+use crate::router::Router;
 use crate::session::{Session, Will};
 use crate::shared::{Access, Check};
 use mqtick_access::Action;
@@ -18,9 +19,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const NEVER: u32 = u32::MAX;
 
 impl Connection {
-    pub(crate) fn connect(
+    pub(super) fn connect(
         &mut self,
-        desk: &mut Desk,
+        router: &mut Router,
         connect: &Connect,
         whole: &[u8],
     ) -> Result<(), End> {
@@ -53,23 +54,23 @@ impl Connection {
                     "no certificate with a name",
                 ));
             };
-            return self.enter(desk, connect, Some(&name));
+            return self.enter(router, connect, Some(&name));
         }
-        let access = desk.shared.access.load_full();
+        let access = router.shared.access.load_full();
         let Some(user) = connect.username.filter(|_| access.passwords.is_some()) else {
             if !access.anonymous {
                 return Err(End::because(reason::NOT_RIGHT, "no name"));
             }
-            return self.enter(desk, connect, None);
+            return self.enter(router, connect, None);
         };
         let check = Check {
             user: user.into(),
             password: connect.password.unwrap_or_default().into(),
-            worker: desk.worker,
+            worker: router.worker,
             token: self.token,
             from: self.socket.neighbourhood(),
         };
-        if !desk.shared.check(check) {
+        if !router.shared.check(check) {
             return Err(End::because(reason::BUSY, "too many passwords to check"));
         }
         if let Stage::New(link) = std::mem::replace(&mut self.stage, Stage::Over) {
@@ -79,7 +80,7 @@ impl Connection {
     }
 
     /// The password of the waiting CONNECT was checked.
-    pub fn checked(&mut self, desk: &mut Desk, right: bool, by: &Access) -> Result<(), End> {
+    pub fn checked(&mut self, router: &mut Router, right: bool, by: &Access) -> Result<(), End> {
         let (link, octets) = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Checking(link, octets) => (link, octets),
             other => {
@@ -96,17 +97,22 @@ impl Connection {
         };
         if let Packet::Connect(connect) = decode(&frame, self.version)? {
             let user = connect.username.unwrap_or_default();
-            if !desk.shared.access.load().knows_as(by, user) {
+            if !router.shared.access.load().knows_as(by, user) {
                 let why = "its user's password was changed while it was checked";
                 return Err(End::because(reason::NOT_RIGHT, why));
             }
-            self.enter(desk, &connect, connect.username)?;
+            self.enter(router, &connect, connect.username)?;
         }
-        self.go_on(desk)
+        self.go_on(router)
     }
 
-    fn enter(&mut self, desk: &mut Desk, connect: &Connect, user: Option<&str>) -> Result<(), End> {
-        let shared = Arc::clone(&desk.shared);
+    fn enter(
+        &mut self,
+        router: &mut Router,
+        connect: &Connect,
+        user: Option<&str>,
+    ) -> Result<(), End> {
+        let shared = Arc::clone(&router.shared);
         let limits = &shared.settings.limits;
         let is_new = !shared.sessions().contains_key(connect.client_id);
         if is_new && shared.counters.connected.load(Relaxed) >= limits.connections {
@@ -125,7 +131,7 @@ impl Connection {
         if is_new && memory::free() == 0 {
             return Err(End::because(reason::QUOTA, NO_MEMORY));
         }
-        let will = self.will(desk, connect, user)?;
+        let will = self.will(router, connect, user)?;
         let assigned = connect.client_id.is_empty().then(|| shared.assign_client());
         let client = assigned.as_deref().unwrap_or(connect.client_id);
         let asked_s = match connect.version {
@@ -149,7 +155,7 @@ impl Connection {
         self.silent_ms = u64::from(keep_alive) * 1500;
         self.user = user.map(Into::into);
         let mut ended = None;
-        desk.courier.span = None;
+        router.context.span = None;
         let access = shared.access.load_full();
         {
             let mut sessions = shared.sessions();
@@ -159,7 +165,7 @@ impl Connection {
                 let mut state = session.lock();
                 let is_other = state.user.as_deref() != user;
                 let is_free = shared.settings.access.shared_identifiers
-                    || state.is_over(desk.courier.now_s)
+                    || state.is_over(router.context.now_s)
                     || shared.is_nobody(state.user.as_deref());
                 if is_other && !is_free {
                     self.stage = Stage::New(link);
@@ -178,10 +184,10 @@ impl Connection {
                 let over = connect.clean_start
                     || state.expiry_s == 0
                     || is_other
-                    || state.is_over(desk.courier.now_s);
+                    || state.is_over(router.context.now_s);
                 if over {
                     present = false;
-                    shared.end_session(session, &mut state, &mut desk.courier);
+                    shared.end_session(session, &mut state, &mut router.context);
                 }
                 let will = state.will.take_if(|will| over || will.delay_s == 0);
                 ended = will.map(|will| (Arc::clone(session), will));
@@ -194,7 +200,7 @@ impl Connection {
             let mut state = session.lock();
             shared.calendar.forget(&session, &mut state);
             let in_store = || Some(format!("{}/{client}", session.number).into());
-            if !present && expiry_s > 0 && desk.courier.ledger.is_some() {
+            if !present && expiry_s > 0 && router.context.journal.is_some() {
                 state.key = in_store();
             } else if state.key.is_none() && will.is_some() {
                 state.will_key = in_store();
@@ -214,11 +220,11 @@ impl Connection {
                 topic_alias_maximum: Some(limits.topic_alias),
                 ..ConnackProperties::default()
             };
-            let has_only_will = state.key.is_none() && desk.courier.span.is_none();
-            state.keep(&mut desk.courier);
-            if let Some(span) = desk.courier.span.take() {
+            let has_only_will = state.key.is_none() && router.context.span.is_none();
+            state.keep(&mut router.context);
+            if let Some(span) = router.context.span.take() {
                 let may_fail = present || has_only_will;
-                link.hold(span, Promise::Connected { may_fail });
+                link.hold(span, DeferredReply::Connected { may_fail });
             }
             // MQTT 3.1 has no such flag.
             let says_present = present && connect.level > 3;
@@ -226,31 +232,31 @@ impl Connection {
             state.link = Some(*link);
             shared.counters.connected.fetch_add(1, Relaxed);
             self.stage = Stage::Up(Arc::clone(&session));
-            desk.courier.at_once = false;
+            router.context.at_once = false;
             state.resume();
             let rules = &access.rules;
             let may = |topic: &str| rules.may(user, client, Action::Read, topic);
-            let copies = state.judge(&mut desk.courier, may);
-            desk.courier.remains.copies.extend(copies);
-            state.fill(&mut desk.courier);
-            session.written(&mut state, &mut desk.courier);
+            let copies = state.judge(&mut router.context, may);
+            router.context.remains.copies.extend(copies);
+            state.fill(&mut router.context);
+            session.written(&mut state, &mut router.context);
         }
         if let Some((session, will)) = ended {
-            desk.publish_will(&session, &will);
+            router.publish_will(&session, &will);
         }
         Ok(())
     }
 
     fn will(
         &self,
-        desk: &Desk,
+        router: &Router,
         connect: &Connect,
         user: Option<&str>,
     ) -> Result<Option<Will>, End> {
         let Some(will) = &connect.will else {
             return Ok(None);
         };
-        let access = desk.shared.access.load();
+        let access = router.shared.access.load();
         if !valid_topic(will.topic) || will.topic.starts_with("$SYS/") {
             return Err(End::because(
                 reason::TOPIC,
@@ -277,7 +283,7 @@ impl Connection {
             forwarded: &forwarded,
             expires_s: None,
         };
-        if will.retain && desk.shared.settings.limits.retained_messages == 0 {
+        if will.retain && router.shared.settings.limits.retained_messages == 0 {
             let why = "a will that is retained, and the settings allow none";
             return Err(End::because(reason::NO_RETAIN, why));
         }
@@ -294,10 +300,10 @@ impl Connection {
         }))
     }
 
-    pub(crate) fn goodbye(&self, desk: &mut Desk, packet: &Disconnect) -> End {
+    pub(super) fn goodbye(&self, router: &mut Router, packet: &Disconnect) -> End {
         let wanted = packet.properties.session_expiry();
-        let most = desk.shared.settings.limits.session_expiry_s;
-        let done = self.with_state(desk, |state, _| {
+        let most = router.shared.settings.limits.session_expiry_s;
+        let done = self.with_state(router, |state, _| {
             if state.expiry_s == 0 && wanted.is_some_and(|wanted| wanted > 0) {
                 // [MQTT-3.14.2-2]
                 return End::because(reason::PROTOCOL, "a session that ends gets no expiry");
@@ -314,19 +320,20 @@ impl Connection {
     }
 
     /// End the connection: tell the client why, and end or keep its session.
-    pub fn end(&mut self, desk: &mut Desk, end: &End) {
+    pub fn end(&mut self, router: &mut Router, end: &End) {
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::New(link) | Stage::Checking(link, _) => self.refuse(desk, *link, end),
-            Stage::Up(session) => self.leave(desk, &session, end),
+            Stage::New(link) | Stage::Checking(link, _) => self.refuse(router, *link, end),
+            Stage::Up(session) => self.leave(router, &session, end),
             Stage::Over => {}
         }
     }
 
-    fn refuse(&self, desk: &Desk, mut link: Link, end: &End) {
-        desk.shared.counters.refused.fetch_add(1, Relaxed);
-        desk.shared.tally.refused.count(end.reason());
+    fn refuse(&self, router: &Router, mut link: Link, end: &End) {
+        router.shared.counters.refused.fetch_add(1, Relaxed);
+        router.shared.tally.refused.count(end.reason());
         if let End::Because(code, why) = end {
-            desk.shared
+            router
+                .shared
                 .complain(&format!("{}: refused: {why}", link.socket().peer()));
             // Without a readable CONNECT, the version of the answer is not known.
             if self.greeted || *code == reason::VERSION {
@@ -347,14 +354,14 @@ impl Connection {
         link.close();
     }
 
-    fn leave(&self, desk: &mut Desk, session: &Arc<Session>, end: &End) {
-        let shared = Arc::clone(&desk.shared);
+    fn leave(&self, router: &mut Router, session: &Arc<Session>, end: &End) {
+        let shared = Arc::clone(&router.shared);
         let mut complaint = None;
         let will = {
             let mut sessions = shared.sessions();
             let mut state = session.lock();
             let ours = |link: &mut Link| {
-                link.place.token == self.token && link.place.worker == desk.worker
+                link.place.token == self.token && link.place.worker == router.worker
             };
             let Some(mut link) = state.link.take_if(ours) else {
                 return;
@@ -370,13 +377,13 @@ impl Connection {
                 }
             }
             link.close();
-            state.left_s = Some(desk.courier.now_s);
+            state.left_s = Some(router.context.now_s);
             let over = state.expiry_s == 0;
             if over {
                 sessions.remove(&session.client);
-                shared.end_session(session, &mut state, &mut desk.courier);
+                shared.end_session(session, &mut state, &mut router.context);
             }
-            state.keep(&mut desk.courier);
+            state.keep(&mut router.context);
             let will = state.will.take_if(|will| over || will.delay_s == 0);
             if !over {
                 shared.calendar.remind(session, &mut state);
@@ -387,7 +394,7 @@ impl Connection {
             shared.complain(&complaint);
         }
         if let Some(will) = will {
-            desk.publish_will(session, &will);
+            router.publish_will(session, &will);
         }
     }
 }
