@@ -213,6 +213,14 @@ def suback(sensor: Sensor, topic: str, code: int = 0, mid: int = 7) -> None:
     sensor.names[found.tid] = topic
 
 
+def granted(sensor: Sensor, link: Link, topic: str) -> int:
+    """Subscribe, and have it granted; the subscription identifier."""
+    subscribe(sensor, topic)
+    identifier = link.subscribed(topic)
+    suback(sensor, topic)
+    return identifier
+
+
 # -- one sensor against all others -----------------------------------------------------------------
 
 UNSOUND = ["a\tb", "a\x7f", "a\x85", "a\ufdd0", "a\uffff", "a\U0001fffe", "/" * 201]
@@ -344,9 +352,7 @@ def test_what_ended_while_the_upstream_was_away_ends_there_when_it_is_back(
     link: Link, sensor: Sensor, script: Script
 ) -> None:
     for topic in ("kept", "over", "sent"):
-        subscribe(sensor, topic)
-        link.subscribed(topic)
-        suback(sensor, topic)
+        granted(sensor, link, topic)
     subscribe(sensor, "never granted")
     link.expect(SUBSCRIBE, b"never granted")
     sensor.say(sn.MQTTSNUnsubscribe(mid=8, topic_name="sent"))
@@ -369,9 +375,7 @@ def test_what_ended_while_the_upstream_was_away_ends_there_when_it_is_back(
 def test_a_subscription_that_is_refused_when_it_is_renewed_goes_on(
     link: Link, sensor: Sensor
 ) -> None:
-    subscribe(sensor, "in/1")
-    first = link.subscribed("in/1")
-    suback(sensor, "in/1")
+    first = granted(sensor, link, "in/1")
     subscribe(sensor, "in/1")
     link.subscribed("in/1", QUOTA)
     suback(sensor, "", CONGESTION)
@@ -418,9 +422,7 @@ def test_what_is_retained_comes_before_what_is_newer_also_if_the_connection_brea
     gateway: Broker, link: Link
 ) -> None:
     first, second = (Sensor(gateway).connect(f"sensor-{number}") for number in range(2))
-    subscribe(first, "in/+")
-    identifier = link.subscribed("in/+")
-    suback(first, "in/+")
+    identifier = granted(first, link, "in/+")
     for ends in (False, True):
         subscribe(second, "other")
         asked = link.expect(SUBSCRIBE, b"other")
@@ -441,9 +443,7 @@ def test_what_is_retained_comes_before_what_is_newer_also_if_the_connection_brea
 def test_what_the_upstream_refuses_after_its_return_is_said(
     gateway: Broker, link: Link, sensor: Sensor, script: Script
 ) -> None:
-    subscribe(sensor, "in/1")
-    link.subscribed("in/1")
-    suback(sensor, "in/1")
+    granted(sensor, link, "in/1")
     link.end()
     link = script.accept()
     link.subscribed("in/1", NOT_ALLOWED)

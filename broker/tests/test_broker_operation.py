@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
 import itertools
 import mmap
 import os
@@ -35,7 +33,7 @@ from broker.conformance.client import (
     Client,
     ClosedError,
 )
-from broker.conformance.launch import PASSWORD, USER
+from broker.conformance.launch import PASSWORD, USER, password_line
 from broker.tests.harness.brokers import METRICS, Broker, Launch
 from broker.tests.harness.events import PATIENCE_S, until
 from broker.tests.harness.tools import memory, stand_in
@@ -147,11 +145,8 @@ def test_a_flood_of_passwords_from_one_address_leaves_places_to_others(
     launch: Launch, tmp_path: Path
 ) -> None:
     """And whoever is in is served: they are checked beside the threads that deliver."""
-    salt, rounds = b"conformance!", 1_000
-    digest = hashlib.pbkdf2_hmac("sha512", PASSWORD, salt, rounds)
-    encoded = "$".join(base64.b64encode(each).decode() for each in (salt, digest))
     passwords = tmp_path / "passwd"
-    passwords.write_text(f"{USER}:$7${rounds}${encoded}\n")
+    passwords.write_text(password_line(USER, PASSWORD, rounds=1_000))
     passwords.chmod(0o600)
     broker = launch(f'password_file = "{passwords}"')
     inside = broker.client(username=USER, password=PASSWORD)

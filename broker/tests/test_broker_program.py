@@ -259,23 +259,6 @@ def test_a_unix_socket_is_a_listener_as_any_other(launch: Launch, tmp_path: Path
     assert client.connect().reason == 0
 
 
-@pytest.mark.parametrize(
-    ("lines", "why"),
-    [
-        ("[limits]\npacket = 1", "packet"),
-        ("[limits]\nunknown = 1", "unknown"),
-        ("[[listener]]\naddress = 'nowhere'", "address"),
-        ("[access]\npassword_file = '/no/such/file'\nanonymous = false", "/no/such/file"),
-    ],
-)
-def test_wrong_settings_are_a_sentence_and_an_exit_code(
-    tmp_path: Path, lines: str, why: str
-) -> None:
-    broker = Broker(tmp_path)
-    broker.config.write_text(lines)
-    assert why in broker.refuses("--check-config", code=2)
-
-
 # -- residence -------------------------------------------------------------------------------------
 
 TIMED = bytes([0x27]) + bytes(31)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import time
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from broker.conformance.client import (
     Client,
     Will,
 )
+from broker.conformance.launch import password_line
 from broker.tests.harness.brokers import Launch
 
 pytestmark = pytest.mark.broker
@@ -42,11 +41,8 @@ class House:
 
     def users(self, *names: str, **others: str) -> None:
         """Write the password file."""
-        lines = []
-        for name, password in ({name: name for name in names} | others).items():
-            digest = hashlib.pbkdf2_hmac("sha512", password.encode(), b"house-salt", 101)
-            fields = [base64.b64encode(one).decode() for one in (b"house-salt", digest)]
-            lines.append(f"{name}:$7$101${'$'.join(fields)}\n")
+        known = {name: name for name in names} | others
+        lines = (password_line(name, password.encode()) for name, password in known.items())
         self.passwords.write_text("".join(lines))
 
     def may(self, *names: str, **others: str) -> None:

@@ -63,6 +63,13 @@ def launch(launch: Launch) -> Launch:
     return functools.partial(launch, kind=Stored)
 
 
+def waits(broker: Broker, *filters: str | tuple[str, int], name: str = "a") -> None:
+    """Have a session that waits for messages, whose client is away."""
+    client = broker.client(name)
+    client.subscribe(*filters)
+    client.vanish()
+
+
 class Publisher:
     """Publishes without end, some messages at a time; each one until it is acknowledged."""
 
@@ -406,9 +413,7 @@ def test_a_will_that_is_not_allowed_any_more_is_not_published(
 def test_a_flood_is_taken_as_fast_as_the_disk_takes_it(launch: Launch) -> None:
     """Whoever has too much on its way to the disk is not read from for a while, and then again."""
     broker = launch("[limits]\nqueue_messages = 1000000")
-    client = broker.client("a")
-    client.subscribe(("t", 1))
-    client.vanish()
+    waits(broker, ("t", 1))
     sender = broker.client("b", clean=True)
     numbers = range(1, 20_001)
     for number in numbers:
@@ -439,9 +444,7 @@ def test_a_full_disk_is_told_and_costs_nothing_acknowledged(
     launch: Launch, small_disk: Path, qos: int
 ) -> None:
     broker = launch(store=str(small_disk / "store"))
-    client = broker.client("a")
-    client.subscribe("t")
-    client.vanish()
+    waits(broker, "t")
     sender = broker.client("b", clean=True)
     answers = []
     while QUOTA not in answers:
@@ -541,9 +544,7 @@ def test_the_identifier_of_a_message_is_never_kept_without_the_message(
     launch: Launch, disk: Disk
 ) -> None:
     broker = launch()
-    client = broker.client("a")
-    client.subscribe("t")
-    client.vanish()
+    waits(broker, "t")
     sender = broker.client("b")
     disk.set("hang")
     sender.send(sender.encode.publish("t", b"x", qos=2, packet_id=1))
@@ -563,9 +564,7 @@ def test_a_session_that_ended_while_the_disk_was_full_does_not_hide_the_next_one
     broker = launch()
     for number in range(8):
         broker.client(f"other {number}").vanish()
-    client = broker.client("a")
-    client.subscribe("old")
-    client.vanish()
+    waits(broker, "old")
     disk.set("full")
     client = broker.raw("a")
     assert client.connect(clean=True).reason == QUOTA  # that the old one ended is not kept yet
@@ -588,9 +587,7 @@ def test_a_refused_message_whose_publisher_went_before_it_was_told_is_new_again(
     launch: Launch, disk: Disk
 ) -> None:
     broker = launch()
-    client = broker.client("a")
-    client.subscribe("t")
-    client.vanish()
+    waits(broker, "t")
     sender = broker.client("b")
     disk.set("full")
     sender.send(sender.encode.publish("t", b"x", qos=2, packet_id=1))
@@ -608,9 +605,7 @@ def test_a_message_that_came_again_is_acknowledged_when_it_is_on_disk(
     launch: Launch, disk: Disk
 ) -> None:
     broker = launch()
-    client = broker.client("a")
-    client.subscribe("t")
-    client.vanish()
+    waits(broker, "t")
     sender = broker.client("b")
     disk.set("hang")
     encode = sender.encode
@@ -664,9 +659,7 @@ def test_a_session_outlives_that_the_clock_is_set_after_the_start(
 ) -> None:
     disk.set("-1500000000")
     broker = launch()
-    client = broker.client("a")
-    client.subscribe("t")
-    client.vanish()
+    waits(broker, "t")
     disk.set()
     sender = broker.client("b")
     sender.publish("t", b"x", qos=1, properties=[("message_expiry", 1000)])
@@ -715,9 +708,7 @@ def test_who_floods_a_disk_that_hangs_is_not_read_and_loses_nothing(
 ) -> None:
     """64 reads of at most 128 KiB may wait for the disk; the rest stays with the sender."""
     broker = launch(f"[limits]\nqueue_messages = 100000\nqueue = 268435456\n{METRICS}")
-    away = broker.client("a")
-    away.subscribe(("t", 1))
-    away.vanish()
+    waits(broker, ("t", 1))
     sender, other = broker.client("b", clean=True), broker.client("c", clean=True)
     numbers = range(1, 1001)
     flood = [sender.encode.publish("t", bytes(60_000), qos=1, packet_id=n) for n in numbers]
@@ -740,9 +731,7 @@ def test_who_floods_a_disk_that_hangs_is_not_read_and_loses_nothing(
 
 def test_who_is_not_read_because_the_disk_hangs_is_not_late(launch: Launch, disk: Disk) -> None:
     broker = launch("[limits]\nqueue_messages = 1000\nqueue = 268435456")
-    away = broker.client("away")
-    away.subscribe(("t", 1))
-    away.vanish()
+    waits(broker, ("t", 1), name="away")
     client = broker.client("a", clean=True, keep_alive=2)
     numbers = range(1, 301)
     flood = [client.encode.publish("t", bytes(60_000), qos=1, packet_id=n) for n in numbers]

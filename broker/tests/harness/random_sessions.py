@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from paho.mqtt.client import topic_matches_sub
+
 from broker.conformance.client import (
     PUBACK,
     PUBCOMP,
@@ -304,7 +306,11 @@ class Play:
             run, _, topic = one.topic.decode().partition("/")
             if run == self.name:  # not what a broker says of itself
                 of_old = step.what == "subscribe" and step.client == client
-                count = 1 if of_old else sum(matches(each, topic) for each in self.filters[client])
+                count = (
+                    1
+                    if of_old
+                    else sum(topic_matches_sub(each, topic) for each in self.filters[client])
+                )
                 properties = tuple(sorted(one.properties))
                 copies.append(Copy(topic, one.payload, one.qos, one.retain, properties, count))
         return len(copies) > before
@@ -351,19 +357,6 @@ def differences(
                 if ours[whose] != order
             ]
     return wrong
-
-
-def matches(pattern: str, topic: str) -> bool:
-    """Whether a filter matches a topic."""
-    levels, names = pattern.split("/"), topic.split("/")
-    if levels[-1] == "#":
-        return len(names) >= len(levels) - 1 and matches_each(levels[:-1], names)
-    return len(names) == len(levels) and matches_each(levels, names)
-
-
-def matches_each(levels: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether levels of a filter without `#` match the first ones of a topic."""
-    return all(one in ("+", name) for one, name in zip(levels, names, strict=False))
 
 
 def _orders(copies: Sequence[Copy], by_number: dict[int, Step]) -> dict[str, list[bytes]]:
