@@ -19,11 +19,10 @@ from typing import Any
 import pytest
 
 from broker.tests.harness.brokers import METRICS, Broker, Launch
-from broker.tests.harness.events import until
+from broker.tests.harness.events import PATIENCE_S, until
 from broker.tests.harness.sensors import (
     GOOD_BYE,
     INFO,
-    PATIENCE_S,
     PING,
     PONG,
     SEARCH,

@@ -11,7 +11,7 @@ import pytest
 
 from bench.brokers import Rumqttd
 from broker.conformance.client import V3, V5
-from broker.tests.harness.random_sessions import (
+from broker.tests.harness.sessions import (
     PATIENCE_S,
     Copy,
     Got,

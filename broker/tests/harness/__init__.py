@@ -10,6 +10,7 @@ timing.py   time through brokers: what copies state, wires that take a while
 tools.py    certificates, memory, libraries that stand before the system's
 clock.py    a clock that a test steps or slews, for one program only
 networks.py another network beyond a link
+sessions.py random sessions of clients, and in what two brokers differ
 
 Raw clients of MQTT are those of broker/conformance; our Python programs are in tests/rig.py.
 """

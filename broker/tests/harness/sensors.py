@@ -13,13 +13,13 @@ import pytest
 
 from broker.conformance.client import V3, V5, Client
 from broker.tests.harness.brokers import Broker
+from broker.tests.harness.events import PATIENCE_S
 from demo.local_broker import Mosquitto, MqtickBroker, Nats
 
 sn = pytest.importorskip("scapy.contrib.mqttsn")
 
 Packet = Any  # scapy's
 
-PATIENCE_S = 30.0
 SEARCH = bytes.fromhex("030100")
 INFO = bytes.fromhex("030201")
 PING, PONG, GOOD_BYE = bytes.fromhex("0216"), bytes.fromhex("0217"), bytes.fromhex("0218")
