@@ -9,7 +9,7 @@ PYTEST := $(PYTHON_BIN) -m pytest
 ROOMS := protocol mqtt pins service timeserver client recording analysis lab
 # folders of programs that are not rooms
 FOLDERS := $(sort $(dir $(wildcard bench/*.py demo/*.py broker/rtl/sim/*.py broker/rtl/formal/*.py \
-  broker/conformance/*.py broker/bpf/*.py)))
+  broker/conformance/*.py broker/tests/harness/*.py broker/bpf/*.py)))
 BENCHES := arrival time-error cost report-speed fleet
 FUZZ_SECONDS ?= 60
 SCENARIOS ?= 100000
@@ -192,7 +192,7 @@ broker-package: ## a Debian package of these and mqtick-accelerate, linked stati
 test-broker-package: ## the same twice, in two folders: whether both are equal octet by octet
 	@scripts/broker-package-twice.sh $(ARCH)
 # What MQTT.js needs, a client of other authors: package.json says which version of each.
-build/clients/node_modules: tests/clients/package.json
+build/clients/node_modules: broker/tests/clients/package.json
 	rm -rf build/clients && mkdir -p build/clients && cp $< build/clients/
 	cd build/clients && npm install --no-audit --no-fund --ignore-scripts --loglevel=error \
 	  || echo 'npm could not install MQTT.js: the tests with it are left out'
@@ -216,7 +216,7 @@ test-broker: setup-test setup-broker ## the broker: style, unit tests, MQTT's st
 	  --udp mqtick=broker/server/target/debug/mqtick-broker
 	$(PYTEST) -q -n 4 --dist load $(addprefix broker/conformance/tests/test_,qos.py session.py) \
 	  --broker mqtick=broker/server/target/debug/mqtick-broker --kept
-	$(PYTEST) -q -n 4 --dist loadfile -m 'broker and not alone' tests
+	$(PYTEST) -q -n 4 --dist loadfile -m 'broker and not alone' broker/tests tests
 test-broker-loom: setup-broker ## what the broker's threads hand each other, in every order that loom can think of
 	cd broker/server && cargo test --locked --quiet -p mqtick-threads
 test-broker-miri: setup-broker ## the broker's crates that parse, in Miri, which finds undefined behaviour (nightly Rust)

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 
 def program(name: str) -> str | None:
@@ -221,8 +221,21 @@ class UdpReference(Mosquitto):
             raise RuntimeError(f"{self.process.args!r} does not listen on port {self.port}")
 
 
+class Startable(Protocol):
+    """A broker, or what passes for one."""
+
+    def start(self) -> None:
+        """Start, and wait until it listens."""
+
+    def stop(self) -> None:
+        """End it."""
+
+
+Kind = TypeVar("Kind", bound=Startable)
+
+
 @contextlib.contextmanager
-def running(broker: Mosquitto) -> Iterator[Mosquitto]:
+def running(broker: Kind) -> Iterator[Kind]:
     """Run a broker for the length of a with block."""
     broker.start()
     try:

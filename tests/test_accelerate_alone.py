@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from stepped_clock import slew, stepped_clock
 from told import Place, Publisher, hear_all, where_the_kernel_can
 
+from broker.tests.harness.clock import slew, stepped_clock
 from demo.local_broker import running
 from demo.local_sensors import (
     BRIDGE,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import re
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import TracebackType
 
 import pytest
 from paho.mqtt.properties import VariableByteIntegers
 from rig import Program, Rig
 
+from broker.tests.harness.servers import Server
+from broker.tests.harness.tools import memory
+from demo.local_broker import running
 from demo.local_programs import wait_until
 from mqtick.mqtt.packets import encode_publish, read_variable_length
 
@@ -87,50 +85,19 @@ ATTACKS: dict[str, Callable[[], Iterator[bytes]]] = {
 }
 
 
-class Hostile:
-    """Runs an attack on every connection; counts octets that were taken, and connections."""
+class Hostile(Server):
+    """Runs an attack on every connection; counts octets that were taken."""
 
     def __init__(self, attack: Callable[[], Iterator[bytes]]) -> None:
+        super().__init__()
         self._attack = attack
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._kept: list[socket.socket] = []
-        self.sent = self.connections = 0
+        self.sent = 0
 
-    @property
-    def address(self) -> str:
-        """HOST:PORT."""
-        return f"127.0.0.1:{self._server.getsockname()[1]}"
-
-    def __enter__(self) -> Hostile:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._server.shutdown(socket.SHUT_RDWR)
-        for one in self._kept:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-        self._server.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                self._kept.append(self._server.accept()[0])
-                self.connections += 1
-                threading.Thread(target=self._serve, args=(self._kept[-1],), daemon=True).start()
-
-    def _serve(self, one: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            self._begin(one)
-            for said in self._attack():
-                one.sendall(said)
-                self.sent += len(said)
+    def serve(self, one: socket.socket) -> None:
+        self._begin(one)
+        for said in self._attack():
+            one.sendall(said)
+            self.sent += len(said)
 
     def _begin(self, one: socket.socket) -> None:
         """Let the client in, and grant what it subscribes to first."""
@@ -150,24 +117,15 @@ _ENOUGH_OCTETS = 64 << 20
 _ENOUGH_CONNECTIONS = {"client": 3, "server": 6}
 
 
-def peak_mib(program: Program) -> float:
-    """The most memory that the program ever had."""
-    assert program.process is not None
-    status = Path(f"/proc/{program.process.pid}/status").read_text()
-    (peak_kib,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
-    return int(peak_kib) / 1024
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["client", "server"])
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_what_a_broker_makes_us_keep_is_bounded(attack: str, who: str, rig: Rig) -> None:
-    with Hostile(ATTACKS[attack]) as broker:
-        url = f"mqtt://{broker.address}"
-        program: Program = rig.client(url) if who == "client" else rig.server(url)
+    with running(Hostile(ATTACKS[attack])) as broker:
+        program: Program = rig.client(broker.url) if who == "client" else rig.server(broker.url)
 
         def was_attacked() -> bool:
-            assert peak_mib(program) < _MOST_MIB
+            assert memory(program.process) < _MOST_MIB << 20
             often = broker.connections >= _ENOUGH_CONNECTIONS[who]
             return often or broker.sent >= _ENOUGH_OCTETS
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 from rig import needs_mosquitto
-from stepped_clock import stepped_clock
 from test_load import program
 
+from broker.tests.harness.clock import stepped_clock
 from demo.local_broker import Mosquitto, running
 
 pytestmark = [pytest.mark.broker, needs_mosquitto]

@@ -5,8 +5,6 @@ pytest tests/test_residence_end_to_end.py -k links -s      prints how wrong sing
 
 from __future__ import annotations
 
-import json
-import socket
 import statistics
 import struct
 import subprocess
@@ -17,20 +15,12 @@ from pathlib import Path
 import pytest
 from rig import FLEET, Client, Rig, Server, client_lines, fleet_lines
 
+from broker.tests.harness.timing import NOT_STATED, UNKNOWN, Node, logged, trailer_of, uses
 from demo.local_broker import MqtickBroker, free_port, wait_for_port
-from mqtick.mqtt.packets import connect_packet, encode_publish, subscribe_packet
 from mqtick.protocol.clocks import VirtualClock, read_kernel_time
 from mqtick.protocol.precise import Loop, Time, without_trailer
 
 BROKER = Path(__file__).parent / "filling_broker.py"
-UNKNOWN = -(1 << 31)
-NOT_STATED = struct.pack(">QiI", 0, UNKNOWN, 0)
-
-
-def trailer_of(payload: bytes) -> tuple[int, int, int, int]:
-    """Residence in 2^-16 ns, correction in ns, copy and source."""
-    stated, correction_ns, tail = struct.unpack(">QiI", payload[-16:])
-    return stated, correction_ns, tail >> 8, tail & 255
 
 
 class Filling:
@@ -88,31 +78,6 @@ def rig() -> Iterator[Rig]:
     made = Rig()
     yield made
     made.close()
-
-
-class Node:
-    """Somebody with a socket."""
-
-    def __init__(self, port: int, *topics: str) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 20)
-        self._socket.sendall(connect_packet(f"node-{id(self)}"))
-        assert self._socket.recv(4) == b"\x20\x02\0\0"
-        if topics:
-            self._socket.sendall(subscribe_packet(list(topics)))
-            granted = bytes(len(topics))
-            # What is retained may come with it.
-            assert self._socket.recv(4 + len(granted), socket.MSG_WAITALL)[4:] == granted
-
-    def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        packet = encode_publish(topic.encode(), payload, None)
-        self._socket.sendall(bytes([packet[0] | retain]) + packet[1:])
-
-    def hear(self) -> tuple[str, bytes]:
-        """The next message; shorter than 128 octets."""
-        head = self._socket.recv(2, socket.MSG_WAITALL)
-        body = self._socket.recv(head[1], socket.MSG_WAITALL)
-        end = 2 + int.from_bytes(body[:2])
-        return body[2:end].decode(), body[end:]
 
 
 # -- the broker ------------------------------------------------------------------------------------
@@ -207,27 +172,6 @@ def programs(rig: Rig, filling: Filling, *settings: str) -> tuple[Server, Client
     config.write_text("[estimator]\n" + "".join(f"{line}\n" for line in settings))
     more = ("--config", str(config), "--sample-log", str(log), "--keys-file", keys[1])
     return server, rig.client(filling.url, "c1", *OLD, *more), log
-
-
-def logged(log: Path, *kinds: str) -> list[dict[int, dict[str, int]]]:
-    """Samples of each kind that were not refused, by sequence, from one reading of the log."""
-    rows = [json.loads(line) for line in log.read_text().splitlines()]
-    rows = [row for row in rows if row["verdict"] != "refused"]
-    return [{row["sequence"]: row for row in rows if row["kind"] == kind} for kind in kinds]
-
-
-def uses(client: Client, kind: str) -> None:
-    """Wait until the client goes by samples of this kind, and is right."""
-    client.wait_for(
-        lambda values: (
-            values["chosen"] is not None
-            and values["servers"][values["chosen"]]["kind"] == kind
-            and values["servers"][values["chosen"]]["age_ns"] < 5_000_000_000
-        ),
-        f"the client uses {kind}",
-        150.0,
-    )
-    assert client.is_right(), client.look()
 
 
 def print_errors(client: Client, log: Path) -> None:

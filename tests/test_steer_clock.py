@@ -19,10 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from joined import JOIN, Site
 from rig import US, Program, Rig, Server, needs_mosquitto
-from test_join_residence import TOPIC, payload, relayed, until_stated
-from test_residence_end_to_end import NOT_STATED, Node
 
 from bench.clock_keeper import (
     ADJ_FREQUENCY,
@@ -37,6 +34,8 @@ from bench.clock_keeper import (
     other_daemons,
 )
 from bench.steered import generated_lines
+from broker.tests.harness.sites import JOIN, Site
+from broker.tests.harness.timing import NOT_STATED, TOPIC, Node, payload, relayed, until_stated
 from demo.local_broker import Mosquitto, program, running
 from demo.local_programs import Chronyd
 from mqtick.client.interval import NowError, now_from

@@ -43,13 +43,18 @@ class NotInstalledError(Exception):
     """There is no such broker on this machine."""
 
 
+def password_line(user: str, password: bytes, rounds: int = 101) -> str:
+    """A line of a password file in Mosquitto's format."""
+    salt = b"conformance!"
+    digest = hashlib.pbkdf2_hmac("sha512", password, salt, rounds)
+    encoded = "$".join(base64.b64encode(each).decode() for each in (salt, digest))
+    return f"{user}:$7${rounds}${encoded}\n"
+
+
 def write_rules(folder: Path) -> tuple[Path, Path]:
     """A password file and an access list in Mosquitto's formats, for a guarded broker."""
-    salt = b"conformance!"
-    digest = hashlib.pbkdf2_hmac("sha512", PASSWORD, salt, 101)
     passwords, rules = folder / "passwd", folder / "acl"
-    encoded = [base64.b64encode(each).decode() for each in (salt, digest)]
-    passwords.write_text(f"{USER}:$7$101${'$'.join(encoded)}\n")
+    passwords.write_text(password_line(USER, PASSWORD))
     rules.write_text(f"user {USER}\ntopic readwrite {ALLOWED}#\n")
     for file in (passwords, rules):
         file.chmod(0o600)

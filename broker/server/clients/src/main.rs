@@ -1,5 +1,5 @@
-//! A test client with the library rumqttc, for `tests/test_broker_clients.py`. It executes the
-//! commands of its standard input, which `tests/clients/README.md` lists.
+//! A test client with the library rumqttc, for `broker/tests/test_broker_clients.py`. It executes
+//! the commands of its standard input, which `broker/tests/clients/README.md` lists.
 
 use std::collections::HashMap;
 use std::io::stdin;

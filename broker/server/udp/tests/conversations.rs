@@ -142,8 +142,8 @@ fn run(conversation: &Value) {
 fn the_conversations_of_the_specification_go_as_it_says() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors");
     let (mut held, mut left) = (0, Vec::new());
-    // The engine measures how long a message was in the broker: tests/test_broker_udp.py tests
-    // that.
+    // The engine measures how long a message was in the broker: broker/tests/test_broker_udp.py
+    // tests that.
     for file in [
         "filters", "leases", "packets", "proof", "refusals", "retained",
     ] {
