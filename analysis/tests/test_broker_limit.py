@@ -81,12 +81,17 @@ def test_each_figure_can_be_read(width: float) -> None:
             assert f"{name}, n = 999" in labels.replace("\n", " ")
 
 
-def test_a_page_without_latency_says_so(tmp_path: Path) -> None:
+def test_a_page_without_latency_says_so_and_so_does_one_of_the_load_tools_limit(
+    tmp_path: Path,
+) -> None:
     file, page = tmp_path / "limit.json", tmp_path / "page.html"
+    notes = ["THE LOAD TOOL, NOT THE BROKER, WAS THE LIMIT."]
     lists = {key: each for key, each in printed()["lists"].items() if "_us " not in key}
-    file.write_text(json.dumps(printed(lists=lists)))
+    file.write_text(json.dumps(printed(lists=lists, notes=notes)))
     assert main(["limit", str(file), "--out", str(page)]) == 0
     assert "no percentiles of latency or skew to draw" in page.read_text()
+    # What spoils the figure stands beside it.
+    assert f"14,000 messages in. {notes[0]}" in page.read_text()
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,11 @@ def limit_page(found: BrokerLimit, pictures: Sequence[Drawn]) -> str:
 def _headline(found: BrokerLimit) -> Headline:
     ingress, egress = number(found.ingress, 0), number(found.egress, 0)
     low, high = number(found.low, 0), number(found.high, 0)
+    warnings = [note for note in found.notes if note.startswith("THE LOAD TOOL")]
+    sentence = f"{ingress} messages in and {egress} out a second. The limit lies between {low} and "
     return Headline(
         f"How much does {found.broker} carry?",
-        f"{ingress} messages in and {egress} out a second. The limit lies between {low} and {high} "
-        "messages in.",
+        " ".join([f"{sentence}{high} messages in.", *warnings]),
         (
             Number("limit, in", ingress, "messages a second", note=f"{low} to {high}"),
             Number("limit, out", egress, "copies a second"),
