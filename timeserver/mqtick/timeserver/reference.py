@@ -19,8 +19,8 @@ __all__ = ["Asked", "Reference", "ReferenceWatch", "from_chronyd", "unsynchronis
 _STALE_NS = 60_000_000_000
 _DRIFT_PPB = 1000
 """As chronyd assumes of a clock (`maxclockerror`), and clients of the root distance."""
-_UNASKED_S = 64
-"""The longest time between two requests of a client, by default."""
+_UNASKED_S = 1000
+"""So long a client may hear nothing of the clock that drifts: as long as the promised rate holds."""
 
 
 class Asked(NamedTuple):
