@@ -293,9 +293,9 @@ def test_chronyds_answer_grows_by_what_its_frequency_may_be_wrong() -> None:
     machine.wait(40 * S)
     said_ns = asked.distance_ns(machine.served.read())
     ahead_ns = 500 * 1000  # what clients do not add themselves until they ask again
-    assert said_ns == pytest.approx(60 * US + ahead_ns, abs=2 * US)
+    assert said_ns == pytest.approx(60 * US + ahead_ns, abs=20 * US)
     served_at = machine.served.read()._replace(rate_ppb=22_000.0)
-    assert asked.distance_ns(served_at) == pytest.approx(said_ns + 2000 * 1000, abs=2 * US)
+    assert asked.distance_ns(served_at) == pytest.approx(said_ns + 2000 * 1000, abs=20 * US)
 
 
 # -- stamps of the kernel --------------------------------------------------------------------------

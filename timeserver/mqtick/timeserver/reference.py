@@ -20,7 +20,7 @@ _STALE_NS = 60_000_000_000
 _DRIFT_PPB = 1000
 """As chronyd assumes of a clock (`maxclockerror`), and clients of the root distance."""
 _UNASKED_S = 1000
-"""So long a client may hear nothing of the clock that drifts: as long as the promised rate holds."""
+"""So long a client may hear nothing: as long as the promise of the served rate holds."""
 
 
 class Asked(NamedTuple):
