@@ -91,9 +91,9 @@ class BrokerLimit:
                     str(row["quantity"]),
                     str(row["unit"]),
                     str(row["who"]),
-                    float(row["min"] or 0.0),
-                    float(row["median"] or 0.0),
-                    float(row["max"] or 0.0),
+                    _known(row["min"]),
+                    _known(row["median"]),
+                    _known(row["max"]),
                 )
                 for row in printed["rows"]
             ),
@@ -112,6 +112,11 @@ def _levels(lists: Mapping[str, Any], what: str) -> tuple[Level, ...]:
                 raise ValueError(f"{key}: a percentile is not from 0 to below 100")
             levels.append(Level(name, int(count), percents, tuple(map(_positive, values))))
     return tuple(levels)
+
+
+def _known(value: float | None) -> float:
+    """Return a figure, NaN for one that JSON has no number for."""
+    return math.nan if value is None else float(value)
 
 
 def _positive(value: Any, least: float = 1e-9) -> float:
