@@ -61,7 +61,7 @@ class Outline(HTMLParser):
             self.text.append(data)
 
     @property
-    def describe(self) -> str:
+    def said(self) -> str:
         return re.sub(r"\s+", " ", " ".join(self.text))
 
 
