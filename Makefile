@@ -112,7 +112,8 @@ test-busy: setup-test ## the same, while a loop keeps each core busy: none may d
 # The test that steers this machine's clock runs last and alone: a step upsets every other one.
 test-slow: setup-slow setup-drivers ## the long ones that may share the machine; then make test-alone
 	MQTICK_DRIVERS=required $(PYTEST) -n 3 --dist loadfile -m 'slow and not alone and not steers_clock and not fleet and not broker'
-test-alone: setup-slow setup-drivers ## those that need it for themselves; MQTICK_STEER_CLOCK=1 adds those that move its clock
+test-alone: setup-slow setup-drivers setup-broker ## those that need it for themselves; MQTICK_STEER_CLOCK=1 adds those that move its clock
+	cd broker/server && cargo build --locked --release -p mqtick-broker
 	MQTICK_DRIVERS=required $(PYTEST) -m 'alone and not steers_clock and not fleet'
 	@if [ "$${MQTICK_STEER_CLOCK:-0}" = 1 ]; then set -x; $(PYTEST) -m steers_clock tests; \
 	  else echo 'not run: the tests that set the clock of this machine (MQTICK_STEER_CLOCK=1)'; fi

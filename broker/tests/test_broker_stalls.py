@@ -31,6 +31,7 @@ from broker.conformance.launch import PASSWORD, USER, write_rules
 from broker.tests.harness.brokers import Broker, Launch
 from broker.tests.harness.events import until
 from broker.tests.harness.others import ONE_THREAD, Others, connection, deaf_client, others_of
+from demo.local_broker import MqtickBroker
 
 pytestmark = pytest.mark.broker
 WORST_S = 0.05
@@ -183,8 +184,15 @@ def sessions_expire(broker: Broker) -> None:
         until(lambda: broker.report("subscriptions/count") < 100)
 
 
+@pytest.fixture
+def _optimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What measures takes no debug build; `make test-alone` makes the other one."""
+    monkeypatch.setattr(MqtickBroker, "builds", ("release",))
+
+
 @pytest.mark.slow
 @pytest.mark.alone
+@pytest.mark.usefixtures("_optimised")
 @pytest.mark.parametrize(
     "attack",
     [
@@ -204,6 +212,7 @@ def test_others_are_served_in_time_while(
 
 @pytest.mark.slow
 @pytest.mark.alone
+@pytest.mark.usefixtures("_optimised")
 def test_others_are_served_in_time_while_the_rules_are_read_again(
     launch: Launch, tmp_path: Path
 ) -> None:
