@@ -141,7 +141,10 @@ def test_chronyd_steers_this_clock_to_a_server_5_ms_and_20_ppm_away(
 def test_while_chronyd_slews_the_servers_clock_utc_stays_within_the_clients_interval(
     rig: Rig, clock_keeper: ClockKeeper
 ) -> None:
-    """chronyd finds the clock wrong by 400 us, and corrects that with 20 ppm."""
+    """chronyd finds the clock wrong by 400 us, and corrects that with 20 ppm.
+
+    Until it has done so, the server promises no rate: the clock's is not that of UTC.
+    """
     truth = VirtualClock(
         VirtualClockSettings.starting_now(frequency_ppb=frequency(adjtimex()) * 1e9)
     )
@@ -155,7 +158,6 @@ def test_while_chronyd_slews_the_servers_clock_utc_stays_within_the_clients_inte
     )
     rig.on_close(server.stop)
     server.start()
-    server.wait_for(lambda values: values["rate_change_ppb"], "the server knows the rate")
     client = Program(
         rig.new_folder("client"),
         "mqtick-client",
@@ -167,7 +169,7 @@ def test_while_chronyd_slews_the_servers_clock_utc_stays_within_the_clients_inte
     daemon = Chronyd(folder, [reference, "maxslewrate 20"], steers=True)
     clock_keeper.end_first(daemon.process.pid)
     rig.on_close(daemon.process.wait)
-    looks, lags_ns, end_s = 0, [0], time.monotonic() + 60
+    looks, end_s = 0, time.monotonic() + 60
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as feed:
         while time.monotonic() < end_s:
             assert daemon.process.poll() is None, daemon.log.read_text()
@@ -184,17 +186,16 @@ def test_while_chronyd_slews_the_servers_clock_utc_stays_within_the_clients_inte
                     looks += 1
                     assert now.earliest_ns <= truth.at_monotonic_raw_ns(after.raw_ns)
                     assert truth.at_monotonic_raw_ns(before.raw_ns) <= now.latest_ns
-                    lags_ns.append(server.status().get("lag_ns", 0))
             time.sleep(0.1)
     values = server.status()
     print(
-        f"\nUTC was inside in {looks} looks; the served clock lagged by {max(lags_ns) / US:.0f} us "
-        f"at most, and was taken anew {values['done'].get('clock-taken-anew', 0)} times"
+        f"\nUTC was inside in {looks} looks; the served clock "
+        f"was taken anew {values['done'].get('clock-taken-anew', 0)} times"
     )
     assert looks > 200
-    assert max(map(abs, lags_ns)) > 50 * US, "chronyd slewed faster than time was served"
     assert abs(behind_ns) < 50 * US, "the clock is right again"
     assert abs(values["lag_ns"]) <= 100 * US
+    assert values["rate_change_ppb"], "the clock runs as fast as UTC again"
 
 
 def slew_away(ns: int) -> None:
