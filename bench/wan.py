@@ -7,6 +7,8 @@ hands its samples to a chronyd of its own that steers nothing (-x). Needs root.
 
     python -m bench.wan                      the whole matrix, 90 s each
     python -m bench.wan --short              a corner of it
+    python -m bench.wan --before PYTHON      and the programs of another checkout, in turn
+    python -m bench.wan --soak-s 3600        an hour with loss, and a broker that restarts
     python -m bench.wan --traffic-s 900      octets a day with traffic = low, after 3 minutes
 """
 
@@ -14,9 +16,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import random
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +36,13 @@ _LONG_MS = 80.0
 _LIMIT = ("--estimator-unsynchronised-bound-us", "500000")
 _AT_ONCE = 16
 _SETTLE_S = 180.0
+_SOAKED = (
+    Cell(5.0, 0.5, 0.02, 0.3),
+    Cell(40.0, 0.5, 0.02, 0.3),
+    Cell(40.0, _ASYMMETRIC, 0.05, 0.3, ("--traffic", "low", *_LIMIT)),
+    Cell(300.0, _ASYMMETRIC, 0.02, 0.3, _LIMIT),
+)
+_BROKER_RUNS_S, _BROKER_STOPS_S = (60.0, 240.0), (0.5, 30.0)
 _OCTETS = "octets on the wire"
 
 
@@ -45,13 +56,21 @@ def matrix(delays_ms: Sequence[float] = _DELAYS_MS) -> list[Cell]:
     ]
 
 
+def watched(cells: Sequence[Cell], python: str, seconds: float) -> list[Place]:
+    """Run a client on each link for so long."""
+    with tempfile.TemporaryDirectory(prefix="wan-") as name:
+        folder = Path(name)
+        with running(folder, cells, python) as world:
+            world.watch(seconds)
+            return world.places
+
+
 def _milliseconds(values_ns: Sequence[int]) -> list[float]:
     return [abs(value) / _MS for value in values_ns]
 
 
-def report_places(report: Report, places: Sequence[Place]) -> None:
+def report_places(report: Report, who: str, places: Sequence[Place]) -> None:
     """Add what was seen."""
-    who = "client and chronyd"
     for place in places:
         if place.seen.steered_ns:
             errors = _milliseconds(place.seen.steered_ns)
@@ -102,26 +121,63 @@ def traffic(report: Report, seconds: float) -> None:
         report.compare(f"{_OCTETS}, traffic = low / normal", low, normal)
 
 
+def soak(seconds: float) -> int:
+    """Restart the broker again and again; return how often anything was wrong."""
+    with tempfile.TemporaryDirectory(prefix="wan-") as name, running(Path(name), _SOAKED) as world:
+        world.wait_all_good(60.0)
+        end_s, restarts = time.monotonic() + seconds, 0
+        began = [place.memory_kib() for place in world.places]
+        while (left_s := end_s - time.monotonic()) > 0:
+            world.watch(min(random.uniform(*_BROKER_RUNS_S), left_s))
+            world.stop_broker()
+            world.watch(random.uniform(*_BROKER_STOPS_S))
+            world.start_broker()
+            restarts += 1
+        world.watch(60.0)
+        wrong = 0
+        for place, kib in zip(world.places, began, strict=True):
+            seen = place.seen
+            wrong += seen.outside + seen.uncertified + seen.uncovered
+            print(
+                f"{place.cell.name} {' '.join(place.cell.flags)}: {seen.looks} looks, "
+                f"{seen.outside} outside; {seen.steered_looks} at chronyd, {seen.steered_outside} "
+                f"outside the interval, {seen.uncertified} outside its root distance, "
+                f"{seen.uncovered} with less than our bound; memory {kib} -> "
+                f"{place.memory_kib()} KiB; {place.seen.why or 'knows the time'}"
+            )
+        print(f"{seconds:.0f} s, {restarts} restarts of the broker")
+        return wrong
+
+
 def measure(report: Report, args: argparse.Namespace) -> None:
-    """Run the matrix."""
+    """Run the matrix, and the programs of the other checkout in turn."""
     cells = matrix(args.delay_ms or (_SHORT_MS if args.short else _DELAYS_MS))
-    places: list[Place] = []
+    contestants = {"now": sys.executable} | ({"before": args.before} if args.before else {})
+    found: dict[str, list[Place]] = {who: [] for who in contestants}
     groups = -(-len(cells) // _AT_ONCE)
     for number in range(groups):
-        progress(f"group {number + 1} of {groups}")
-        with (
-            tempfile.TemporaryDirectory(prefix="wan-") as name,
-            running(Path(name), cells[number::groups]) as world,
-        ):
-            world.watch(args.seconds)
-            places += world.places
-    report_places(report, places)
+        for who, python in contestants.items():
+            progress(f"{who}: group {number + 1} of {groups}")
+            found[who] += watched(cells[number::groups], python, args.seconds)
+    for who, places in found.items():
+        report_places(report, who, places)
+    if args.before:
+        now, before = (
+            sum(place.seen.uncertified for place in found[who]) for who in ("now", "before")
+        )
+        what = "looks with the steered clock outside chronyd's root distance, now / before"
+        report.compare(what, now, before, 0.0)
 
 
 def main() -> None:
     """Run the benchmark."""
-    args = options(__doc__, {"seconds": 40.0}, seconds=90.0, traffic_s=0.0, delay_ms=list[str]())
+    short = {"seconds": 40.0}
+    args = options(
+        __doc__, short, seconds=90.0, before="", traffic_s=0.0, soak_s=0.0, delay_ms=list[str]()
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the programs, too
+    if args.soak_s:
+        sys.exit(soak(args.soak_s) > 0)
     args.delay_ms = [float(each) for each in args.delay_ms]
     report = Report("wan")
     if args.traffic_s:

@@ -17,15 +17,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bench.steered import generated_lines
 from bench.wire import Wire, enter
 from demo.local_broker import program
-from demo.local_programs import Chronyd, true_error_ns
+from demo.local_programs import Chronyd, true_error_ns, wait_until
 from mqtick.client.interval import NowError, now_from
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.service import Leap, StatusError, read_status
 
 PORT = 1883
+_READY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +62,32 @@ class Seen:
         interval_ns: The interval that it stated last, minus the truth.
         looks: How often it was looked at while it said so.
         outside: Looks at which the truth was outside the stated interval.
+        errors_ns: The error of its estimate at each look.
         bounds_ns: The bound that it stated then.
+        steered_s: When chronyd first selected it.
         steered_looks: How often chronyd was looked at since.
         steered_outside: Looks at which the clock that chronyd steers was outside the interval.
         uncertified: Looks at which it was outside the root distance that chronyd states.
         uncovered: Looks at which that root distance was less than half the client's interval.
         steered_ns: The error of the clock that chronyd steers at each look.
         distances_ns: The root distance that chronyd stated then.
+        why: Why the time is not known, at the last look; empty if it is.
     """
 
     good_s: float | None = None
     interval_ns: tuple[int, int] = (0, 0)
     looks: int = 0
     outside: int = 0
+    errors_ns: list[int] = field(default_factory=list)
     bounds_ns: list[int] = field(default_factory=list)
+    steered_s: float | None = None
     steered_looks: int = 0
     steered_outside: int = 0
     uncertified: int = 0
     uncovered: int = 0
     steered_ns: list[int] = field(default_factory=list)
     distances_ns: list[int] = field(default_factory=list)
+    why: str = ""
 
 
 class Place:
@@ -92,7 +98,14 @@ class Place:
         self.settings, self.clock = clock, VirtualClock(clock)
         self.seen = Seen()
         self.chronyd: Chronyd | None = None
+        self.client: subprocess.Popen[bytes] | None = None
         self.began_s = 0.0
+
+    def memory_kib(self) -> int:
+        """The resident memory of the client."""
+        assert self.client is not None
+        said = Path(f"/proc/{self.client.pid}/status").read_text()
+        return int(said.partition("VmRSS:")[2].split()[0])
 
     def octets(self) -> int:
         """How many octets have passed the far end of the wire, both ways, IP headers included."""
@@ -108,8 +121,14 @@ class Place:
         """Compare what the client says with the truth."""
         seen = self.seen
         try:
-            now = now_from(read_status(self.folder / "status.json"))
-        except (NowError, StatusError):
+            status = read_status(self.folder / "status.json")
+        except StatusError:
+            return
+        rows = status.values["servers"]
+        seen.why = rows[0].get("why_unknown", "") if rows else "no server was heard yet"
+        try:
+            now = now_from(status)
+        except NowError:
             return
         if now.state != "synchronised":
             return
@@ -119,6 +138,7 @@ class Place:
         seen.interval_ns = now.earliest_ns - truth_ns, now.latest_ns - truth_ns
         seen.looks += 1
         seen.outside += not seen.interval_ns[0] <= 0 <= seen.interval_ns[1]
+        seen.errors_ns.append(error_ns)
         seen.bounds_ns.append(now.bound_ns)
 
     def look_at_chronyd(self) -> None:
@@ -132,6 +152,7 @@ class Place:
         error_ns = left_ns - (time.time_ns() - self.clock.raw_ns())
         distance_ns = tracking.root_distance_ns - abs(left_ns)
         lower_ns, upper_ns = seen.interval_ns
+        seen.steered_s = seen.steered_s or time.monotonic() - self.began_s
         seen.steered_looks += 1
         seen.steered_outside += not lower_ns <= error_ns <= upper_ns
         seen.uncertified += abs(error_ns) > distance_ns
@@ -141,13 +162,17 @@ class Place:
 
 
 class World:
-    """A hub with Mosquitto and a time server, and a place for each cell."""
+    """A hub with Mosquitto and a time server, and a place for each cell.
 
-    def __init__(self, folder: Path, cells: Sequence[Cell]) -> None:
-        self.folder = folder
+    `python` is the interpreter of the programs that are tested: this one's, or another checkout's.
+    """
+
+    def __init__(self, folder: Path, cells: Sequence[Cell], python: str = sys.executable) -> None:
+        self.folder, self._python = folder, python
         self._stack = contextlib.ExitStack()
         self.hub = f"wan{os.getpid()}"
         self.places = [self._place(number, cell) for number, cell in enumerate(cells, 1)]
+        self.broker: subprocess.Popen[bytes] | None = None
 
     def _place(self, number: int, cell: Cell) -> Place:
         folder = self.folder / f"c{number}"
@@ -177,9 +202,7 @@ class World:
         (self.folder / "broker.conf").write_text(
             f"user root\nlistener {PORT} 0.0.0.0\nset_tcp_nodelay true\nallow_anonymous true\n"
         )
-        mosquitto, config = program("mosquitto"), str(self.folder / "broker.conf")
-        assert mosquitto is not None
-        self._popen(self.hub, [mosquitto, "-c", config], self.folder / "broker.log")
+        self.start_broker()
         server = self.folder / "server"
         flags = ("--broker", f"mqtt://127.0.0.1:{PORT}", "--trust-system-clock")
         self._run(self.hub, "mqtick.timeserver.cli", server, *flags)
@@ -188,7 +211,22 @@ class World:
             for other in self.places[:number]:  # it takes seconds to start them all
                 other.look()
 
-    def _popen(self, namespace: str, command: Sequence[str], log: Path) -> None:
+    def start_broker(self) -> None:
+        """Start Mosquitto; again, after `stop_broker`."""
+        mosquitto = program("mosquitto")
+        assert mosquitto is not None
+        self.broker = self._popen(
+            self.hub,
+            [mosquitto, "-c", str(self.folder / "broker.conf")],
+            self.folder / "broker.log",
+        )
+
+    def stop_broker(self) -> None:
+        """End Mosquitto."""
+        assert self.broker is not None
+        _end(self.broker)
+
+    def _popen(self, namespace: str, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as said:
             process = subprocess.Popen(
                 command,
@@ -198,18 +236,28 @@ class World:
                 preexec_fn=lambda: enter(namespace),  # noqa: PLW1509  no thread runs here
             )
         self._stack.callback(_end, process)
+        return process
 
-    def _run(self, namespace: str, module: str, folder: Path, *flags: str) -> None:
+    def _run(
+        self, namespace: str, module: str, folder: Path, *flags: str
+    ) -> subprocess.Popen[bytes]:
         folder.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", module, "--state-folder", str(folder), *flags]
-        self._popen(namespace, command, folder / "log")
+        command = [self._python, "-m", module, "--state-folder", str(folder), *flags]
+        return self._popen(namespace, command, folder / "log")
 
     def _start_client(self, place: Place) -> None:
         daemon = place.folder / "chronyd"
         daemon.mkdir()
-        place.chronyd = self._stack.enter_context(Chronyd(daemon, generated_lines(daemon)))
+        printed = subprocess.run(
+            [self._python, "-m", "mqtick.client.cli", "chrony-config", "--run-folder", str(daemon)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=self.folder,
+        )
+        place.chronyd = self._stack.enter_context(Chronyd(daemon, printed.stdout.splitlines()))
         place.began_s = time.monotonic()
-        self._run(
+        place.client = self._run(
             place.wire.far,
             "mqtick.client.cli",
             place.folder,
@@ -232,6 +280,15 @@ class World:
             turn += 1
             time.sleep(max(0.0, began_s + every_s - time.monotonic()))
 
+    def wait_all_good(self, timeout_s: float = _READY_S) -> None:
+        """Wait until each client knows the time."""
+
+        def all_good() -> bool:
+            self.watch(0.5, 0.5)
+            return all(place.seen.good_s for place in self.places)
+
+        wait_until(all_good, "every client knows the time", timeout_s)
+
     def close(self) -> None:
         """End everything."""
         self._stack.close()
@@ -244,9 +301,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def running(folder: Path, cells: Sequence[Cell]) -> Iterator[World]:
+def running(folder: Path, cells: Sequence[Cell], python: str = sys.executable) -> Iterator[World]:
     """A world for the length of a with block."""
-    world = World(folder, cells)
+    world = World(folder, cells, python)
     try:
         world.start()
         yield world
