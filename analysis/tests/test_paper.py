@@ -47,11 +47,13 @@ def test_a_figure_is_as_wide_as_the_column(tmp_path: Path) -> None:
         assert float(found[1]) / 72 == pytest.approx(COLUMN, abs=0.01)
 
 
-def test_letters_are_those_of_the_paper(tmp_path: Path) -> None:
-    files = drawn(skew_result(), tmp_path, "growth-skew")
-    families = set(re.findall(r"font-family: ([^;\"]+)", files["growth-skew.svg"].decode()))
+@pytest.mark.parametrize(("font", "family"), [("serif", "STIXGeneral"), ("sans", "DejaVu Sans")])
+def test_letters_are_those_of_the_paper(tmp_path: Path, font: str, family: str) -> None:
+    write_paper([skew_result()], tmp_path, ["growth-skew"], COLUMN, font)
+    drawing = (tmp_path / "growth-skew.svg").read_text()
+    families = set(re.findall(r"font-family: ([^;\"]+)", drawing))
     assert families
-    assert all(family.replace("'", "").startswith("STIXGeneral") for family in families)
+    assert all(one.replace("'", "").startswith(family) for one in families)
 
 
 def test_the_same_result_makes_the_same_octets(tmp_path: Path) -> None:

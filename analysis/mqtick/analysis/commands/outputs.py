@@ -63,6 +63,12 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
         metavar="LENGTH",
         help="width of the column, in mm, cm, in or LaTeX's pt (default 88mm)",
     )
+    paper.add_argument(
+        "--font",
+        choices=("serif", "sans"),
+        default="serif",
+        help="letters like Times, or without serifs (default serif)",
+    )
     pipeline = parser.add_argument_group("for a pipeline")
     pipeline.add_argument(
         "--junit", type=Path, metavar="FILE", help="write the verdicts as JUnit XML"
@@ -151,7 +157,7 @@ def _write_for_others(args: argparse.Namespace, results: Sequence[Result], out: 
         from mqtick.analysis.report.paper import UnknownFigureError, write_paper  # noqa: PLC0415
 
         try:
-            files += write_paper(results, out / "paper", args.figure, args.width)
+            files += write_paper(results, out / "paper", args.figure, args.width, args.font)
         except UnknownFigureError as error:
             raise WrongUseError(str(error)) from error
     if args.junit is not None:

@@ -32,12 +32,12 @@ class UnknownFigureError(ValueError):
 
 
 def write_paper(
-    results: Sequence[Result], out: Path, names: Sequence[str], width: float
+    results: Sequence[Result], out: Path, names: Sequence[str], width: float, font: str = "serif"
 ) -> list[Path]:
     """Write figures as PDF and SVG, `figures.tex` with their captions, and tables.
 
-    `names` are those of figures, parts of these, or "all"; `width` is the column's, in inches.
-    Returns the files.
+    `names` are those of figures, parts of these, or "all"; `width` is the column's, in inches;
+    `font` is "serif" or "sans". Returns the files.
 
     Raises:
         UnknownFigureError: a name that no figure has.
@@ -47,7 +47,7 @@ def write_paper(
     out.mkdir(parents=True, exist_ok=True)
     files: dict[Path, bytes] = {}
     for picture in chosen:
-        with style.for_paper():
+        with style.for_paper(font):
             figure = picture.draw(width)
             for ending in _FORMATS:
                 files[out / f"{picture.name}.{ending}"] = _saved(figure, ending)

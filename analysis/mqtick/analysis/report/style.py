@@ -167,15 +167,18 @@ class _Paper(NamedTuple):
 
 
 _ON_A_PAGE: Final = _Paper(_SIZE, "DejaVu Sans", 1.0)
-_IN_A_COLUMN: Final = _Paper(8.0, "STIXGeneral", 0.75)
+_IN_A_COLUMN: Final = {
+    "serif": _Paper(8.0, "STIXGeneral", 0.75),
+    "sans": _Paper(7.0, "DejaVu Sans", 0.75),
+}
 """STIX has the shapes and widths of Times."""
 _ON: ContextVar[_Paper] = ContextVar("_ON", default=_ON_A_PAGE)
 
 
 @contextmanager
-def for_paper() -> Iterator[None]:
+def for_paper(font: str) -> Iterator[None]:
     """Draw what is drawn within for a column of a paper: its font, smaller text, less high."""
-    token = _ON.set(_IN_A_COLUMN)
+    token = _ON.set(_IN_A_COLUMN[font])
     try:
         with drawing():
             yield
