@@ -99,6 +99,7 @@ def test_a_page_without_latency_says_so_and_so_does_one_of_the_load_tools_limit(
     [
         ("{", "is not what `mqtick-load limit --json` printed"),
         ("[]", "is not what"),
+        ("[" * 100_000, "is not what"),
         ("7", "is not what"),
         (json.dumps(printed(command="run")), "it is of `mqtick-load run`"),
         (json.dumps(printed(complete=False)), "the search ended before it found a limit"),

@@ -137,7 +137,7 @@ def load_limit(path: Path) -> BrokerLimit:
         return BrokerLimit.of(printed)
     except OSError as error:
         raise CaptureError(f"{path} cannot be read ({error.strerror or error}).") from error
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise CaptureError(
             f"{path} is not what `mqtick-load limit --json` printed ({error!r})."
         ) from error
