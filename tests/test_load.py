@@ -132,7 +132,10 @@ def test_percentiles_skew_and_rates_are_those_of_the_single_copies(
     found = values(load("run", str(file), "--broker", broker.url, "--csv", str(out)))
     lines = list(csv.reader(out.open()))[1:]
     copies = [line for line in lines if line[2] == "R"]
-    assert len(copies) == 4 * 400 == 4 * sum(line[2] == "S" for line in lines)
+    # 400 messages are due; where the cores are busy, some are not sent in time.
+    sent = sum(line[2] == "S" for line in lines)
+    assert 200 < sent <= 400
+    assert len(copies) == 4 * sent
     # The file is in whole us, rounded down; a histogram has three digits.
     for key, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)):
         delay = nearest_rank([int(line[3]) for line in copies], share)
@@ -149,7 +152,7 @@ def test_percentiles_skew_and_rates_are_those_of_the_single_copies(
     assert found["offered"] == pytest.approx(200)
     assert found["sp"] == 4
     assert found["ratio"] == pytest.approx(found["egress"] / (found["offered"] * 4), abs=1e-3)
-    # 400 messages are due; the last copies may come after the window.
+    # The last copies may come after the window.
     assert 0.5 * 800 < found["egress"] <= 800
     assert 0.5 * 200 < found["ingress"] <= 200
 

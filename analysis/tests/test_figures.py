@@ -275,16 +275,19 @@ def test_the_mean_of_skew_is_that_of_its_size_as_its_line_and_limit_are() -> Non
     assert growth.alt == f"Mean |skew|: {told(mean.mean)} at 2 subscribers."
 
 
+@pytest.mark.parametrize("font", ["serif", "sans"])
 @pytest.mark.parametrize("width", [88, 120, 180])
 @pytest.mark.parametrize("name", ["clock", "skew", "clocks beside one another"])
-def test_in_a_column_of_a_paper_lines_differ_without_their_colours(name: str, width: int) -> None:
+def test_in_a_column_of_a_paper_lines_differ_without_their_colours(
+    name: str, width: int, font: str
+) -> None:
     results = {
         "clock": [clock_result()],
         "skew": [skew_result(nodes=("publisher", "rpi1", "rpi2", "rpi3", "rpi4", "rpi5"))],
         "clocks beside one another": [clock_result(), clock_result(clocks=("rpi2", "rpi3"))],
     }[name]
     for picture in pictures_of(results):
-        with style.for_paper():
+        with style.for_paper(font):
             figure = picture.draw(width / 25.4)
             assert misplaced(figure) == []
         assert all(text.get_fontsize() >= 6 for text in figure.findobj(Text))
