@@ -119,6 +119,8 @@ def read_status(path: str | os.PathLike[str], program: str = "") -> Status:
         raise StatusError(f"{name}: there is no status: {why}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, PermissionError):
+            reason = f"{reason}: {_why_none(name, program)}"
         raise StatusError(f"{name}: the status cannot be read: {reason}") from error
     if len(octets) > MAXIMUM_SIZE:
         raise StatusError(f"{name}: is larger than {MAXIMUM_SIZE} octets; it is not a status")
@@ -181,6 +183,8 @@ def _why_none(path: str, program: str, pid: int | None = None) -> str:
             wrong = f"{folder} is read-only"
         elif not mode & 0o222:
             wrong = f"the folder {folder} has mode {mode:04o}"
+        elif not os.access(folder, os.X_OK):
+            return f"{who} runs (process {pid}), but only its user may read: use sudo"
         else:
             return f"{who} runs (process {pid}), but hangs, or writes to another state_folder"
     return f"{who} runs (process {pid}), but cannot write its status: {wrong}"
