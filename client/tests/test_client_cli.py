@@ -22,6 +22,7 @@ from mqtick.client.cli import EXAMPLES, _parser, main, parse_duration_ns
 from mqtick.client.config import Settings, client_name
 from mqtick.client.interval import Now, NowError, boot_id, now, now_from, slept_ns
 from mqtick.client.metrics import metrics
+from mqtick.client.status import clock_error_ns
 from mqtick.client.status_text import summary
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.topics import check_client_name
@@ -67,12 +68,14 @@ def values_of(
         row(written_ns + later_s * SECOND, half_ns * (1 + later_s), state, offset_ns)
         for later_s in (0, 1, 4, 16, 64, 256)
     ]
+    servers = more.pop("servers", [server_row(state, half_ns)] if known else [])
     return {
         "name": "pi7",
         "name_heard_twice": False,
         "state": state,
         "chosen": 0 if known else None,
-        "servers": [server_row(state, half_ns)] if known else [],
+        "clock_error_ns": clock_error_ns(servers[0]) if known and servers else None,
+        "servers": servers,
         "disagreements": [],
         "keys": [],
         "follow_unsigned": False,

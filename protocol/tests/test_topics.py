@@ -119,7 +119,7 @@ def test_a_server_number_that_is_no_octet_is_refused(number: int) -> None:
 def test_every_topic_of_the_tree_is_in_the_access_list() -> None:
     text = acl(TREE, "mqtick-server")
     assert re.findall(r"^topic \w+ mqtick/(\w)/", text, re.MULTILINE) == list("tsqlorf")
-    assert re.findall(r"^pattern \w+ mqtick/(\w)/", text, re.MULTILINE) == list("tscqrf")
+    assert re.findall(r"^pattern \w+ mqtick/(\w)/", text, re.MULTILINE) == list("tsscqrf")
 
 
 @pytest.mark.parametrize("user", ["", " a", "a ", "a\nuser root", "x" * 65, "a+"])

@@ -125,6 +125,7 @@ _SERVER = (
 _EVERYBODY = (
     "read P/t/+",
     "read P/s/+",
+    "write P/s/c/%u",
     "readwrite P/c/%u",
     "write P/q/+/%u",
     "read P/r/+/%u",

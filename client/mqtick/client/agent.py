@@ -12,13 +12,14 @@ from typing import Protocol
 from mqtick.client.certificate import CertificateDates
 from mqtick.client.config import Settings, in_effect
 from mqtick.client.estimate import Estimate
+from mqtick.client.fleet.announcement import GONE
 from mqtick.client.foreign import ForeignTrack
 from mqtick.client.pending import WallSample
 from mqtick.client.servers import Servers
 from mqtick.client.settings_check import UNSIGNED, check_settings, may_follow_unsigned
 from mqtick.client.track import ClientContext, Track
 from mqtick.mqtt.broker import Broker
-from mqtick.mqtt.connection import Connection
+from mqtick.mqtt.connection import Connection, Will
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.loopback import Loopback
@@ -110,6 +111,7 @@ class Agent:
             on_publish=self._on_publish,
             on_up=self._on_up,
             on_down=self._on_down,
+            will=Will(tree.client_status(name), GONE) if settings.publish_status else None,
             check_dates=not later,
         )
         self.certificate = CertificateDates(self.connection, later=later)

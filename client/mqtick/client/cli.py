@@ -14,6 +14,7 @@ from dataclasses import asdict
 from mqtick.client import chrony_lines
 from mqtick.client.config import Settings, check_together, client_name
 from mqtick.client.doctor import examine as doctor
+from mqtick.client.fleet.watch import watch
 from mqtick.client.interval import PROGRAM, Now, NowError, now_from
 from mqtick.client.run import follow
 from mqtick.client.settings_check import check_settings
@@ -48,7 +49,7 @@ __all__ = ["main", "parse_duration_ns"]
 CONFIG = "/etc/mqtick/client.toml"
 _MINUTE = 60 * NS_PER_S
 _UNITS = {"ns": 1, "us": 1000, "ms": 1_000_000, "s": NS_PER_S, "m": _MINUTE, "min": _MINUTE}
-_COMMANDS = ("run", "status", "sources", "now", "wait", "doctor", "chrony-config")
+_COMMANDS = ("run", "status", "sources", "now", "wait", "doctor", "fleet", "chrony-config")
 
 EXAMPLES = """\
   mqtick-client --broker mqtt://broker.lan
@@ -64,7 +65,11 @@ EXAMPLES = """\
   mqtick-client chrony-config | sudo tee /etc/chrony/conf.d/mqtick.conf
       tell chronyd where the measurements come from
   mqtick-client doctor --broker mqtt://broker.lan
-      look for what stands in the way of good time"""
+      look for what stands in the way of good time
+  mqtick-client fleet --broker mqtt://broker.lan --within 1ms
+      see every client that publishes its status, the worst first (exit codes as of wait)
+  mqtick-client fleet --broker mqtt://broker.lan --http 127.0.0.1:8080
+      the same as a page, with the last hour"""
 
 
 def parse_duration_ns(text: str) -> int:
@@ -130,6 +135,19 @@ def _parser() -> argparse.ArgumentParser:
     examine.add_argument("--broker-only", action="store_true", help="check only the broker")
     add_run_flags(examine, Settings, CONFIG)
     examine.set_defaults(call=_doctor)
+    fleet = commands.add_parser("fleet", help="see every client of a broker, the worst first")
+    fleet.add_argument("--json", action="store_true", help="print JSON")
+    fleet.add_argument("--watch", action="store_true", help="repeat every second")
+    fleet.add_argument("--http", default="", metavar="ADDRESS:PORT", help="serve it as a page")
+    fleet.add_argument(
+        "--within",
+        type=parse_duration_ns,
+        default=1_000_000,
+        metavar="DURATION",
+        help="the greatest error allowed of a clock (default 1ms)",
+    )
+    add_run_flags(fleet, Settings, CONFIG)
+    fleet.set_defaults(call=_fleet)
     chrony = commands.add_parser("chrony-config", help="print the lines that chronyd needs")
     chrony_lines.add_flags(chrony)
     chrony.set_defaults(call=chrony_lines.print_lines)
@@ -274,6 +292,19 @@ def _doctor(args: argparse.Namespace) -> int:
     if not args.verbose:  # the findings say more than the log messages of the attempts
         logging.getLogger("mqtick").setLevel(logging.CRITICAL)
     return doctor.run(settings, args.json, broker_only=args.broker_only)
+
+
+def _fleet(args: argparse.Namespace) -> int:
+    settings = read_settings(args, Settings, CONFIG)
+    if isinstance(settings, Exit):
+        return settings
+    if not args.verbose:  # the table says what is wrong with the connection
+        logging.getLogger("mqtick").setLevel(logging.CRITICAL)
+    try:
+        check_metrics_listen(args.http)
+        return watch(settings, args.within, repeat=args.watch, as_json=args.json, http=args.http)
+    except ValueError as error:  # an address
+        return fail(str(error).replace("metrics_listen", "--http"), Exit.WRONG_USE)
 
 
 if __name__ == "__main__":

@@ -109,6 +109,11 @@ class Settings(ConnectionSettings):
     state_folder: str = key(
         "", "Folder of status.json; empty: $RUNTIME_DIRECTORY or /run/mqtick-client."
     )
+    publish_status: bool = key(
+        False,
+        "Publish, retained, how good this clock is, every 10 s (a minute with traffic = low) and "
+        "when its state changes, for `mqtick-client fleet` and dashboards.",
+    )
     sample_log: str = key("", "File to which every sample is appended as JSON; empty for none.")
     metrics_listen: str = key(
         "", "ADDRESS:PORT of the Prometheus metrics, for example 127.0.0.1:9753; empty for none."

@@ -10,17 +10,6 @@ from mqtick.service import Metric
 __all__ = ["metrics"]
 
 
-def _clock_error_s(values: Mapping[str, Any]) -> float | None:
-    """Return what `wait --within` compares: the far end of the interval, root distance included."""
-    if values["chosen"] is None:
-        return None
-    row = values["servers"][values["chosen"]]
-    earliest_ns, latest_ns = row["earliest_offset_ns"], row["latest_offset_ns"]
-    if earliest_ns is None or latest_ns is None:
-        return None
-    return float(max(latest_ns, -earliest_ns) + row["root_distance_ns"]) / 1e9
-
-
 def _gap_ns(values: Mapping[str, Any], server: str) -> int:
     """Return the largest gap between the server's interval and another's; 0: all of them meet."""
     gaps = (row["gap_ns"] for row in values["disagreements"] if server in row["servers"])
@@ -43,7 +32,7 @@ def metrics(values: Mapping[str, Any]) -> list[Metric]:
         ),
         Metric(
             "mqtick_client_clock_error_seconds",
-            _clock_error_s(values),
+            None if values["clock_error_ns"] is None else values["clock_error_ns"] / 1e9,
             "The most by which this clock can be wrong, according to the server in use.",
         ),
         Metric(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from mqtick.client.agent import Agent
 from mqtick.client.config import Settings, in_effect
 from mqtick.client.discipline import Discipline
 from mqtick.client.experiments import KEPT_EDGES, Experiments
+from mqtick.client.fleet.announcement import Announcer
 from mqtick.client.interval import PROGRAM
 from mqtick.client.metrics import metrics
 from mqtick.client.pending import WallSample
@@ -84,6 +86,10 @@ class _Program:
             on_arrival=firing(self.loop, self.pin, edges) if self.pin is not None else None,
             before_arrival=self._rehearse if self.pin is not None else None,
         )
+        self.announcer: Announcer | None = None
+        if settings.publish_status:
+            topic = self.agent.tree.client_status(name)
+            self.announcer = Announcer(settings, self.agent.connection, topic)
         self.pps: PpsDriver | None = None
         if pps_pin is not None:
             self.pps = PpsDriver(self.loop, pps_pin, self._raw_of_time)
@@ -151,6 +157,8 @@ class _Program:
             self.discipline.tick()  # first, because it may make the agent send a request
         self.agent.tick()
         self.house.tick()
+        if self.announcer is not None:
+            self.announcer.tick(self.house.latest, time.monotonic_ns())
         self.loop.call_lazily(*TICK_NS, self.tick)
 
     def run(self) -> None:
@@ -169,6 +177,8 @@ class _Program:
             self.loop.run()
         finally:
             self.house.stop()
+            if self.announcer is not None:
+                self.announcer.close()
             self.agent.close()
             for thing in (self.discipline, self.log, *self.pins.values()):
                 if thing is not None:

@@ -16,7 +16,7 @@ from mqtick.client.unknown import why_unknown
 from mqtick.protocol.clocks import VirtualClock
 from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = ["disagreements_at", "forecast", "frequency_ppb", "status"]
+__all__ = ["clock_error_ns", "disagreements_at", "forecast", "frequency_ppb", "status"]
 
 # A reader interpolates linearly between these ages. The interval widens ever faster, so a straight
 # line lies outside it: the reader's interval is wider than the true one, never narrower.
@@ -82,6 +82,14 @@ def _server(track: Track, raw_ns: int, time_minus_raw_ns: int) -> dict[str, Any]
     }
 
 
+def clock_error_ns(row: Mapping[str, Any]) -> int | None:
+    """Return the most by which the judged clock can be wrong, what `wait --within` compares."""
+    earliest_ns, latest_ns = row["earliest_offset_ns"], row["latest_offset_ns"]
+    if earliest_ns is None or latest_ns is None:
+        return None
+    return int(max(latest_ns, -earliest_ns) + row["root_distance_ns"])
+
+
 def frequency_ppb(estimate: Estimate, settings: EstimatorSettings) -> float | None:
     """Return the frequency; None if it is not known better than the limit for any clock."""
     limit_ppb = settings.frequency_limit_ppm * 1e3
@@ -118,6 +126,7 @@ def status(agent: Agent, extra: Mapping[str, Any]) -> dict[str, Any]:
         "name_heard_twice": agent.name_heard_twice,
         "state": str(best[1].state if best is not None else State.UNSYNCHRONISED),
         "chosen": chosen,
+        "clock_error_ns": clock_error_ns(servers[chosen]) if chosen is not None else None,
         "servers": servers,
         "disagreements": [asdict(each) for each in disagreements_at(agent.tracks, raw_ns)],
         "forecast": forecast(best[0], raw_ns) if best is not None else [],

@@ -14,9 +14,11 @@ __all__ = [
     "ONLY_HEARD",
     "STALE_NS",
     "apart",
+    "offset_text",
     "sources_lines",
     "status_lines",
     "summary",
+    "width_text",
 ]
 
 ASSUMPTION = "if the broker is honest and links are symmetric"
@@ -36,13 +38,14 @@ def summary(values: Mapping[str, Any]) -> str:
     if values["chosen"] is None:
         return "unsynchronised"
     row = values["servers"][values["chosen"]]
-    said = [f"offset {_us(row['offset_ns'])}", f"bound {_width(row['bound_ns'])}"]
+    said = [f"offset {offset_text(row['offset_ns'])}", f"bound {width_text(row['bound_ns'])}"]
     if row["narrow_bound_ns"] is not None:
-        said.append(f"assumed {_width(row['narrow_bound_ns'])}")
+        said.append(f"assumed {width_text(row['narrow_bound_ns'])}")
     return f"{values['state']}: {', '.join([*said, *map(apart, values['disagreements'])])}"
 
 
-def _us(value_ns: int | None) -> str:
+def offset_text(value_ns: int | None) -> str:
+    """Return an offset with its sign, in us or ms."""
     if value_ns is None:
         return "unknown"
     if abs(value_ns) >= 10_000_000:
@@ -50,14 +53,15 @@ def _us(value_ns: int | None) -> str:
     return f"{value_ns / 1000:+.1f} us"
 
 
-def _width(value_ns: int | None) -> str:
-    return _us(value_ns).lstrip("+")
+def width_text(value_ns: int | None) -> str:
+    """Return a bound or a distance, in us or ms."""
+    return offset_text(value_ns).lstrip("+")
 
 
 def apart(row: Mapping[str, Any]) -> str:
     """Name two servers that disagree, and by how much."""
     one, other = row["servers"]
-    return f"servers {one} and {other} disagree by at least {_width(row['gap_ns'])}"
+    return f"servers {one} and {other} disagree by at least {width_text(row['gap_ns'])}"
 
 
 def _heading(values: Mapping[str, Any], age_ns: int, why_old: str) -> Iterator[str]:
@@ -115,18 +119,18 @@ def status_lines(values: Mapping[str, Any], age_ns: int = 0, why_old: str = "") 
             yield "  in doubt        the newest exchanges contradict what follows"
         if row["offset_ns"] is not None:
             assumed = f" {ONLY_HEARD}" if row["bound_is_assumed"] else ""
-            root = _width(row["root_distance_ns"])
-            yield f"  offset          {_us(row['offset_ns'])} (server minus this clock)"
-            yield f"  bound           {_width(row['bound_ns'])}{assumed}, root distance {root}"
+            root = width_text(row["root_distance_ns"])
+            yield f"  offset          {offset_text(row['offset_ns'])} (server minus this clock)"
+            yield f"  bound           {width_text(row['bound_ns'])}{assumed}, root distance {root}"
             if row["narrow_bound_ns"] is not None:
-                yield f"  assumed         +-{_width(row['narrow_bound_ns'])} {ASSUMPTION}"
+                yield f"  assumed         +-{width_text(row['narrow_bound_ns'])} {ASSUMPTION}"
             if row["slew_is_assumed"]:
                 slew = f"{row['slew_ppb'] / 1000:g} ppm (twice assumed_slew_ppm)"
                 yield f"  slew            the server promises nothing: assumed within {slew}"
             yield f"  frequency       {_frequency(row['frequency_ppb'])}"
             yield f"  last sample     {row['age_ns'] / 1e9:.1f} s ago, {row['kind']}"
         if row["delay_ns"] is not None:
-            yield f"  round trip      {_width(row['delay_ns'])}"
+            yield f"  round trip      {width_text(row['delay_ns'])}"
         yield f"  authenticated   {_authenticated(values, row)}"
         yield f"  samples         {_verdicts(row['verdicts'])}"
         yield f"  forgotten       {row['jumps']} jumps confirmed, {row['resets']} times all samples"
@@ -209,10 +213,10 @@ def _source(values: Mapping[str, Any], index: int) -> tuple[str, ...]:
         str(row["stratum"]),
         row["state"],
         "-" if row["age_ns"] is None else f"{row['age_ns'] / 1e9:.1f} s",
-        "-" if row["offset_ns"] is None else _us(row["offset_ns"]),
-        "-" if row["bound_ns"] is None else _width(row["bound_ns"]),
-        "-" if row["narrow_bound_ns"] is None else _width(row["narrow_bound_ns"]),
-        _width(row["root_distance_ns"]),
-        "-" if row["delay_ns"] is None else _width(row["delay_ns"]),
+        "-" if row["offset_ns"] is None else offset_text(row["offset_ns"]),
+        "-" if row["bound_ns"] is None else width_text(row["bound_ns"]),
+        "-" if row["narrow_bound_ns"] is None else width_text(row["narrow_bound_ns"]),
+        width_text(row["root_distance_ns"]),
+        "-" if row["delay_ns"] is None else width_text(row["delay_ns"]),
         _authenticated(values, row).partition(",")[0],
     )

@@ -3,6 +3,7 @@
 Below a prefix P (`mqtick` unless configured), for server number n and a client's name:
 
 * `P/t/n` time, `P/s/n` status: from the server to all;
+* `P/s/c/NAME` status of a client: from the client to whoever watches the fleet;
 * `P/q/n/NAME` request: from the client, to the server and back to the client itself;
 * `P/r/n/NAME` reply: from the server to that client, and to the server's two echo connections;
 * `P/f/n/NAME` follow-up and echo: from the server to that client;
@@ -116,6 +117,10 @@ class TopicTree:
         """Where the server's retained status is (JSON, also its last will)."""
         return self._topic("s", server)
 
+    def client_status(self, client: str) -> str:
+        """Where a client's retained status is (JSON, also its last will)."""
+        return _short(f"{self.prefix}/s/c/{check_client_name(client)}")
+
     def request(self, server: int, client: str) -> str:
         """Where `client` publishes requests."""
         return self._topic("q", server, client)
@@ -177,6 +182,10 @@ class TopicTree:
         """Return the filter for the status of every server."""
         return f"{self.prefix}/s/+"
 
+    def all_client_statuses(self) -> str:
+        """Return the filter for the status of every client."""
+        return f"{self.prefix}/s/c/+"
+
     def all_requests(self, server: int) -> str:
         """Return the filter with which a server receives every client's requests."""
         return f"{self._topic('q', server)}/+"
@@ -201,6 +210,14 @@ class TopicTree:
     def parse_status(self, topic: str) -> int:
         """Return the server number of a status topic."""
         return self._parse("s", topic, 1)[0]
+
+    def parse_client_status(self, topic: str) -> str:
+        """Return the client's name of its status topic."""
+        head = f"{self.prefix}/s/c/"
+        name = topic.removeprefix(head)
+        if topic.startswith(head) and _NAME.fullmatch(name):
+            return name
+        raise DecodeError("topic", f"{shown(topic)} is not {head}NAME; ignored.")
 
     def parse_request(self, topic: str) -> tuple[int, str]:
         """Return server number and client name of a request topic."""
@@ -304,6 +321,7 @@ topic write {prefix}/f/+/+
 {server_lines}{lab_lines}
 pattern read {prefix}/t/+
 pattern read {prefix}/s/+
+pattern write {prefix}/s/c/%u
 pattern readwrite {prefix}/c/%u
 pattern write {prefix}/q/+/%u
 pattern read {prefix}/r/+/%u

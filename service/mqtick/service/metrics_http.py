@@ -1,4 +1,4 @@
-"""A small HTTP server for one page, `GET /metrics`, in a daemon thread.
+"""A small HTTP server for some pages, such as `GET /metrics`, in a daemon thread.
 
 It is bound to loopback by default, and has no authentication. Clients may be hostile: at most 8 KiB
 of a request are read, and at most 16 connections are open. A new connection closes the oldest, so
@@ -15,7 +15,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from io import BufferedIOBase
 from typing import Any
 
@@ -26,11 +26,16 @@ _log = logging.getLogger(__name__)
 _MAXIMUM_REQUEST = 8192
 _MAXIMUM_CONNECTIONS = 16
 _TIMEOUT_S = 5.0
+_ONLY_OURS = "default-src 'self' 'unsafe-inline'; img-src data:"
 _IP_FREEBIND = 15  # linux/in.h; not among the socket module's names before Python 3.14
 
 
+Pages = Mapping[str, Callable[[], tuple[str, bytes]]]
+"""By path, a function that returns a page's type and octets."""
+
+
 class MetricsError(OSError):
-    """The metrics cannot be served; the message is a sentence."""
+    """The pages cannot be served; the message is a sentence."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -103,20 +108,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.rfile = head
 
     def do_GET(self) -> None:
-        if self.path.partition("?")[0] != "/metrics":
-            self.send_error(404, "only /metrics is here")
+        pages = self.server.pages
+        page = pages.get(self.path.partition("?")[0])
+        if page is None:
+            self.send_error(404, f"only {' and '.join(pages)} is here")
             return
         try:
-            text = render(self.server.snapshot())
+            content_type, body = page()
         except Exception:
-            # Any exception of the program's snapshot must be logged.
-            _log.exception("the metrics could not be collected; the client got status 500")
-            self.send_error(500, "the metrics could not be collected")
+            # Any exception of the program's page must be logged.
+            _log.exception("%s could not be made; the client got status 500", self.path)
+            self.send_error(500, f"{self.path} could not be made")
             return
-        body = text.encode("utf-8", "replace")
         self.send_response(200)
-        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
+        # A page shows what its own server says, and loads nothing from elsewhere.
+        self.send_header("Content-Security-Policy", _ONLY_OURS)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
@@ -135,11 +143,11 @@ class _Server(socketserver.ThreadingTCPServer):
 
     daemon_threads = True
 
-    def __init__(self, listener: socket.socket, snapshot: Callable[[], Iterable[Metric]]) -> None:
+    def __init__(self, listener: socket.socket, pages: Pages) -> None:
         super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
-        self.snapshot = snapshot
+        self.pages = pages
         self.open: dict[Any, float] = {}
         """Connections, the oldest first, and when each will be closed."""
         self._stopped = False
@@ -178,7 +186,7 @@ class _Server(socketserver.ThreadingTCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        _log.debug("a connection for metrics broke", exc_info=True)
+        _log.debug("a connection for a page broke", exc_info=True)
 
     def _cut(self, connections: list[Any]) -> None:
         """Shut down these connections; their threads notice it and end."""
@@ -188,18 +196,18 @@ class _Server(socketserver.ThreadingTCPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-class MetricsServer:
-    """Serves `snapshot()` at an address.
+class PageServer:
+    """Serves pages at an address; `what` names them in messages.
 
-    `snapshot` is called in another thread for each request; it must not block, and must not read
-    data that the program changes meanwhile. If it raises, the client gets status 500 and the
+    A page's function is called in another thread for each request; it must not block, and must not
+    read data that the program changes meanwhile. If it raises, the client gets status 500 and the
     program goes on.
     """
 
-    def __init__(self, address: str, snapshot: Callable[[], Iterable[Metric]]) -> None:
+    def __init__(self, address: str, pages: Pages, what: str) -> None:
         """Store the arguments; nothing is opened before `start`. ValueError: bad address."""
         self._host, self._port = parse_address(address)
-        self._snapshot = snapshot
+        self._pages, self._what = pages, what
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
         self._starting: threading.Thread | None = None
@@ -223,17 +231,17 @@ class MetricsServer:
             reason = getattr(error, "strerror", None) or str(error)
             reason = reason.partition(" (while attempting")[0]  # create_server() adds the address
             raise MetricsError(
-                f"metrics cannot be served at {self.address}: {reason}; "
+                f"{self._what} cannot be served at {self.address}: {reason}; "
                 "choose another address, or find who uses this one with: ss -ltnp"
             ) from error
-        self._server = _Server(listener, self._snapshot)
-        self._thread = threading.Thread(target=self._server.run, name="metrics", daemon=True)
+        self._server = _Server(listener, self._pages)
+        self._thread = threading.Thread(target=self._server.run, name="pages", daemon=True)
         self._thread.start()
 
     def tend(self) -> None:
         """Start, again if it failed; in a thread, since a name may have to be resolved."""
         if self._server is None and not (self._starting and self._starting.is_alive()):
-            self._starting = threading.Thread(target=self._try, name="metrics-start", daemon=True)
+            self._starting = threading.Thread(target=self._try, name="pages-start", daemon=True)
             self._starting.start()
 
     def _try(self) -> None:
@@ -251,3 +259,12 @@ class MetricsServer:
         if self._server is not None and self._thread is not None:
             self._server.stop()
             self._thread.join(timeout=2 * _TIMEOUT_S)
+
+
+class MetricsServer(PageServer):
+    """Serves `snapshot()` at /metrics, as Prometheus reads it."""
+
+    def __init__(self, address: str, snapshot: Callable[[], Iterable[Metric]]) -> None:
+        """See `PageServer`."""
+        pages = {"/metrics": lambda: (CONTENT_TYPE, render(snapshot()).encode("utf-8", "replace"))}
+        super().__init__(address, pages, "metrics")

@@ -108,7 +108,8 @@ class Housekeeping:
         self.file = StatusFile(status_path(program, folder), program)
         self._status, self._summary, self._keys = status, summary, keys
         self._notifier = Notifier()
-        self._latest: dict[str, Any] = {}
+        self.latest: dict[str, Any] = {}
+        """The status as it was written last."""
         self._ticks = 0
         self._complaint: str | None = None
         self.parts: dict[str, Part] = {}
@@ -119,7 +120,7 @@ class Housekeeping:
             info = Metric(f"{first}_info", 1, "What runs here.", labels=version)
             self._server = self.parts["metrics"] = MetricsServer(
                 metrics_listen,
-                lambda: [info, *_troubles(first, self._latest), *metrics(self._latest)],
+                lambda: [info, *_troubles(first, self.latest), *metrics(self.latest)],
             )
 
     def start(self) -> None:
@@ -135,7 +136,7 @@ class Housekeeping:
         self.tick()
         if keys.quiet_garbage_collector:
             realtime.quiet_garbage_collector()
-        self._notifier.ready(self._summary(self._latest))
+        self._notifier.ready(self._summary(self.latest))
 
     def tick(self) -> None:
         """Tend the parts, write the status, feed the watchdog, collect garbage now and then."""
@@ -144,12 +145,12 @@ class Housekeeping:
         troubles = {name: part.trouble for name, part in self.parts.items() if part.trouble}
         if self._complaint:
             troubles["status file"] = self._complaint
-        self._latest = {**self._status(), "troubles": troubles}
-        complaint = self.file.write(self._latest)
+        self.latest = {**self._status(), "troubles": troubles}
+        complaint = self.file.write(self.latest)
         if complaint and complaint != self._complaint:
             _log.warning("%s", complaint)
         self._complaint = complaint
-        self._notifier.status("; ".join((self._summary(self._latest), *troubles.values())))
+        self._notifier.status("; ".join((self._summary(self.latest), *troubles.values())))
         self._notifier.watchdog()
         self._ticks += 1
         if self._keys.quiet_garbage_collector and self._ticks % _COLLECT_EVERY == 0:

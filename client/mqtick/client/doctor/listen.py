@@ -76,7 +76,9 @@ class _Listener:
     def __init__(
         self, settings: Settings, loop: Loop, broker: Broker, keyring: Keyring, name: str
     ) -> None:
-        settings = replace(settings, fast=True, discipline="none", virtual_clock="")
+        settings = replace(
+            settings, fast=True, discipline="none", virtual_clock="", publish_status=False
+        )
         self.tree = TopicTree(settings.prefix)
         self.agent = Agent(
             *(settings, loop, broker.part("doctor"), SystemClock(), keyring, name),
