@@ -132,7 +132,8 @@ def test_a_user_name_that_would_change_the_access_list_is_refused(user: str) -> 
 def broker(tmp_path: Path) -> Iterator[int]:
     if program("mosquitto") is None:
         pytest.skip("mosquitto is not installed")
-    (tmp_path / "acl").write_text(acl(TREE, "mqtick-server"))
+    watcher = "user watcher\ntopic read mqtick/s/c/+\n\n"
+    (tmp_path / "acl").write_text(watcher + acl(TREE, "mqtick-server"))
     with running(Mosquitto(tmp_path, f"acl_file {tmp_path / 'acl'}")) as made:
         yield made.port
 
@@ -156,25 +157,28 @@ def connect(port: int, user: str, heard: list[tuple[str, str]], topic: str) -> m
 def test_mosquitto_lets_each_through_to_its_own_topics_only(broker: int) -> None:
     heard: list[tuple[str, str]] = []
     users = ("mqtick-server", "kitchen-1", "hall-2")
-    clients = {user: connect(broker, user, heard, "mqtick/#") for user in users}
+    clients = {user: connect(broker, user, heard, "mqtick/#") for user in (*users, "watcher")}
+    own_status = TREE.client_status("kitchen-1")
     topics = (
         *(TREE.time(0), TREE.status(0), TREE.loop(0), TREE.client_loop("kitchen-1")),
         *(tree(0, "kitchen-1") for tree in (TREE.request, TREE.reply, TREE.follow_up)),
     )
     try:
         for writer in users:
-            for topic in topics:
+            for topic in (own_status, *topics):
                 clients[writer].publish(topic, b"x", qos=1).wait_for_publish(5)
         # What comes after all that on the one way that surely works, ends the wait.
         clients["mqtick-server"].publish("mqtick/t/255", b"end", qos=1).wait_for_publish(5)
         until = time.monotonic() + 30
-        while sum(topic == "mqtick/t/255" for _, topic in heard) < 2:
+        while sum(topic == "mqtick/t/255" for _, topic in heard) < 4:
             assert time.monotonic() < until
             time.sleep(0.01)
     finally:
         for client in clients.values():
             client.disconnect()
             client.loop_stop()
+    # Of three that wrote it, only the client itself got it through, and only the watcher heard it.
+    assert [user for user, topic in heard if topic == own_status] == ["watcher"]
     got = {(user, topic): heard.count((user, topic)) for user in users for topic in topics}
     time_, status, loop, own_loop, request, reply, follow_up = topics
     assert got == {
