@@ -30,9 +30,9 @@ NAMES = ["far", "pi1", "pi2"]
 class Site:
     """A broker, a time server and three clients that publish their status."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, *lines: str) -> None:
         self.folder = folder
-        self.broker = stack.enter_context(running(Mosquitto(folder))).url
+        self.broker = stack.enter_context(running(Mosquitto(folder, *lines))).url
         self._stack = stack
         self.start("timeserver", "server", "--trust-system-clock", "--interval-s", "0.5")
         self.clients = {
@@ -100,6 +100,32 @@ def test_who_ends_and_who_is_killed_is_gone_and_a_doctor_is_neither(site: Site) 
         lambda clients: states(clients) == {"far": "synchronised", "pi1": "gone", "pi2": "gone"}
     )
     assert site.ask("--within", "1s")[0] == 3
+
+
+@pytest.mark.parametrize(
+    "lines", [["retain_available false"], ["acl_file {folder}/acl"]], ids=["no retained", "denied"]
+)
+def test_a_broker_that_takes_no_status_costs_the_time_nothing(
+    tmp_path: Path, lines: list[str]
+) -> None:
+    rights = ["t/+", "s/+", "q/#", "r/#", "f/#", "l/#", "o/#", "c/#"]
+    (tmp_path / "acl").write_text("".join(f"topic readwrite mqtick/{each}\n" for each in rights))
+    with ExitStack() as stack:
+        site = Site(tmp_path, stack, *(line.format(folder=tmp_path) for line in lines))
+        deadline_s = time.monotonic() + 60
+        while subprocess.run(
+            [
+                *(sys.executable, "-m", "mqtick.client.cli", "wait", "--of", "estimate"),
+                *("--within", "100ms", "--state-folder", str(tmp_path / "pi1")),
+            ],
+            capture_output=True,
+            check=False,
+        ).returncode:
+            assert time.monotonic() < deadline_s
+        status = json.loads((tmp_path / "pi1/status.json").read_text())["status"]
+        assert (status["connects"], status["connected"]) == (1, True)
+        code, clients = site.ask()
+        assert (code, clients) == (3, {})
 
 
 @contextmanager

@@ -208,8 +208,8 @@ class Connection:
             return self._speak(version_5=False, because=reason, lacks=self.lacks)
         if self._will is not None and not self.lacks and cause in _REFUSES_WILL:
             lacks = (
-                f"without retained messages ({reason}): that a server ended is noticed by its "
-                "silence only, and that it is there by its next time message"
+                f"without retained messages ({reason}): that this program ended is "
+                "noticed by its silence only, and that it is there by its next message"
             )
             return self._speak(version_5=self.version_5, because=self.error_5, lacks=lacks)
         return False

@@ -51,7 +51,7 @@ class _Watcher:
         self.page = b""
         self.connection = Connection(
             self.loop,
-            broker_from(settings),
+            broker_from(settings).part("fleet"),
             "mqtick-fleet",
             on_publish=self._on_publish,
             on_up=self._on_up,
