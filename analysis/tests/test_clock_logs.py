@@ -395,7 +395,7 @@ def test_logs_of_other_programs_say_the_same_errors(
 
 def test_one_column_needs_to_be_told_its_interval(tmp_path: Path) -> None:
     path = written(tmp_path / "x.dat", *map(str, PHASES_NS))
-    with pytest.raises(CaptureError):
+    with pytest.raises(CaptureError, match="how far apart they are instead: `--tau 1s`"):
         load(path)
     with pytest.raises(LoadError, match="the time from row to row"):
         load(path, units="0s:ns")

@@ -1,4 +1,4 @@
-"""Binary exports of Logic 2: version 0 by other software, version 1 after Saleae's description."""
+"""Binary exports of Logic 2: version 0 by other software, the rest after Saleae's description."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from mqtick.analysis.readers.registry import open_capture
 from mqtick.recording.capture import CaptureError, CaptureFile
+from mqtick.recording.edges import find_edges
 from mqtick.recording.transitions import Transitions
+from mqtick.recording.waveform import Waveform
 
 BIN = Path(__file__).parent / "files" / "bin"
 
@@ -28,6 +30,24 @@ def digital(
         content += struct.pack("<ddQ", 0.0, 1.0, len(times) if count < 0 else count)
         content += struct.pack(f"<{len(times)}d", *times)
     return content
+
+
+def analog(
+    volts: list[float],
+    version: int = 1,
+    begin_s: float = 0.5,
+    trigger_s: float = 0.5,
+    rate: float = 1e6,
+    every: int = 1,
+    count: int = -1,
+) -> bytes:
+    content = b"<SALEAE>" + struct.pack("<ii", version, 1)
+    number = len(volts) if count < 0 else count
+    if version:
+        content += struct.pack("<QdddqQ", 1, begin_s, trigger_s, rate, every, number)
+    else:
+        content += struct.pack("<dQqQ", begin_s, int(rate), every, number)
+    return content + struct.pack(f"<{len(volts)}f", *volts)
 
 
 def opened(content: bytes, folder: Path) -> CaptureFile:
@@ -62,6 +82,32 @@ def test_version_1_says_how_often_was_sampled_and_has_gaps(tmp_path: Path) -> No
     assert file.notes == []
 
 
+STEP = [0.0] * 100 + [3.3] * 100
+
+
+@pytest.mark.parametrize(
+    ("content", "at_us", "triggered"),
+    [
+        (analog(STEP, version=0), 500_099.5, False),
+        (analog(STEP, version=0, every=5), 500_497.5, False),
+        (analog(STEP), 500_099.5, False),
+        (analog(STEP, trigger_s=0.50009), 9.5, True),
+        (analog(STEP, trigger_s=0.6), 500_099.5, False),
+    ],
+)
+def test_analog_channels_are_waveforms(
+    content: bytes, at_us: float, triggered: bool, tmp_path: Path
+) -> None:
+    (capture,) = opened(content, tmp_path).read()
+    waveform = capture.signals["digital_3"]
+    assert isinstance(waveform, Waveform)
+    assert capture.triggered is triggered
+    assert waveform.volts() == pytest.approx(STEP, abs=1e-3)
+    (edge,) = find_edges(waveform)
+    assert edge.rising
+    assert edge.instant_fs / 1e9 == pytest.approx(at_us, abs=1e-6)
+
+
 @given(
     times_ns=st.lists(st.integers(1, 10**9), max_size=40, unique=True).map(sorted),
     initial=st.integers(0, 1),
@@ -91,7 +137,15 @@ def test_of_half_a_file_the_complete_chunks_are_read(tmp_path: Path) -> None:
         (b"<SALEAE>", "cut short"),
         (b"<SALEAE>" + struct.pack("<ii", 2, 100) + bytes(99), "version 2, type 100"),
         (b"<SALEAE>" + struct.pack("<ii", 7, 0) + bytes(99), "version 7"),
-        (b"<SALEAE>" + struct.pack("<ii", 1, 1) + bytes(99), "version 1, type 1.*as CSV"),
+        (b"<SALEAE>" + struct.pack("<ii", 1, 2) + bytes(99), "version 1, type 2.*as CSV"),
+        (analog(STEP, count=201), "within chunk 1 of 1"),
+        (analog(STEP, count=2**64 - 1), "and no more than 50,000,000 are read"),
+        (analog(STEP, rate=0.0), "not a valid interval"),
+        (analog(STEP, every=-1), "not a valid interval"),
+        (analog(STEP, rate=float("nan")), "not a valid interval"),
+        (analog(STEP, begin_s=float("inf")), "begins inf s"),
+        (analog([float("nan")] * 9), "chunk 1 of 1: Channel digital_3 was left out"),
+        (analog([]), "no samples"),
         (digital(), "no complete chunk"),
         (digital((0, [1.0]), count=20_000_001), "20,000,001 changes, and no more than 20,000,000"),
         (digital((0, [1.0]), count=2**62), "no complete chunk"),

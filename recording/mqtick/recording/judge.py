@@ -6,10 +6,9 @@ files; files that were saved by hand are judged by `judge` too.
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, fields
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -18,7 +17,7 @@ from mqtick.recording.channel_edges import ChannelEdges, edges_of_all
 from mqtick.recording.edges import Edge
 from mqtick.recording.every_event import EARLY, windows_of
 from mqtick.recording.layout import CLOCK, Layout, Trigger
-from mqtick.recording.shot import CAPTURED, MISSED, Shot
+from mqtick.recording.shot import MISSED, Shot
 from mqtick.recording.units import FS_PER_US
 from mqtick.recording.waveform import Waveform, femtoseconds
 
@@ -26,6 +25,7 @@ __all__ = ["Origin", "directions", "judge", "judge_triggered"]
 
 _TOLERANCE_FS: Final = femtoseconds(1e-6)
 """How far the edge that triggered may seem to be from the trigger, by what deskew leaves."""
+_DIRECTIONS: Final = {"rising": (True,), "falling": (False,)}
 
 
 class Origin(Enum):
@@ -59,22 +59,20 @@ class _Record:
         self.publisher_first = sorted(seen, key=lambda name: name != layout.publisher)
         spans_fs = [its.end_fs - its.begin_fs for its in seen.values()]
         self.early_fs = max(layout.interval_fs, *spans_fs, 0) // EARLY
-        self.empty = replace(
-            known,
-            outcome=CAPTURED,
-            reason="",
-            edges={},
-            latency_fs=None,
-            skew_fs=None,
-            clock_fs={},
-            edges_found={name: len(its.edges) for name, its in seen.items()},
-            outliers={name: its.outliers for name, its in seen.items() if its.outliers},
-        )
+        self.needed = layout.needed()
+        its_own = {field.name: getattr(known, field.name) for field in fields(Shot)}
+        for name in ("outcome", "reason", "edges", "latency_fs", "skew_fs", "clock_fs"):
+            del its_own[name]
+        its_own["edges_found"] = {name: len(its.edges) for name, its in seen.items()}
+        its_own["outliers"] = {name: its.outliers for name, its in seen.items() if its.outliers}
+        # `replace` would look at all fields again: of a long record that takes most of the time.
+        self.shot = partial(Shot, **its_own)
 
     def triggering(self, trigger: Trigger) -> list[Edge]:
         """Return the edges of a trigger's channel in its direction."""
         its = self.seen.get(trigger.channel)
-        return [e for e in its.edges if e.rising in directions(trigger.slope)] if its else []
+        wanted = directions(trigger.slope)
+        return [edge for edge in its.edges if edge.rising in wanted] if its else []
 
 
 # -- the judge -------------------------------------------------------------------------------
@@ -102,7 +100,7 @@ def judge(
     if origin is Origin.SET_TRIGGER:
         return [_shot(record, _trigger_event(record, faults), faults)]
     shots = [_shot(record, event, faults) for event in _events_of_reference(record)]
-    return shots or [replace(record.empty, outcome=MISSED, reason=_no_event(record))]
+    return shots or [record.shot(outcome=MISSED, reason=_no_event(record))]
 
 
 def judge_triggered(
@@ -115,7 +113,7 @@ def judge_triggered(
 
 def directions(slope: str) -> tuple[bool, ...]:
     """Return which directions (True: rising) a slope stands for; both, unless it names one."""
-    return {"rising": (True,), "falling": (False,)}.get(slope, (True, False))
+    return _DIRECTIONS.get(slope, (True, False))
 
 
 def _nearest(edges: Iterable[Edge], instant_fs: int = 0) -> Edge | None:
@@ -146,7 +144,6 @@ def _events_of_reference(record: _Record) -> Iterator[_Event]:
     """Yield the events of other records: edges of the one trigger's channel."""
     ((instrument, trigger),) = record.layout.triggers.items()
     edges = record.triggering(trigger)
-    chosen = edges
     if record.origin is Origin.EVERY:
         windows = windows_of(record.layout, edges)
         if windows.begin_fs is not None and windows.end_fs is not None:
@@ -155,9 +152,15 @@ def _events_of_reference(record: _Record) -> Iterator[_Event]:
                 yield _Event({instrument: edge}, {instrument: window})
             return
     if record.origin is Origin.TRIGGER:
-        chosen = [edge for edge in (_nearest(edges),) if edge is not None]
-    for edge in chosen:
-        yield _Event({instrument: edge}, {instrument: _window(record, trigger, edge, edges)})
+        nearest = _nearest(edges)
+        if nearest is not None:
+            yield _Event(
+                {instrument: nearest}, {instrument: _window(record, trigger, nearest, edges)}
+            )
+        return
+    for at, edge in enumerate(edges):
+        others = edges[max(at - 1, 0) : at + 2]
+        yield _Event({instrument: edge}, {instrument: _window(record, trigger, edge, others)})
 
 
 def _window(
@@ -166,9 +169,6 @@ def _window(
     """Return from when on, and up to when, edges belong to an event, cable delays subtracted."""
     here = event.instant_fs
     started = record.origin is Origin.START
-    if started:
-        index = bisect_left(edges, here, key=lambda edge: edge.instant_fs)
-        edges = edges[max(index - 1, 0) : index + 2]
     apart_fs = 0 if started else record.early_fs  # what is nearer is the event's edge, doubled
     gaps = [edge.instant_fs - here for edge in edges]
     before = min((-gap for gap in gaps if gap < -apart_fs), default=None)
@@ -196,14 +196,13 @@ def _shot(record: _Record, event: _Event, faults: list[str]) -> Shot:
         for instrument, edge in event.triggers.items()
     }
     edges = _chosen(record, event, origins_fs)
-    missing = sorted(_needed(record, set(edges)) - set(edges))
+    missing = sorted(_needed(record, edges.keys()) - edges.keys())
     elsewhere = [name for name in missing if name in seen and seen[name].edges]
     if record.origin is Origin.EVERY:
         faults = faults + [_unanswered(layout, name) for name in elsewhere]
     else:
         faults = faults + [_elsewhere(layout, name, seen[name], origins_fs) for name in elsewhere]
-    # One call for all: of a long record, making its shots takes most of the time.
-    shot = partial(replace, record.empty, edges=edges, origins_fs=tuple(origins_fs.values()))
+    shot = partial(record.shot, edges=edges, origins_fs=tuple(origins_fs.values()))
     if faults:
         return shot(outcome=MISSED, reason=faults[0])
     if layout.kind == CLOCK:
@@ -222,7 +221,7 @@ def _shot(record: _Record, event: _Event, faults: list[str]) -> Shot:
     )
 
 
-def _needed(record: _Record, there: set[str]) -> set[str]:
+def _needed(record: _Record, there: Set[str]) -> set[str]:
     """Return the channels without whose edges a shot cannot be used.
 
     Of clocks, the bench watches those that the experiment names; whoever saves files by hand is
@@ -232,7 +231,7 @@ def _needed(record: _Record, there: set[str]) -> set[str]:
     edge_overrides = record.origin is not Origin.SET_TRIGGER
     if layout.kind == CLOCK and edge_overrides and there - {layout.publisher}:
         return {layout.publisher}
-    return layout.needed()
+    return record.needed
 
 
 def _chosen(record: _Record, event: _Event, origins_fs: Mapping[str, int]) -> dict[str, Edge]:
@@ -268,12 +267,14 @@ def _chosen(record: _Record, event: _Event, origins_fs: Mapping[str, int]) -> di
         more_fs = 0
         if source is not None and len(layout.triggers) > 1 and name != trigger.channel:
             more_fs = source.uncertainty_fs
-        chosen[name] = replace(
-            edge,
+        chosen[name] = Edge(
             instant_fs=edge.instant_fs - moved_fs,
+            rising=edge.rising,
             uncertainty_fs=edge.uncertainty_fs + more_fs,
-            found=max(sum(each.rising == edge.rising for each in like), 1),
+            quality=edge.quality,
+            samples_in_rise=edge.samples_in_rise,
             clipped=edge.clipped or record.seen[name].clipped,
+            found=max([each.rising for each in like].count(edge.rising), 1),
         )
         if name == layout.publisher:
             event_fs = chosen[name].instant_fs
@@ -294,8 +295,11 @@ def _answer(edges: list[Edge], event_fs: int) -> Edge | None:
 
     Nothing before the event is nearer than its true edge, unless a node was early.
     """
-    after = (edge for edge in edges if edge.instant_fs >= event_fs)
-    return _nearest((*edges[:1], *itertools.islice(after, 1)), event_fs)
+    for edge in edges:
+        if edge.instant_fs >= event_fs:
+            is_first_nearer = event_fs - edges[0].instant_fs <= edge.instant_fs - event_fs
+            return edges[0] if is_first_nearer else edge
+    return edges[0] if edges else None
 
 
 # -- why a shot cannot be used ---------------------------------------------------------------

@@ -31,7 +31,9 @@ __all__ = [
     "SigrokFileError",
     "chunks_of",
     "described",
+    "interval_fs_of",
     "opened_session",
+    "part_of",
     "pieces_of",
     "size_of",
 ]
@@ -58,31 +60,33 @@ class Metadata:
 
 
 @contextmanager
-def opened_session(source: Path | BinaryIO) -> Iterator[zipfile.ZipFile]:
-    """Open a session; SigrokFileError for whatever is wrong with the archive."""
+def opened_session(
+    source: Path | BinaryIO, kind: str = "sigrok session"
+) -> Iterator[zipfile.ZipFile]:
+    """Open a session, or what else is one archive; SigrokFileError for what is wrong with it."""
     with naming(source) if isinstance(source, Path) else nullcontext():
         try:
             with zipfile.ZipFile(source) as archive:
                 yield archive
-        except SigrokFileError:
+        except CaptureError:
             raise
         except (zipfile.BadZipFile, zlib.error, EOFError, struct.error) as error:
             raise SigrokFileError(
-                f"The file is not a sigrok session, or is cut short ({error}); capture again."
+                f"The file is not a {kind}, or is cut short ({error}); capture again."
             ) from error
         except (RuntimeError, NotImplementedError, ValueError, OSError) as error:
-            raise SigrokFileError(f"The sigrok session cannot be read ({error}).") from error
+            raise SigrokFileError(f"The {kind} cannot be read ({error}).") from error
 
 
 def described(archive: zipfile.ZipFile) -> Metadata:
     """Read what a session says of itself; SigrokFileError if it is of no known version."""
-    version = _small(archive, "version").strip()
+    version = part_of(archive, "version").strip()
     if version not in _VERSIONS:
         raise SigrokFileError(
             f"The sigrok session is of version {version[:20]!r}, and this reads versions 1 and 2; "
             "export it as VCD in PulseView."
         )
-    return _metadata(_small(archive, "metadata"))
+    return _metadata(part_of(archive, "metadata"))
 
 
 def size_of(chunks: Sequence[zipfile.ZipInfo]) -> int:
@@ -90,13 +94,12 @@ def size_of(chunks: Sequence[zipfile.ZipInfo]) -> int:
     return sum(chunk.file_size for chunk in chunks)
 
 
-def _small(archive: zipfile.ZipFile, name: str) -> str:
+def part_of(archive: zipfile.ZipFile, name: str, kind: str = "sigrok session") -> str:
+    """Return a part that is a little text; SigrokFileError where there is none."""
     try:
         entry = archive.getinfo(name)
     except KeyError:
-        raise SigrokFileError(
-            f"The archive has no part {name!r}, so it is not a sigrok session."
-        ) from None
+        raise SigrokFileError(f"The archive has no part {name!r}, so it is not a {kind}.") from None
     if entry.file_size > _METADATA_OCTETS:
         raise SigrokFileError(f"The part {name!r} says that it is {entry.file_size} octets large.")
     return archive.read(entry).decode("utf-8", "replace")
@@ -131,7 +134,7 @@ def _metadata(text: str) -> Metadata:
                 "session's metadata are wrong."
             )
     return Metadata(
-        interval_fs=_interval_fs(device.get("samplerate", "")),
+        interval_fs=interval_fs_of(device.get("samplerate", "")),
         unitsize=unitsize,
         logic=device.get("capturefile", "logic-1"),
         probes=probes,
@@ -147,7 +150,8 @@ def _number(text: str, what: str, least: int, most: int) -> int:
     return int(text)
 
 
-def _interval_fs(text: str) -> int:
+def interval_fs_of(text: str) -> int:
+    """Return the time between samples in fs, from a rate in words ("1 MHz"); SigrokFileError."""
     if not text:
         raise SigrokFileError(
             "The session says no samplerate, so it has no times; record it with one "

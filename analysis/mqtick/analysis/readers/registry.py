@@ -9,6 +9,7 @@ from typing import Final
 
 from mqtick.analysis.readers import (
     agilent_bin,
+    dsview,
     logic_files,
     mqtick_shot,
     rigol_wfm,
@@ -31,6 +32,7 @@ HEAD_OCTETS: Final = 1 << 14
 FORMATS: Final[tuple[Format, ...]] = (
     *mqtick_shot.FORMATS,
     *logic_files.FORMATS,
+    *dsview.FORMATS,
     *agilent_bin.FORMATS,
     *tektronix_wfm.FORMATS,
     *saleae_binary.FORMATS,

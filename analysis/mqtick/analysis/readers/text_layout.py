@@ -88,9 +88,10 @@ def _without_titles(path: Path, dialect: Dialect, lines: list[str]) -> CaptureEr
         )
     _, first = next(rows_of_numbers(lines), ("", 0))
     row = lines[first].strip()
-    clock = ""
-    if delimiter_of(row) is not None:
-        clock = " If these are a clock's errors, say their units instead: `--units s,ns`."
+    flag = "their units instead: `--units s,ns`"
+    if delimiter_of(row) is None:
+        flag = "how far apart they are instead: `--tau 1s`"
+    clock = f" If these are a clock's errors, say {flag}."
     if first and any(letter.isalpha() for letter in lines[first - 1]):
         return CaptureError(
             f"{path}: no column of {lines[first - 1].strip()[:80]!r} is called a time (time, "

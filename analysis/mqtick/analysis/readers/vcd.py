@@ -266,9 +266,10 @@ def _stranger(code: str) -> VcdError:
 
 
 def _instant(token: str, now: int) -> int:
-    if not re.fullmatch(r"#[0-9]{1,20}", token):
+    digits = token[1:]
+    if not digits.isdecimal() or len(digits) > 20:
         raise VcdError(f"The time {token[:40]!r} is not a whole number.")
-    instant = int(token[1:])
+    instant = int(digits)
     if instant < now:
         raise VcdError(
             f"The time goes back from #{now} to #{instant}; the file is damaged, or two were "
