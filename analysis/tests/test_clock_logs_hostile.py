@@ -38,6 +38,27 @@ def test_a_bad_line_is_left_out_and_said(tmp_path: Path, line: str, why: str) ->
 
 
 @pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["TIM 1", "1e-9", "TAU 1.0", "VAL", "1e-9"], "no TAU above 0 stands before it"),
+        (["TIM 1", "TAU 0.0", "1e-9", "TAU 1.0", "1e-9"], "no TAU above 0 stands before it"),
+        (["TIM 1", "TAU 1.0", "1e999", "1e-9"], "is not a number, or is too large"),
+        (["TIM 1", "TAU 1.0", "1e300", "1e-9"], "is not a number, or is too large"),
+        ([PTP.replace("23947", "9" * 400), PTP], "is not a number, or is too large"),
+        ([PTP.replace("11350", "9" * 400), PTP], "is not a number, or is too large"),
+    ],
+)
+def test_a_value_that_no_clock_has_is_left_out_and_said(
+    tmp_path: Path, lines: list[str], why: str
+) -> None:
+    run = load(written(tmp_path / "x.log", *lines))
+    assert run.time_errors[0].seconds.tolist() == [0]
+    (said,) = run.damaged
+    assert f"1 of {len(lines)} lines could not be read" in said
+    assert why in said
+
+
+@pytest.mark.parametrize(
     ("rows", "why"),
     [
         (["1,2,3"], "3 columns instead of 2"),

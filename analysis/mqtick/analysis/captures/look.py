@@ -104,10 +104,14 @@ def look_at(
     """
     reasons: list[str] = []
     count = 0
-    for opened, source, capture in _captures(paths, reasons):
+    captures = _captures(paths, reasons)
+    for opened, source, capture in captures:
         count += 1
         if count == number:
-            return look_of(paths, opened, capture, options, reasons, source)
+            said = [*reasons]
+            if next(captures, None) is not None:
+                said.append(f"This is capture {count}; --capture {count + 1} draws the next.")
+            return look_of(paths, opened, capture, options, said, source)
     if count:
         raise CaptureError(
             f"There is no capture number {number}: these files hold {count}; name one of them."

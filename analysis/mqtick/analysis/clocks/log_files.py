@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import re
 import zlib
 from collections import Counter
@@ -29,6 +30,8 @@ _LONGEST_LINE: Final = 1 << 12
 _MOST_VALUES: Final = 12_000_000
 """Of one log: they take 24 octets each, and some 200 more while they are worked on."""
 _MOST_CLOCKS: Final = 200
+_MOST: Final = 1e20
+"""No clock is three thousand years off, in ns, nor are there that many seconds."""
 _HEAD_OCTETS: Final = 1 << 14
 _ROTATED: Final = re.compile(r"(?P<log>.+?)(?:[.-]\d{1,8})?(?:\.gz)?$")
 
@@ -221,7 +224,7 @@ def open_log(name: str, paths: Sequence[Path], kind: LogKind) -> ClockLog:
         fault = ""
         for lines, line in enumerate(_lines(path, log), start=1):
             try:
-                value = parse(line)
+                value = _checked(parse(line))
             except LeftOutError as error:
                 left_out[str(error)] += 1
                 continue
@@ -259,6 +262,16 @@ def open_log(name: str, paths: Sequence[Path], kind: LogKind) -> ClockLog:
         log.errors.append(errors)
         log.notes += notes
     return log
+
+
+def _checked(value: Value | None) -> Value | None:
+    """Return what a line says; ValueError where no clock has such a value."""
+    if value is not None:
+        _, stamp_s, error_ns, off_ns = value
+        bounds = () if math.isnan(off_ns) else (off_ns,)
+        if not all(abs(each) < _MOST for each in (stamp_s, error_ns, *bounds)):
+            raise ValueError("it has a value that is not a number, or is too large for a time")
+    return value
 
 
 def _why(error: ValueError) -> str:

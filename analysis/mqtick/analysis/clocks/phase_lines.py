@@ -58,8 +58,11 @@ def timelab_reader() -> Parser:
             return None
         if fields.get("DAT", "PHASE").strip().upper() != "PHASE":
             raise ValueError(f"it is of {fields['DAT'][:20]}, and phases are read")
+        tau_s = float(fields.get("TAU", 0))
+        if not tau_s > 0:
+            raise ValueError("no TAU above 0 stands before it")
         phase_s = float(line) * float(fields.get("SCL", 1))
-        return _checked(next(rows) * float(fields["TAU"]), phase_s * 1e9)
+        return Value("", next(rows) * tau_s, phase_s * 1e9, math.nan)
 
     return read
 
@@ -74,12 +77,7 @@ def column_reader(tau_s: float, to_ns: float, heading: str = "") -> Parser:
     def read(line: str) -> Value | None:
         if not line.strip() or line.startswith(("#", "%")) or line.strip() == heading:
             return None
-        return _checked(next(rows) * tau_s, float(line.replace(",", ".")) * to_ns)
+        error_ns = float(line.replace(",", ".")) * to_ns
+        return Value("", next(rows) * tau_s, error_ns, math.nan)
 
     return read
-
-
-def _checked(stamp_s: float, error_ns: float) -> Value:
-    if not (math.isfinite(stamp_s) and math.isfinite(error_ns)):
-        raise ValueError("it has a value that is not a number")
-    return Value("", stamp_s, error_ns, math.nan)
