@@ -193,7 +193,11 @@ def test_the_channels_that_are_named_are_those_that_are_marked(tmp_path: Path) -
 def test_which_capture_is_drawn_can_be_said(tmp_path: Path, capsys: Say) -> None:
     paths = [str(write_csv(tmp_path / f"{n}.csv", (0, 100 + n))) for n in range(3)]
     assert main(["look", *paths, "--capture", "3"]) == 0
-    assert "look-2.png" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "look-2.png" in said
+    assert "draws the next" not in said
+    assert main(["look", *paths, "--capture", "2"]) == 0
+    assert "This is capture 2; --capture 3 draws the next." in capsys.readouterr().out
     assert code_of(["look", *paths, "--capture", "4"]) == 1
     assert "no capture number 4: these files hold 3" in capsys.readouterr().err
     for wrong in ("0", "-1", "x", "1.5"):
