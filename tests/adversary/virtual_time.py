@@ -211,9 +211,12 @@ class HostClock:
         self._sets: list[tuple[int, int]] = []
         self._sleeps: list[tuple[int, int]] = []
         self._pauses: list[tuple[int, int]] = []
+        self._last = 0, 0
 
     def at(self, true_ns: int) -> int:
         """Read the free-running timeline at an instant of the true time."""
+        if true_ns == self._last[0]:  # programs read all their clocks at one instant
+            return self._last[1]
         elapsed_ns = true_ns - _START_NS
         second, rest = divmod(elapsed_ns, SECOND) if elapsed_ns > 0 else (0, elapsed_ns)
         while len(self._rate) <= second:
@@ -224,6 +227,7 @@ class HostClock:
         read_ns += round(self._phase[second] + self._rate[second] * (rest / SECOND))
         if self._sleeps or self._pauses:
             read_ns -= _until(self._sleeps, true_ns) + _until(self._pauses, true_ns)
+        self._last = true_ns, read_ns
         return read_ns
 
     def _ahead_ns(self, true_ns: int) -> int:
@@ -231,7 +235,8 @@ class HostClock:
         ahead_ns = self._slew * (true_ns - _START_NS)
         for start_ns, by_ns, took_ns in self._slews:
             if true_ns > start_ns:
-                ahead_ns += by_ns * min((true_ns - start_ns) / took_ns, 1.0)
+                since_ns = true_ns - start_ns
+                ahead_ns += by_ns * (since_ns / took_ns) if since_ns < took_ns else by_ns
         if self._sets or self._sleeps:
             ahead_ns += _until(self._sets, true_ns) + _until(self._sleeps, true_ns)
         return round(ahead_ns)
@@ -268,10 +273,12 @@ class HostClock:
     def sleep(self, for_ns: int, true_ns: int) -> None:
         """Have the host sleep at an instant that has not come yet."""
         self._sleeps.append((true_ns, for_ns))
+        self._last = 0, 0
 
     def pause(self, for_ns: int) -> None:
         """Have the host stand still, now."""
         self._pauses.append((self._world.now_ns, for_ns))
+        self._last = 0, 0
 
     def detector(self, noticed: Callable[[], None] = lambda: None) -> StepDetector:
         """Return what a program of this host notices that by; `noticed` is called when it does."""
@@ -313,4 +320,8 @@ class HostClock:
 
 
 def _until(changes: list[tuple[int, int]], true_ns: int) -> int:
-    return sum(by_ns for at_ns, by_ns in changes if at_ns <= true_ns)
+    total_ns = 0
+    for at_ns, by_ns in changes:
+        if at_ns <= true_ns:
+            total_ns += by_ns
+    return total_ns

@@ -11,7 +11,7 @@ one-way and two-way intervals; they never make them wrong.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.sample import Kind, Origin, Reading, Reason, Sample
@@ -54,7 +54,7 @@ def one_way(
         None,
         readings=(("transmit", Reading(sent_ns, transmit.source)), ("arrival", arrival)),
         stamp_error_ns=abs(waited_ns) // _SLEWED_SHARE,
-        **asdict(origin),
+        **origin.stated(),
     )
     if in_broker is None:
         return sample
@@ -102,7 +102,7 @@ def two_way(
         delay_ns,
         t4.instant_ns - t1.instant_ns,
         (("t1", t1), ("t2", t2), ("t3", t3), ("t4", t4)),
-        **asdict(origin),
+        **origin.stated(),
     )
     if t4.instant_ns < t1.instant_ns or t3.instant_ns < t2.instant_ns:
         return sample.refused(Reason.INVERTED)
@@ -219,7 +219,7 @@ def echo(
         span_ns,
         exchange.duration_ns if exchange is not None else 0,
         (("first_echo", first_echo), ("arrival", arrival), ("last_echo", last_echo)),
-        **asdict(origin),
+        **origin.stated(),
     )
     if span_ns < 0 or not in_order:
         return sample.refused(Reason.ECHO_ORDER)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mqtick.mqtt.stamps import StampSource
 
@@ -118,6 +118,10 @@ class Origin:
     stratum: int = 0
     leap: int = 0
     authenticated: bool = False
+
+    def stated(self) -> dict[str, Any]:
+        """Return all of it by name; `asdict` would copy each value."""
+        return {name: getattr(self, name) for name in Origin.__slots__}
 
 
 @dataclass(frozen=True, slots=True)

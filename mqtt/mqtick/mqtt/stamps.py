@@ -196,6 +196,8 @@ class KernelSocket(Buffered):
         """Octets sent on a stream, or datagrams with a requested stamp: what the kernel counts."""
         self._pending: dict[int, Transmit] = {}
         """By number: the messages whose stamps have not come."""
+        self._info: _TcpInfo | None = None
+        """What the kernel said when something was read last."""
         self._out_of_order = 0
         """Segments out of order up to the last moment when none of them was waiting."""
         self._cmsg_type = 0
@@ -249,7 +251,7 @@ class KernelSocket(Buffered):
         for level, kind, value in ancillary:
             if level == socket.SOL_SOCKET and kind == self._cmsg_type:
                 kernel_ns = self._stamp_of(value)
-        if kernel_ns and self._is_in_order():
+        if self._is_in_order() and kernel_ns:
             self.received = Stamp(kernel_ns, StampSource.KERNEL)
         else:
             self.received = Stamp(now_ns, StampSource.USER)
@@ -264,24 +266,26 @@ class KernelSocket(Buffered):
     @property
     def round_trip_ns(self) -> int:
         """The shortest TCP round trip of the last minutes; 0 if it is not known."""
-        info = self._tcp_info() if self._is_tcp else None
+        info = self._info or (self._tcp_info() if self._is_tcp else None)
         if info is None or info.round_trip_us == _RTT_UNKNOWN:
             return 0
         return info.round_trip_us * 1000
 
     def _is_in_order(self) -> bool:
-        """Whether all that was read has come in order."""
+        """Whether all that was read now has come in order."""
         if not self._is_tcp:
             return True  # a datagram comes whole
-        info = self._tcp_info()
-        return info is not None and info.out_of_order == self._out_of_order
+        self._info = self._tcp_info()
+        return self._info is not None and self._info.out_of_order == self._out_of_order
 
     def _see_whether_all_is_in_order(self) -> None:
         """Trust stamps again if nothing waits in the socket, in order or out of order.
 
         Counted first: what comes between the two questions makes the next stamp count as doubtful.
         """
-        info = None if not self._is_tcp or self._is_in_order() else self._tcp_info()
+        if self._info is None or self._info.out_of_order == self._out_of_order:
+            return  # nothing was out of order when something was read last
+        self._info = info = self._tcp_info()
         if info is not None:
             used = self.sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 4)
             if used == bytes(4):
