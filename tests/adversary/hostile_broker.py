@@ -223,7 +223,7 @@ class Line:
 
     def collect_stamps(self) -> None:
         self._calls()
-        self._kernel.drain_error_queue()
+        self._kernel.drain_error_queue(wanted=True)
 
     def acknowledge_late(self) -> None:
         pass

@@ -18,7 +18,7 @@ from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.context import Counters
 from mqtick.timeserver.rate import RateLimit
 from mqtick.timeserver.reference import Reference
-from mqtick.timeserver.served import ServedClock
+from mqtick.timeserver.served import Reading, ServedClock
 
 __all__ = ["KEYS", "MS", "NONCE", "TREE", "US", "S", "Stage", "arrival"]
 
@@ -32,6 +32,12 @@ def raw_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
 
+class _Steady(Reference):
+    def distance_ns(self, _now: Reading) -> int:
+        """Return the same however long the machine takes to read its clocks."""
+        return self.root_distance_ns
+
+
 class Stage:
     """Server `number`, whose clock is `ahead_ns` of the host's; the broker may take no data."""
 
@@ -42,7 +48,7 @@ class Stage:
         self.counters = Counters()
         self.generation = 3
         self.copies, self.fills = Copies(), False
-        self.reference = Reference(True, 2, 25_000, Leap.NONE, "")
+        self.reference = _Steady(True, 2, 25_000, Leap.NONE, "")
         self.root_distance_ns = 25_000
         self.published: list[tuple[str, bytes, bytes]] = []
         self.transmits: list[Transmit] = []

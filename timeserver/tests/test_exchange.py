@@ -201,7 +201,7 @@ def test_no_certain_end_rests_on_a_stamp_that_the_clocks_slew_has_moved(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a stamp stands for is known only to within 12 us; the client must not have it closer."""
-    monkeypatch.setattr(server.clock, "span_of_kernel_ns", lambda ns: (ns - 7 * US, ns + 5 * US))
+    monkeypatch.setattr(server.clock, "span_of_kernel_ns", lambda ns, _: (ns - 7 * US, ns + 5 * US))
     server.echo_ready = True
     _, came_ns = server.ask(echo=True)
     assert server.reply.receive_ns == came_ns + 5 * US

@@ -275,9 +275,9 @@ class Connection:
             self._session.publish_retained(topic, payload)
 
     def collect_stamps(self) -> None:
-        """Take the transmit stamps that the kernel has ready."""
+        """Take the transmit stamps that messages wait for and the kernel has ready."""
         if (kernel := self._session.kernel) is not None:
-            kernel.drain_error_queue()
+            kernel.drain_error_queue(wanted=True)
 
     def acknowledge_late(self) -> None:
         """Delay the next TCP acknowledgement (by 40 ms), to find brokers that wait for it.

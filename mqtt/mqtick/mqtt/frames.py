@@ -322,8 +322,9 @@ class FrameSocket:
 
     def flush(self) -> None:
         """Send the rest of the last packet."""
-        with contextlib.suppress(BlockingIOError):
-            self.below.flush()
+        if self.below.unsent:
+            with contextlib.suppress(BlockingIOError):
+                self.below.flush()
         if self._unsent:
             self._write(self._unsent)
 

@@ -360,10 +360,13 @@ class KernelSocket(Buffered):
     def peer_certificate(self) -> None:
         """Return None: there is no certificate without TLS."""
 
-    def drain_error_queue(self) -> int:
-        """Take all transmit stamps from the error queue; return how many matched a message."""
+    def drain_error_queue(self, *, wanted: bool = False) -> int:
+        """Take all transmit stamps from the error queue; return how many matched a message.
+
+        `wanted`: no more of them than messages wait for.
+        """
         matched = 0
-        while self._cmsg_type:
+        while self._cmsg_type and (self._pending or not wanted):
             try:
                 _, ancillary, _, _ = self.sock.recvmsg(0, _ANCILLARY, _ERROR_QUEUE)
             except OSError:  # BlockingIOError: empty; after others the next read will fail

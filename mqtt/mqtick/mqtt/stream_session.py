@@ -191,8 +191,8 @@ class StreamSession:
 
     def _read_packets(self, frames: FrameSocket) -> bool:
         """Let paho-mqtt process its packets; False if the connection did not survive that."""
-        lost, cause = f"the connection to {self._broker.address} was lost", Cause.UNKNOWN
         while frames.has_packets and self.frames is frames:
+            lost, cause = f"the connection to {self._broker.address} was lost", Cause.UNKNOWN
             try:
                 good = self._client.loop_read() == paho.MQTT_ERR_SUCCESS
             except Exception as error:  # paho raises many types on malformed packets

@@ -6,11 +6,12 @@ they follow in a message of their own (kinds follow-up and echo of docs/protocol
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loopback import Loopback
@@ -19,15 +20,25 @@ from mqtick.mqtt.stamps import Stamp, StampSource, Transmit
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.namesakes import Namesakes
-from mqtick.protocol.precise import Echo, FollowUp, Reply, Request, tag_of, without_trailer
+from mqtick.protocol.precise import (
+    Echo,
+    FollowUp,
+    Reply,
+    Request,
+    read_server_and_sequence,
+    tag_of,
+    without_trailer,
+)
 from mqtick.protocol.residence import Residence
 from mqtick.timeserver.context import Context
 from mqtick.timeserver.echo import EchoPair, NoEcho
 from mqtick.timeserver.order import OrderProbe
 from mqtick.timeserver.rate import RateLimit
+from mqtick.timeserver.served import Reading
 
 __all__ = ["Exchange", "PreciseResponder"]
 
+_Sent = tuple[str, int]  # the topic of a reply, and its sequence
 _U32 = 2**32
 _CORRECTION_LIMIT = 2**31 - 1
 _PENDING_LIMIT = 8192
@@ -58,11 +69,19 @@ class Exchanging(Context, Protocol):
         """Tests whether the broker delivers in the order that makes the echoes a bracket."""
 
 
+class _Client(NamedTuple):
+    """Its name, and the topics on which it is answered."""
+
+    name: str
+    reply: str
+    follow_up: str
+
+
 @dataclass(slots=True)
 class Exchange:
     """A reply that was sent, and whose follow-up was not sent yet."""
 
-    client: str
+    client: _Client
     request: Request
     reply: bytes
     generation: int
@@ -94,8 +113,9 @@ class PreciseResponder:
         self._number, self._tree, self._clock = context.number, context.tree, context.clock
         self._counters, self._later = context.counters, context.loop.call_later
         self.use_keys(keyring)
-        self._pending: OrderedDict[tuple[str, int], Exchange] = OrderedDict()
-        self._late: set[tuple[str, int]] = set()
+        self._client_of = lru_cache(_PENDING_LIMIT)(self._parse)
+        self._pending: OrderedDict[_Sent, Exchange] = OrderedDict()
+        self._late: set[_Sent] = set()
         """Replies whose echoes had not come in time."""
         self._told_at_once = False
         self._answered: dict[tuple[str, bytes], int] = {}
@@ -103,6 +123,12 @@ class PreciseResponder:
         self.namesakes = Namesakes()
         self.spans = LowRecent()
         """Time from the first to the last echo, ns."""
+
+    def _parse(self, topic: str) -> _Client:
+        """Return who asks on a topic."""
+        _, name = self._tree.parse_request(topic)
+        number = self._number
+        return _Client(name, self._tree.reply(number, name), self._tree.follow_up(number, name))
 
     def use_keys(self, keyring: Keyring) -> None:
         """Sign and verify with the keys of this ring from now on."""
@@ -122,7 +148,8 @@ class PreciseResponder:
         """Answer one request, or count the reason for refusing it."""
         now_ns = time.monotonic_ns()
         try:
-            _, client = self._tree.parse_request(arrival.topic)
+            asking = self._client_of(arrival.topic)
+            client = asking.name
             if arrival.retain:
                 raise DecodeError("retained", "A retained request is not answered.")
             request = Request.decode(arrival.payload)
@@ -140,8 +167,7 @@ class PreciseResponder:
         except DecodeError as error:
             self._counters.refuse(error.reason)
             return
-        topic = self._tree.reply(self._number, client)
-        self._answer(arrival.stamp, request, client, topic)
+        self._answer(arrival.stamp, request, asking)
 
     def _note_nonce(self, key: tuple[str, bytes], now_ns: int) -> None:
         """Refuse a request that was answered already: else the broker could choose the reply."""
@@ -151,16 +177,17 @@ class PreciseResponder:
             raise DecodeError("replayed", f"Client {key[0]} asked this before; not answered.")
         self._answered[key] = now_ns
 
-    def _answer(self, received: Stamp, request: Request, client: str, topic: str) -> None:
+    def _answer(self, received: Stamp, request: Request, client: _Client) -> None:
+        now = self._clock.read()
         # Not earlier than it can be, because what the client takes for certain rests on it.
-        received_ns = self._clock.span_of_kernel_ns(received.realtime_ns)[1]
+        received_ns = self._clock.span_of_kernel_ns(received.realtime_ns, now)[1]
         context, connection = self._context, self._context.connection
         reference, generation = context.reference, context.generation
-        root_distance_ns = context.root_distance_ns
+        root_distance_ns = reference.distance_ns(now)
         version = 2 if request.version == 2 and context.fills else 1
         residence = context.copies.current if version == 2 else None
         # `ready` comes first: it subscribes for the client even before the order is known.
-        ready = request.wants_echo and context.echo.ready(client) and context.order.trusted
+        ready = request.wants_echo and context.echo.ready(client.name) and context.order.trusted
         stated_ns = self._clock.time_ns()
         residence_ns = stated_ns - received_ns
         if context.clock_changed() or context.stamps_are_doubtful:
@@ -184,8 +211,8 @@ class PreciseResponder:
             request_source=residence.source if residence else 0,
             version=version,
         )
-        payload = self._keys(client).sign(reply.body(), topic, request.nonce)
-        transmit = connection.publish(topic, payload)
+        payload = self._keys(client.name).sign(reply.body(), client.reply, request.nonce)
+        transmit = connection.publish(client.reply, payload)
         if transmit is None:
             self._counters.refuse("not-sent")
             return
@@ -199,7 +226,7 @@ class PreciseResponder:
             version=version,
             residence=residence,
         )
-        key = (client, request.sequence)
+        key = (client.reply, request.sequence)
         self._pending[key] = exchange
         if residence is not None and residence.source != StampSource.HARDWARE:
             self._later(_STAMP_WAIT_NS // 2, lambda: self._fetch_correction(residence))
@@ -215,17 +242,18 @@ class PreciseResponder:
 
         The first copy counts: any further copy was sent by another program.
         """
-        try:
-            _, client = self._tree.parse_reply(arrival.topic)
-            reply = Reply.decode(arrival.payload)
-        except DecodeError:
+        _, sequence = read_server_and_sequence(arrival.payload) or (0, -1)
+        key = (arrival.topic, sequence)
+        exchange = self._pending.get(key)
+        stripped = without_trailer(arrival.payload)
+        if exchange is None or stripped != without_trailer(exchange.reply):
+            with contextlib.suppress(DecodeError):
+                self._tree.parse_reply(arrival.topic)
+                Reply.decode(arrival.payload)
+                return  # not one that is waited for
             self._counters.refuse("echo")
             return
-        key = (client, reply.sequence)
-        exchange = self._pending.get(key)
-        if exchange is None or arrival.retain:
-            return
-        if without_trailer(arrival.payload) != without_trailer(exchange.reply):
+        if arrival.retain:
             return
         if last:
             exchange.last = exchange.last or arrival.stamp
@@ -234,7 +262,7 @@ class PreciseResponder:
         if exchange.is_complete and key in self._late:
             self._later(_STAMP_WAIT_NS, lambda: self._finish(key, exchange))
 
-    def _due(self, key: tuple[str, int], exchange: Exchange) -> None:
+    def _due(self, key: _Sent, exchange: Exchange) -> None:
         """Finish the exchange, or wait longer if its echoes have not come yet."""
         if not exchange.is_complete:
             self._told_at_once = True
@@ -253,7 +281,7 @@ class PreciseResponder:
             self._told_at_once = False
             self._context.echo.hear(False)
 
-    def _finish(self, key: tuple[str, int], exchange: Exchange) -> None:
+    def _finish(self, key: _Sent, exchange: Exchange) -> None:
         """Send the follow-up or echo message, once; not if the clock was set meanwhile."""
         self._context.clock_changed()
         if self._pending.get(key) is not exchange:
@@ -262,11 +290,11 @@ class PreciseResponder:
         self._late.discard(key)
         self._relax()
         self._context.connection.collect_stamps()
-        sent = exchange.transmit.stamp
-        correction_ns: int | None = self._since(sent, exchange)[0]
+        sent, now = exchange.transmit.stamp, self._clock.read()  # after all stamps
+        correction_ns: int | None = self._since(sent, exchange, now)[0]
         if abs(correction_ns or 0) > _CORRECTION_LIMIT:
             correction_ns = None
-        message = self._echo(exchange, sent, correction_ns) or FollowUp(
+        message = self._echo(exchange, sent, correction_ns, now) or FollowUp(
             self._number,
             exchange.request.sequence,
             correction_ns,
@@ -275,17 +303,18 @@ class PreciseResponder:
             self._clock.rate_change_ppb,
             *_of_request(exchange),
         )
-        topic = self._tree.follow_up(self._number, exchange.client)
-        keys = self._keys(exchange.client)
+        topic, keys = exchange.client.follow_up, self._keys(exchange.client.name)
         payload = keys.sign(message.body(), topic, tag_of(exchange.reply))
         self._context.connection.publish_unstamped(topic, payload)
 
-    def _since(self, stamp: Stamp, exchange: Exchange) -> tuple[int, int]:
+    def _since(self, stamp: Stamp, exchange: Exchange, now: Reading) -> tuple[int, int]:
         """Earliest and latest time of a stamp, minus stated T3."""
-        earliest_ns, latest_ns = self._clock.span_of_kernel_ns(stamp.realtime_ns)
+        earliest_ns, latest_ns = self._clock.span_of_kernel_ns(stamp.realtime_ns, now)
         return earliest_ns - exchange.stated_ns, latest_ns - exchange.stated_ns
 
-    def _echo(self, exchange: Exchange, sent: Stamp, correction_ns: int | None) -> Echo | None:
+    def _echo(
+        self, exchange: Exchange, sent: Stamp, correction_ns: int | None, now: Reading
+    ) -> Echo | None:
         """Return the echo message if both echoes came, in order and with their own stamps."""
         first, last = exchange.first, exchange.last
         if not exchange.wants_echo:
@@ -300,8 +329,8 @@ class PreciseResponder:
         if first.source is StampSource.USER and sent.source is StampSource.KERNEL:
             self._counters.refuse("echo-shared-read")
             return None
-        first_ns, _ = self._since(first, exchange)
-        span_ns = self._since(last, exchange)[1] - first_ns
+        first_ns, _ = self._since(first, exchange, now)
+        span_ns = self._since(last, exchange, now)[1] - first_ns
         in_order = first.realtime_ns <= last.realtime_ns
         if not (in_order and 0 <= first_ns < _U32 and 0 <= span_ns < _U32):
             self._counters.refuse("echo-order")

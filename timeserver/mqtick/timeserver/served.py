@@ -165,7 +165,7 @@ class ServedClock:
         if self._rate_ppb is None:
             return
         elapsed_ns = look.raw_ns - self._anchor.raw_ns
-        line_ns = self._line_ns(look.raw_ns)
+        line_ns = self._anchor.time_ns + elapsed_ns + _share(elapsed_ns, self._rate_ppb)
         room_ns = _share(elapsed_ns, _CORRIDOR_PPB)
         time_ns = min(max(look.time_ns, line_ns - room_ns), line_ns + room_ns)
         self._anchor = Look(look.raw_ns, time_ns, 0)
@@ -183,21 +183,17 @@ class ServedClock:
     def read(self) -> Reading:
         """Read all three clocks."""
         before_ns, time_ns, after_ns = self._steady(), self._clock.time_ns(), self._steady()
-        # Whatever instant of this call the reading is of, it lies in the corridor.
-        least_ns = self._line_ns(before_ns) - self._room_ns(before_ns)
-        most_ns = self._line_ns(after_ns) + self._room_ns(after_ns)
-        served_ns = time_ns
-        if self._rate_ppb is not None:
+        served_ns, rate_ppb = time_ns, self._rate_ppb
+        if rate_ppb is not None:
+            # Whatever instant of this call the reading is of, it lies in the corridor.
+            anchor_ns, start_ns, _ = self._anchor
+            early_ns, late_ns = before_ns - anchor_ns, after_ns - anchor_ns
+            least_ns = early_ns + _share(early_ns, rate_ppb) - _share(early_ns, _CORRIDOR_PPB)
+            most_ns = late_ns + _share(late_ns, rate_ppb) + _share(late_ns, _CORRIDOR_PPB)
+            least_ns, most_ns = start_ns + least_ns - _NOISE_NS, start_ns + most_ns + _NOISE_NS
             served_ns = min(max(time_ns, least_ns), most_ns)
         raw_ns, half_width_ns = (before_ns + after_ns) // 2, (after_ns - before_ns + 1) // 2
-        return Reading(raw_ns, time_ns, served_ns, self._rate_ppb, half_width_ns)
-
-    def _line_ns(self, raw_ns: int) -> int:
-        elapsed_ns = raw_ns - self._anchor.raw_ns
-        return self._anchor.time_ns + elapsed_ns + _share(elapsed_ns, self._rate_ppb or 0.0)
-
-    def _room_ns(self, raw_ns: int) -> int:
-        return _share(raw_ns - self._anchor.raw_ns, _CORRIDOR_PPB) + _NOISE_NS
+        return Reading(raw_ns, time_ns, served_ns, rate_ppb, half_width_ns)
 
     def raw_ns(self) -> int:
         """Read CLOCK_MONOTONIC_RAW."""
@@ -220,27 +216,34 @@ class ServedClock:
         """Convert a recent kernel timestamp (CLOCK_REALTIME) to the served time."""
         return sum(self.span_of_kernel_ns(realtime_ns)) // 2
 
-    def span_of_kernel_ns(self, realtime_ns: int) -> tuple[int, int]:
+    def span_of_kernel_ns(self, realtime_ns: int, now: Reading | None = None) -> tuple[int, int]:
         """Return the earliest and the latest served time that a kernel timestamp can stand for.
+
+        `now`: a reading made after the timestamp; without one, the clocks are read.
 
         The timestamp is on the system clock, and what that one was slewed since is known only if
         its rate is constant. Otherwise all that it was slewed since the last look may have happened
         before the timestamp, or after it; but no clock is slewed by more than an eighth.
         """
-        now, time_ns = self.read(), self._clock.time_of_kernel_ns(realtime_ns)
-        if self._rate_ppb is None:
+        now, time_ns = now or self.read(), self._clock.time_of_kernel_ns(realtime_ns)
+        if now.rate_ppb is None:
             return time_ns, time_ns
         age_ns = max(0, now.time_ns - time_ns)
         most_ns = age_ns // _MOST_SLEW
-        least_ns, before = -most_ns, [one for one in self._looks if one.time_ns <= time_ns][-2:]
-        if before:
-            elapsed_ns = now.raw_ns - before[-1].raw_ns
-            slewed_ns = now.time_ns - before[-1].time_ns - elapsed_ns
-            slewed_ns -= _share(elapsed_ns, self._rate_ppb)
-            before_ppb = _rate_ppb(*before) - self._rate_ppb if before[1:] else 0.0
+        least_ns, looks, at = -most_ns, self._looks, len(self._looks) - 1
+        while at >= 0 and looks[at].time_ns > time_ns:
+            at -= 1
+        if at >= 0:
+            last, unsure_ns, before_ppb = looks[at], now.half_width_ns, 0.0
+            elapsed_ns = now.raw_ns - last.raw_ns
+            slewed_ns = now.time_ns - last.time_ns - elapsed_ns
+            slewed_ns -= _share(elapsed_ns, now.rate_ppb)
+            unsure_ns += last.half_width_ns
+            if at:
+                unsure_ns += looks[at - 1].half_width_ns
+                before_ppb = _rate_ppb(looks[at - 1], last) - now.rate_ppb
             if abs(before_ppb) <= _CORRIDOR_PPB:  # the served clock goes with it
                 before_ppb = 0.0
-            unsure_ns = now.half_width_ns + sum(one.half_width_ns for one in before)
             noise_ns = unsure_ns + 2 * _NOISE_NS + _share(elapsed_ns, 2 * _CORRIDOR_PPB)
             off_ns = abs(slewed_ns - _share(elapsed_ns, before_ppb))
             if off_ns <= min(noise_ns, _UNNOTICED_NS - unsure_ns):  # at a constant rate
