@@ -222,8 +222,8 @@ class ServedClock:
         `now`: a reading made after the timestamp; without one, the clocks are read.
 
         The timestamp is on the system clock, and what that one was slewed since is known only if
-        its rate is constant. Otherwise all that it was slewed since the last look may have happened
-        before the timestamp, or after it; but no clock is slewed by more than an eighth.
+        its rate is constant. Otherwise it may have been slewed back and forth since the last look;
+        but no clock is slewed by more than an eighth.
         """
         now, time_ns = now or self.read(), self._clock.time_of_kernel_ns(realtime_ns)
         if now.rate_ppb is None:
@@ -248,7 +248,7 @@ class ServedClock:
             off_ns = abs(slewed_ns - _share(elapsed_ns, before_ppb))
             if off_ns <= min(noise_ns, _UNNOTICED_NS - unsure_ns):  # at a constant rate
                 least_ns = most_ns = round(age_ns * before_ppb / (NS_PER_S + before_ppb))
-            else:
+            elif off_ns <= noise_ns:  # or at another one, by as much as the readings cannot tell
                 least_ns = max(least_ns, min(slewed_ns - unsure_ns, 0))
                 most_ns = min(most_ns, max(slewed_ns + unsure_ns, 0))
         served_ns = time_ns - now.lag_ns
