@@ -66,7 +66,7 @@ class EchoPair:
         # Bounded, because without the last echo the arrivals at the first one are not taken.
         self._arrived: deque[tuple[Arrival, bool]] = deque(maxlen=4096)
         self.placement = 0
-        self._turn = 0
+        self._turn, self._probe_topic = 0, ""
         self._at_once = False
         self._last_ready = False
         self._loop = Loop()
@@ -155,7 +155,7 @@ class EchoPair:
             properties=b"",
         )
         self._arrived.append((arrival, last))
-        if (last and self._at_once) or arrival.topic == self._topic(_PROBE):
+        if (last and self._at_once) or arrival.topic == self._probe_topic:
             self._main.call_soon_threadsafe(self._deliver)
 
     def _set_last(self, ready: bool) -> None:
@@ -170,7 +170,7 @@ class EchoPair:
     def _topic(self, client: str) -> str:
         """Return the reply topic of a client; for `_PROBE`, the topic of the order probe."""
         if client == _PROBE:
-            return self._tree.order(self._number, self._turn)
+            return self._probe_topic
         return self._tree.reply(self._number, client)
 
     def _place_all(self) -> None:
@@ -191,6 +191,7 @@ class EchoPair:
         """
         self._forget(_PROBE)
         self._turn += 1
+        self._probe_topic = self._tree.order(self._number, self._turn)
         self._want(_PROBE, time.monotonic_ns())
 
     def _want(self, client: str, now_ns: int) -> None:
