@@ -21,7 +21,6 @@ from mqtick.client.estimator import Estimator
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Reason, Sample, SampleVerdict
 from mqtick.mqtt.loop import Loop
-from mqtick.protocol.steps import StepDetector
 
 sys.path.insert(0, str(Path(__file__).parent))
 from samples import exchange
@@ -82,16 +81,17 @@ class Rig:
             interval_ns=SECOND,
             burst_ns=BURST_NS,
             broadcasts_ns=BROADCASTS_NS,
-            step_detector=lambda: StepDetector(was_set=self.was_set),
+            clock_changes=self.clock_changes,
         )
-        self.is_set = False
+        self.is_set, self.changes = False, 0
         self.sockets: dict[str, socket.socket] = {}
         self._sequence = itertools.count()
 
-    def was_set(self) -> bool:
-        """Whether a test has set CLOCK_REALTIME since this was asked."""
-        was_set, self.is_set = self.is_set, False
-        return was_set
+    def clock_changes(self, look: bool) -> int:
+        """How often a test has set CLOCK_REALTIME, as far as the client has noticed."""
+        if look and self.is_set:
+            self.is_set, self.changes = False, self.changes + 1
+        return self.changes
 
     def listen(self, name: str = "mqtick0") -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -128,7 +128,12 @@ class Rig:
         return self.discipline.status()["0"]
 
     def take(self, offset_ns: int, delay_ns: int = 100 * US, **more: Any) -> WallSample:
-        """Give the discipline a sample that arrived now."""
+        """Give the discipline a sample that arrived now, after a look at whether the clock was set.
+
+        `is_set`: it is set right after that look.
+        """
+        self.clock_changes(True)
+        self.is_set = more.pop("is_set", False)
         track, verdict = (
             more.pop("track", None) or FakeTrack(),
             more.pop("verdict", SampleVerdict.USED),
@@ -387,6 +392,23 @@ def test_a_burst_that_was_measured_before_a_step_of_the_clock_is_not_sent(rig: R
     assert rig.sent() == [1e-3]
 
 
+def test_the_clock_is_not_set_unseen_before_the_burst_begins_nor_before_it_is_sent(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.take(1 * MS, is_set=True)
+    assert rig.sent() == []
+    growth_ns = rig.discipline._growth_ns
+
+    def while_the_clock_is_set(*about: Any) -> int:
+        rig.is_set = True
+        return growth_ns(*about)
+
+    monkeypatch.setattr(rig.discipline, "_growth_ns", while_the_clock_is_set)
+    rig.take(1 * MS)
+    assert rig.sent() == []
+    assert rig.status()["withheld"] == {"clock-stepped": 2}
+
+
 def test_a_missing_socket_is_counted_explained_and_used_as_soon_as_it_is_there(rig: Rig) -> None:
     rig.unlisten()
     rig.take(1 * MS)
@@ -427,7 +449,11 @@ def test_broadcasts_are_not_collected_until_chronyd_would_find_them_too_old(
     planned: list[int] = []
     monkeypatch.setattr(rig.loop, "call_later", lambda wait_ns, _call: planned.append(wait_ns))
     patient = Discipline(
-        rig.keys, rig.loop, interval_ns=SECOND, burst_ns=BURST_NS, broadcasts_ns=8 * SECOND
+        *(rig.keys, rig.loop),
+        interval_ns=SECOND,
+        burst_ns=BURST_NS,
+        broadcasts_ns=8 * SECOND,
+        clock_changes=rig.clock_changes,
     )
     rig.discipline = patient
     track = FakeTrack()

@@ -265,6 +265,32 @@ def test_a_reply_to_nobody_is_refused() -> None:
     assert bench.samples == []
 
 
+def test_another_client_of_our_name_is_noted_by_genuine_new_answers_only(
+    keyed: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[int] = []
+    monkeypatch.setattr(keyed.context.namesake, "note", noted.append)
+    keyed.exchange()
+    asker = Bench(KEYS)
+    asker.track._sequence = (keyed.request.sequence + 2**30) % 2**32
+    others = asker.ask()
+
+    def answered(**how: Any) -> int:
+        keyed.clock.now_ns += SECOND
+        keyed.reply(others, **how)
+        keyed.follow_up(others, **how)
+        return len(noted)
+
+    assert answered(keys=OTHER_KEYS) == 0
+    assert answered() == 1
+    keyed.follow_up(others)
+    assert len(noted) == 1
+    keyed.clock.now_ns += SECOND
+    keyed.exchange()
+    keyed.clock.now_ns -= 3 * SECOND
+    assert answered() == 1, "somebody has recorded it"
+
+
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [({"nonce": bytes(8)}, "tag"), ({"keys": OTHER_KEYS}, "tag"), ({"retain": True}, "retained")],

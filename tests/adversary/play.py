@@ -216,7 +216,7 @@ class Play:
             interval_ns=int(settings.exchange_interval_s * SECOND),
             burst_ns=int(settings.exchange_burst * settings.exchange_spacing_ms * MS) + 100 * MS,
             broadcasts_ns=int(settings.estimator.lucky_broadcasts_s * SECOND),
-            step_detector=self.client_clock.detector,
+            clock_changes=self.agent.clock_changes,
         )
         self.agent.start()
         self.world.call_later(SECOND, self._tick_client)

@@ -330,6 +330,12 @@ class Agent:
         if looks and self.joined and self._may_follow_unsigned:
             self._look_for_foreign()
 
+    def clock_changes(self, look: bool) -> int:
+        """How often the clock was set, or the host slept, up to the last look; `look`: look now."""
+        if look:
+            self._clock_changed()
+        return self.steps + self.suspends
+
     def _clock_changed(self) -> bool:
         """Whether the clock was set or the host slept; if so, forget the affected measurements."""
         change = self._steps.look()

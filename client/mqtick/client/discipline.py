@@ -20,7 +20,6 @@ from mqtick.client.sample import Kind, Sample, SampleVerdict
 from mqtick.client.track import Track
 from mqtick.client.unknown import why_unknown
 from mqtick.mqtt.loop import Loop
-from mqtick.protocol.steps import StepDetector
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.service import ChronydError, ChronyVersion, chronyd
 
@@ -45,6 +44,7 @@ class _Feed:
 
     Attributes:
         delay_ns: The `delay` of the reference clock in use.
+        changes: How often the clock had been set when the burst began.
         last_local_ns: When the last sample arrived, on the local timeline, which no step moves.
         fed: When a socket took its first sample, by its identity (`ChronySock.birth`).
         sent_ns: When a sample was last sent to the socket.
@@ -58,10 +58,10 @@ class _Feed:
     track: Track
     sock: ChronySock
     verify: Verify
-    steps: StepDetector
     delay_ns: int = DELAYS_NS[0]
     burst: list[WallSample] = field(default_factory=list)
     collecting: bool = False
+    changes: int = 0
     last_local_ns: int | None = None
     fed: dict[tuple[int, int], int] = field(default_factory=dict)
     sent_ns: int = 0
@@ -104,6 +104,9 @@ class Discipline:
 
     If a server does not answer requests, its best broadcast within `broadcasts_ns` is sent instead,
     unless the time is known from another server that answers.
+
+    `clock_changes(look)` returns how often the clock was set, or the host slept, up to the last
+    look, which was made when the sample was taken; `look`: look now.
     """
 
     def __init__(
@@ -114,9 +117,9 @@ class Discipline:
         interval_ns: int,
         burst_ns: int,
         broadcasts_ns: int,
-        step_detector: Callable[[], StepDetector] = StepDetector,
+        clock_changes: Callable[[bool], int],
     ) -> None:
-        self._keys, self._loop, self._step_detector = keys, loop, step_detector
+        self._keys, self._loop, self._clock_changes = keys, loop, clock_changes
         self._burst_ns, self._broadcasts_ns = burst_ns, min(broadcasts_ns, _LONGEST_NS)
         # Their distance varies by a fifth.
         self._until_next_ns = interval_ns * 5 // 4 + burst_ns
@@ -136,7 +139,7 @@ class Discipline:
             path = socket_of(self._keys.socket, shown, DELAYS_NS[0])
             sock = ChronySock(path, self._layout)
             verify = Verify(sock, refid_for(shown))
-            feed = self._feeds[shown] = _Feed(track, sock, verify, self._step_detector())
+            feed = self._feeds[shown] = _Feed(track, sock, verify)
         feed.track = track
         return feed
 
@@ -147,8 +150,7 @@ class Discipline:
         feed = self._feed(track)
         feed.burst.append(wall)
         if not feed.collecting:
-            feed.collecting = True
-            feed.steps.look()  # notice steps from now on
+            feed.collecting, feed.changes = True, self._clock_changes(False)
             is_exchange = wall.sample.kind.is_exchange
             wait_ns = self._burst_ns if is_exchange else self._broadcasts_ns
             self._loop.call_later(wait_ns, lambda: self._send(track, feed))
@@ -164,10 +166,7 @@ class Discipline:
         wall = min(burst, key=lambda wall: wall.sample.order_in_burst)
         local_ns = wall.sample.arrived_ns
         known = track.estimator.at(local_ns)
-        if feed.steps.look():
-            # chronyd would apply the old clock's offset to the new one
-            feed.withhold("clock-stepped")
-        elif feed.last_local_ns is not None and local_ns <= feed.last_local_ns:
+        if feed.last_local_ns is not None and local_ns <= feed.last_local_ns:
             feed.withhold("not-newer")
         elif not known.state.is_known:
             feed.withhold("unsynchronised", why_unknown(track.estimator, local_ns))
@@ -195,6 +194,11 @@ class Discipline:
             limit_s, bound_s = DELAYS_NS[-1] / 2e9, bound_ns / 1e9
             sentence = f"the bound is {bound_s:.3f} s, more than chronyd is told ({limit_s:g} s)"
             feed.withhold("uncovered", sentence)
+            return
+        if self._clock_changes(True) != feed.changes:
+            # chronyd would apply the old clock's offset to the new one. If it is set after this
+            # line, nobody can help it: chronyd reads the sample later still.
+            feed.withhold("clock-stepped")
             return
         if delay_ns != feed.delay_ns:
             self._change_delay(feed, delay_ns)

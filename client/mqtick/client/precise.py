@@ -58,6 +58,10 @@ class PreciseTrack(Track):
         self._repeated = 0
         """Broadcasts refused as repeated since the last accepted one."""
         self._sequence = secrets.randbelow(2**31)
+        self._stated_ns = 2**63
+        """The time that our last reply states; before the first, all others are older."""
+        self._anothers: tuple[Reply, bytes] | None = None
+        """The last reply to a request that was not ours, and its tag."""
         self._unechoed = 0
         """Exchanges since the last echo that asked for an echo and got no answer but the reply."""
         self._previous: tuple[Time, ArrivalReading, Residence | None] | None = None
@@ -249,8 +253,8 @@ class PreciseTrack(Track):
                 raise DecodeError("retained", "A retained reply is old by nature; ignored.")
             reply = Reply.decode(arrival.payload)
             pending = self._pending.get(reply.sequence)
-            if pending is None and not is_same_count(reply.sequence, self._sequence):
-                self._context.namesake.note(time.monotonic_ns())
+            if pending is None:
+                self._anothers = reply, tag_of(arrival.payload)
             if pending is None or pending.reply is not None or reply.server != self.number:
                 raise DecodeError("unasked", "Nobody asked for this reply; ignored.")
             self._keys.verify(arrival.payload, arrival.topic, pending.request.nonce)
@@ -269,6 +273,8 @@ class PreciseTrack(Track):
         try:
             message = decode_follow_up(arrival.payload)
             pending = self._pending.get(message.sequence)
+            if pending is None:
+                self._note_namesake(message.sequence, arrival)
             if pending is None or pending.reply is None or arrival.retain:
                 raise DecodeError("unasked", "No reply waits for this follow-up; ignored.")
             self._keys.verify(arrival.payload, arrival.topic, pending.reply_tag)
@@ -279,6 +285,20 @@ class PreciseTrack(Track):
         if isinstance(message, Echo):
             self._unechoed = 0
         self._complete(pending, message)
+
+    def _note_namesake(self, sequence: int, arrival: Arrival) -> None:
+        """Note a genuine answer to another client of our name; DecodeError if it is not genuine.
+
+        Its reply is bound to a nonce that we do not know, but the follow-up is bound to the reply.
+        What was recorded before we were started is older than our own last reply.
+        """
+        if self._anothers is None or self._anothers[0].sequence != sequence:
+            return
+        (reply, tag), self._anothers = self._anothers, None
+        self._keys.verify(arrival.payload, arrival.topic, tag)
+        is_new = reply.transmit_ns > self._stated_ns
+        if is_new and not is_same_count(sequence, self._sequence):
+            self._context.namesake.note(time.monotonic_ns())
 
     def _give_up(self, pending: PrecisePending) -> None:
         """Complete an exchange whose follow-up never came; count a request without a reply."""
@@ -296,6 +316,7 @@ class PreciseTrack(Track):
         if reply.leap != Leap.UNSYNCHRONISED and not self._context.vouch(self, reply.transmit_ns):
             return
         self._note_generation(reply.generation)
+        self._stated_ns = reply.transmit_ns
         self.authenticated, self.wants_exchange = True, False
         if self._repeated >= _REPEATED:
             self._forget_guard(pending)

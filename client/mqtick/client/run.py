@@ -73,6 +73,7 @@ class _Program:
                 interval_ns=int(settings.exchange_interval_s * NS_PER_S),
                 burst_ns=settings.exchange_burst * spacing_ns + 100_000_000,
                 broadcasts_ns=int(settings.estimator.lucky_broadcasts_s * NS_PER_S),
+                clock_changes=self._clock_changes,
             )
         edges: deque[Edge] | None = deque(maxlen=KEPT_EDGES) if settings.experiments else None
         self.agent = Agent(
@@ -111,6 +112,9 @@ class _Program:
             self.discipline.on_sample(track, wall)
         if self.log is not None:
             self.log.write(track, wall)
+
+    def _clock_changes(self, look: bool) -> int:
+        return self.agent.clock_changes(look)
 
     def _rehearse(self) -> None:
         """Run the code of an arrival shortly before it comes, so that caches are warm."""

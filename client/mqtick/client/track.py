@@ -52,7 +52,7 @@ class ClientContext:
             discarded.
         clock_changed: Returns whether the host's clock was set, or the host slept, since the last
             call.
-        namesake: Answers to requests of another client with our name.
+        namesake: Genuine answers to requests of another client with our name.
     """
 
     settings: Settings
