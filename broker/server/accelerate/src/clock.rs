@@ -1,6 +1,6 @@
 //! The clock of the controller. The kernel's data plane takes its timestamps from the same clock.
 
-use mqtick_clock::Clock;
+use mqtick_net::clock::Clock;
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-use crate::failure::Outcome;
 use crate::packet::Way;
 use crate::plane::{Counts, Key, Plane};
 use crate::reason::Reason;
 use crate::rules::Protocol;
+use mqtick_net::failure::Outcome;
 
 /// A packet that was seen.
 #[derive(Clone, Copy, Debug)]

@@ -14,12 +14,12 @@ use mqtick_sn::{Code, Message};
 
 use crate::clock::{SECOND_NS, now_ns};
 use crate::driver::{Counters, Driver, Event, Status, Watcher};
-use crate::failure::Outcome;
 use crate::packet::Way;
 use crate::pings::{PATIENCE_NS, PINGREQ, retry_ns};
 use crate::plane::{Copy, Key, Plane, Topic};
 use crate::reason::Reason;
 use crate::rules::{Name, Protocol};
+use mqtick_net::failure::Outcome;
 
 const HELLO: &str = "mqtick-feed 2";
 const REST_NS: u64 = 10 * SECOND_NS; // how long no PINGREQ is sent after an unanswered one

@@ -3,10 +3,8 @@
 
 mod clients;
 pub mod clock;
-pub mod control;
 pub mod controller;
 pub mod driver;
-pub mod failure;
 pub mod feed;
 #[cfg(feature = "kernel")]
 pub mod kernel;

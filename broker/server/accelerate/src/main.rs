@@ -1,19 +1,15 @@
 //! The program `mqtick-accelerate`.
 
-use mqtick_accelerate::failure::Failure;
 use mqtick_accelerate::options::Options;
-use mqtick_accelerate::program::run;
+use mqtick_accelerate::program::{PROGRAM, run};
+use mqtick_net::failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match Options::parse(std::env::args_os().skip(1)).and_then(run) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("mqtick-accelerate: {failure}");
-            ExitCode::from(match failure {
-                Failure::Use(_) => 2,
-                Failure::Failed(_) => 1,
-            })
-        }
-    }
+    let options = Options::parse(std::env::args_os().skip(1));
+    let done = options.and_then(run).map_err(|failure| match failure {
+        Failure::Use(text) => Failure::Use(format!("{text} See --help.")),
+        other => other,
+    });
+    mqtick_net::process::end(PROGRAM, done)
 }

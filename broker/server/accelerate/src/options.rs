@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::clock::SECOND_NS;
-use crate::failure::{Failure, Outcome};
 use crate::rules::{Broker, Protocol};
 use crate::settings::{LONGEST_SETTLE_NS, Settings};
+use mqtick_net::failure::{Failure, Outcome};
 
 /// The text of `--help`.
 pub const HELP: &str = "\

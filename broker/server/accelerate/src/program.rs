@@ -1,18 +1,16 @@
 //! The program: runs a controller with a data plane, or asks a running one.
 
+use mqtick_net::control::{Control, ask};
+use mqtick_net::failure::{Failure, Outcome};
+use mqtick_net::process::{END, print, signals};
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use crate::clock::now_ns;
-use crate::control::{Control, ask};
 use crate::controller::Controller;
 use crate::driver::{Driver, Watcher};
-use crate::failure::{Failure, Outcome};
 use crate::feed::Told;
 use crate::options::{Command, HELP, Options, Where};
 use crate::proxy::Proxy;
@@ -20,7 +18,8 @@ use crate::rules::{Broker, Protocol};
 use crate::settings::Settings;
 use crate::status::Report;
 
-const PROGRAM: &str = "mqtick-accelerate";
+/// The name of the program.
+pub const PROGRAM: &str = "mqtick-accelerate";
 /// The interval between ticks: short, because ticks open rules. If ticks take long because there
 /// are many clients, it grows to twenty times as long as a tick takes, up to [`LONGEST_TICK_NS`].
 const TICK_MS: u8 = 10;
@@ -134,7 +133,7 @@ fn accelerate(
     brokers: &str,
     path: &Path,
 ) -> Outcome<()> {
-    let signals = signals()?;
+    let signals = signals(&END)?;
     let mut control = Control::new(path, PROGRAM)?;
     watcher.begin(&mut driver)?;
     print(&format!("{}, for {brokers}\n", driver.name()))?;
@@ -181,25 +180,5 @@ fn answer(question: &str, driver: &mut impl Driver, watcher: &mut impl Watcher) 
         "status" => Some(report.text()),
         "status --json" => Some(report.json()),
         _ => None,
-    }
-}
-
-fn signals() -> Outcome<SignalFd> {
-    let fault = |error: nix::Error| Failure::Failed(format!("signals: {error}."));
-    let mut set = SigSet::empty();
-    set.add(Signal::SIGINT);
-    set.add(Signal::SIGTERM);
-    set.thread_block().map_err(fault)?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map_err(fault)
-}
-
-/// Print. It is no failure if the reader has closed the pipe (`| head`).
-fn print(text: &str) -> Outcome<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::Failed(format!("standard output: {error}.")))
-        }
-        _ => Ok(()),
     }
 }

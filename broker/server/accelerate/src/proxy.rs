@@ -2,11 +2,11 @@
 //! instead of the broker's. Each client has a socket of its own towards the broker, so that the
 //! broker sees a different address for each. Copies are sent with sendmmsg.
 
-use mqtick_clock::{Clock, Looks};
+use mqtick_net::clock::{Clock, Looks};
+use mqtick_net::process::raise_descriptors;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmsg, sendmmsg, setsockopt,
     sockopt,
@@ -19,19 +19,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::clock::{Rate, now_ns, raw_ns};
 use crate::driver::{Driver, Event, Watcher};
-use crate::failure::{Failure, Outcome};
 use crate::packet::{self, Packet, TRAILER, Way};
 use crate::plane::{Copy, Counts, Key, Plane, Refusal};
 use crate::rules::{Broker, Protocol};
 use crate::table::{Table, Verdict};
+use mqtick_net::failure::{Failure, Outcome};
 
 const ROOM: usize = 65_536;
 const BUFFER: usize = 4 << 20; // octets; the kernel may allow less
 const TURN: usize = 64; // most datagrams of one socket before the others get their turn
 const AT_ONCE: usize = 256; // most copies in one call
 const STATED: usize = 8; // most copies in one call if they state their residence
-const OWN_FILES: nix::libc::rlim_t = 64;
-const MOST_CLIENTS: nix::libc::rlim_t = 65_536;
+const OWN_FILES: u64 = 64;
+const MOST_CLIENTS: u64 = 65_536;
 const IDLE_NS: u64 = 60_000_000_000;
 const FRONT: u64 = 0;
 const PATIENCE_MS: u8 = 10;
@@ -97,9 +97,7 @@ impl Proxy {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system)?;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, FRONT);
         epoll.add(&front, event).map_err(system)?;
-        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
-        let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
-        let files = if raised { hard } else { soft };
+        let files = raise_descriptors(0);
         let limit = files.saturating_sub(OWN_FILES).clamp(1, MOST_CLIENTS);
         Ok(Self {
             front,
@@ -593,6 +591,6 @@ mod tests {
         assert_eq!(ports(idle(&[true, false, true, false])), [3, 1]);
         assert_eq!(ports(idle(&[true; 16])), [15, 14]);
         assert_eq!(ports(idle(&[true])), [0]);
-        assert_eq!(ports(idle(&[])), []);
+        assert_eq!(ports(idle(&[])), Vec::<u16>::new());
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use mqtick_net::control::quoted;
+
 use crate::driver::{Counters, Status, Watcher};
 use crate::plane::{Plane, Topic};
 
@@ -141,21 +143,4 @@ fn printable(name: &str) -> String {
     name.chars()
         .map(|one| if one.is_control() { '\u{fffd}' } else { one })
         .collect()
-}
-
-/// A text as a JSON string.
-#[must_use]
-pub fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for one in text.chars() {
-        match one {
-            '"' | '\\' => out.extend(['\\', one]),
-            one if one.is_control() => {
-                let _ = write!(out, "\\u{:04x}", u32::from(one));
-            }
-            one => out.push(one),
-        }
-    }
-    out.push('"');
-    out
 }

@@ -8,12 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use crate::driver::{self, Driver, Watcher};
-use crate::failure::{Failure, Outcome};
 use crate::kernel::{Attach, Kernel};
 use crate::neighbours::Neighbours;
 use crate::packet::{Way, begun_publish};
 use crate::plane::{Copy, Counts, Key, Plane, Refusal};
 use crate::rules::{self, Broker, Event, Flags, Hop, Protocol, Reason, Subscriber, Topic};
+use mqtick_net::failure::{Failure, Outcome};
 
 const ALIVE_NS: u64 = 250_000_000;
 const TURN: usize = 4096; // most events before other work gets its turn

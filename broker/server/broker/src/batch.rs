@@ -1,6 +1,6 @@
 //! Subscribers over UDP, and datagrams that leave together.
 
-use crate::residence::{Account, Arrived, Clock, TRAILER};
+use mqtick_net::residence::{Account, Arrived, Clock, TRAILER};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};

@@ -2,8 +2,8 @@
 //! and only that identifies the copy.
 
 use crate::batch::Peer;
-use crate::residence::TRAILER;
 use crate::sync::lock;
+use mqtick_net::residence::TRAILER;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ fn key(to: SocketAddr) -> (IpAddr, u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::residence::{Arrived, Clock};
+    use mqtick_net::residence::{Arrived, Clock};
 
     const TO: [u8; 6] = [10, 0, 0, 7, 0x13, 0x88];
     /// A reading without uncertainty, as a busy machine seldom gives one.

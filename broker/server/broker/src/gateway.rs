@@ -1,7 +1,7 @@
 //! What threads share of a gateway's upstream: what is counted of it, and the secrets for it.
 
 use crate::settings::Upstream;
-use crate::wire::trust;
+use mqtick_net::wire::trust;
 use rustls::ClientConfig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -6,8 +6,8 @@
 //! the store has answered its batch.
 
 use crate::message::{Copy, Kept, Message};
-use crate::poller::Poller;
 use crate::sync::lock;
+use mqtick_net::poller::Poller;
 use mqtick_packet::Qos;
 use mqtick_store as store;
 use mqtick_store::{Change, Refused, Store};

@@ -2,10 +2,10 @@
 
 use crate::journal::Span;
 use crate::memory::{self, Of, Share};
-use crate::poller::Poller;
-use crate::residence::{Account, Arrived, Clock, TRAILER};
-use crate::socket::Socket;
-use crate::transport::{Failure, Transport};
+use mqtick_net::poller::Poller;
+use mqtick_net::residence::{Account, Arrived, Clock, TRAILER};
+use mqtick_net::socket::Socket;
+use mqtick_net::transport::{Failure, Transport};
 use mqtick_packet::{AckKind, Version, pingresp};
 use std::collections::VecDeque;
 use std::io::ErrorKind;

@@ -357,9 +357,9 @@ impl OffloadChannel {
         loop {
             match listener.accept() {
                 Ok((link, _)) => {
-                    crate::log::notice("mqtick-accelerate is told what it may copy");
+                    mqtick_net::log::notice("mqtick-accelerate is told what it may copy");
                     let end = self.serve(link);
-                    crate::log::warning(&format!("nothing is copied in our place: {end}"));
+                    mqtick_net::log::warning(&format!("nothing is copied in our place: {end}"));
                 }
                 Err(_) => sleep(Duration::from_millis(LOOK_MS.into())),
             }

@@ -1,20 +1,21 @@
 //! Command line, threads and signals.
 
-use crate::activation::Passed;
 use crate::gateway::Secrets;
-use crate::listener::{Certificate, Listener};
-use crate::log;
 use crate::metrics;
 use crate::offload;
-use crate::process::{raise_descriptors, signals};
-use crate::scrape;
-use crate::settings::{self, Address, Gateway, Settings};
+use crate::settings::{Gateway, Settings};
 use crate::shared::{Access, CHECKS, Call, Check, Shared};
 use crate::sn;
-use crate::supervisor;
 use crate::udp::DatagramSocket;
 use crate::worker::Worker;
 use mqtick_access::{Passwords, Rules};
+use mqtick_net::activation::Passed;
+use mqtick_net::listener::{Certificate, Listener};
+use mqtick_net::log;
+use mqtick_net::process::{raise_descriptors, signals};
+use mqtick_net::scrape;
+use mqtick_net::settings::{Address, load};
+use mqtick_net::supervisor;
 use mqtick_store::Store;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -122,7 +123,7 @@ fn arguments() -> Result<Asked, String> {
         }
     }
     let mut settings = match path {
-        Some(path) => settings::load(&path).map_err(|error| error.to_string())?,
+        Some(path) => load(&path).map_err(|error| error.to_string())?,
         None => Settings::default(),
     };
     if let Some(url) = upstream {
@@ -199,8 +200,8 @@ pub fn run(settings: Settings) -> Result<(), String> {
     for warning in settings.warnings() {
         log::warning(&warning);
     }
-    raise_descriptors();
-    let signals = signals()?;
+    raise_descriptors(0);
+    let signals = signals(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])?;
     let offload = settings.delivery.accelerate.as_deref().map(|path| {
         let bound = offload::bind(path);
         bound.map_err(|error| format!("delivery.accelerate, {}: {error}", path.display()))

@@ -1,9 +1,9 @@
 //! How the first worker reads datagrams: so few at a time that other input has its turn.
 
-use crate::poller::Poller;
-use crate::residence::{Clock, Looks};
 use crate::router::Router;
 use crate::udp::{AT_ONCE, DatagramSocket, ROOM};
+use mqtick_net::poller::Poller;
+use mqtick_net::residence::{Clock, Looks};
 use nix::sys::epoll::EpollFlags;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -2,22 +2,19 @@
 //!
 //! `broker.toml.example` beside the crates documents each setting.
 
-mod error;
-mod listener;
 mod subnet;
 mod upstream;
 
-pub use error::Error;
-pub use listener::{Listener, Place, Tls, Transport};
 pub use subnet::Subnet;
-pub use upstream::{Address, Gateway, Upstream};
+pub use upstream::{Gateway, Upstream};
 
-pub use error::{between, explain, line_of, refuse};
+use mqtick_net::settings::{
+    Address, Error, Listener, Metrics, Place, Transport, address, between, explain, line_of, refuse,
+};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use subnet::check_datagrams;
 
@@ -148,15 +145,6 @@ pub enum Mode {
     Parallel,
 }
 
-/// Where Prometheus reads.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Metrics {
-    /// Address and port; none: off.
-    #[serde(deserialize_with = "address")]
-    pub address: Option<SocketAddr>,
-}
-
 /// MQTT over UDP.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -274,27 +262,6 @@ impl Default for Delivery {
             }],
         }
     }
-}
-
-/// Read a configuration file, of this program or of another one.
-///
-/// # Errors
-/// The file cannot be read, or something in it is no setting; for [`Settings`] also what
-/// [`Settings::check`] refuses.
-pub fn load<S: FromStr<Err = Error>>(path: &Path) -> Result<S, Error> {
-    let text = std::fs::read_to_string(path);
-    let settings = text.map_err(|error| Error {
-        file: None,
-        line: None,
-        key: String::new(),
-        what: format!("cannot be read: {error}"),
-    });
-    settings
-        .and_then(|text| text.parse())
-        .map_err(|error| Error {
-            file: Some(path.into()),
-            ..error
-        })
 }
 
 impl FromStr for Settings {
@@ -615,17 +582,4 @@ impl Sn {
         let topics = self.topic.iter();
         topics.map(|one| (one.id, (*one.name).into())).collect()
     }
-}
-
-/// Read an address with a port.
-///
-/// # Errors
-/// The text is no address with a port.
-pub fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
-    let text = String::deserialize(from)?;
-    text.parse().map(Some).map_err(|_| {
-        D::Error::custom(format!(
-            "{text:?} is no address with a port; write for example \"0.0.0.0:1883\" or \"[::]:1883\""
-        ))
-    })
 }

@@ -8,8 +8,6 @@ use crate::journal::{Journal, from_store, to_store, wall_s};
 use crate::memory;
 use crate::message::{Kept, Message};
 use crate::offload::OffloadChannel;
-use crate::poller::Poller;
-use crate::residence::Arrived;
 use crate::retained::{AllRetained, Retained, Source};
 use crate::session::{Bounds, DeliveryContext, Session, State, Subscription, session_change};
 use crate::settings::{Mode, Settings};
@@ -18,6 +16,8 @@ use crate::tally::Tally;
 use crate::udp::DatagramSocket;
 use arc_swap::ArcSwap;
 use mqtick_access::{Action, Passwords, Rules};
+use mqtick_net::poller::Poller;
+use mqtick_net::residence::Arrived;
 use mqtick_packet::Qos;
 use mqtick_sn::Seat;
 use mqtick_store::{Change, KeptSession, Store};
@@ -426,7 +426,7 @@ impl Shared {
         for (topic, message) in &kept.retained {
             lock(&self.retained).set(topic, from_store(message, true), None);
         }
-        crate::log::notice(&format!(
+        mqtick_net::log::notice(&format!(
             "kept were {} sessions, {count} subscriptions, {waiting} messages for them and {} \
              retained messages",
             self.sessions().len(),
@@ -721,13 +721,13 @@ impl Shared {
         let mut told = lock(&self.told);
         if told.0 != now_s {
             if told.1 > COMPLAINTS {
-                crate::log::warning(&format!("{} more like these", told.1 - COMPLAINTS));
+                mqtick_net::log::warning(&format!("{} more like these", told.1 - COMPLAINTS));
             }
             *told = (now_s, 0);
         }
         told.1 += 1;
         if told.1 <= COMPLAINTS {
-            crate::log::warning(text);
+            mqtick_net::log::warning(text);
         }
     }
 

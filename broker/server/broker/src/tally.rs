@@ -1,6 +1,6 @@
 //! Counters of the metrics that are not on `$SYS`.
 
-use crate::transport::Transport;
+use mqtick_net::transport::Transport;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 

@@ -2,10 +2,10 @@
 
 use crate::batch::{Batch, Copy, NEVER_AGAIN, Peer};
 use crate::departures::{Departures, copy_of};
-use crate::poller::Poller;
-use crate::residence::{Arrived, Clock, TRAILER};
-use crate::socket::stamp_of;
 use crate::sync::lock;
+use mqtick_net::poller::Poller;
+use mqtick_net::residence::{Arrived, Clock, TRAILER};
+use mqtick_net::socket::stamp_of;
 use mqtick_udp::DATAGRAM;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -5,9 +5,7 @@ use crate::coalescing::Coalescing;
 use crate::connection::{Connection, End};
 use crate::door::Door;
 use crate::link::{Link, Place};
-use crate::listener::Listener;
 use crate::memory;
-use crate::poller::{CALLED, Poller};
 use crate::reason;
 use crate::receiver::DatagramReceiver;
 use crate::retained::Retained;
@@ -16,9 +14,11 @@ use crate::sensor::Sending;
 use crate::session::Session;
 use crate::shared::{Access, Call, Shared};
 use crate::sn;
-use crate::transport::Transport;
 use crate::udp::DatagramSocket;
 use crate::upstream::LINES;
+use mqtick_net::listener::Listener;
+use mqtick_net::poller::{CALLED, Poller};
+use mqtick_net::transport::Transport;
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use std::borrow::Cow;
@@ -142,7 +142,9 @@ impl Worker {
             self.router.context.sensors = Sending::default();
             self.router.came = None;
             self.router.served = Served::Nobody;
-            crate::log::error("a worker failed and begins anew; its clients must connect again");
+            mqtick_net::log::error(
+                "a worker failed and begins anew; its clients must connect again",
+            );
             for (_, mut connection) in self.connections.drain() {
                 self.poller.forget(&connection.socket);
                 let end = || {
@@ -549,7 +551,12 @@ impl Worker {
         }
     }
 
-    fn begin(&mut self, socket: crate::socket::Socket, transport: Transport, by_certificate: bool) {
+    fn begin(
+        &mut self,
+        socket: mqtick_net::socket::Socket,
+        transport: Transport,
+        by_certificate: bool,
+    ) {
         if self.states_residence {
             socket.stamp_arrivals();
         }
@@ -585,7 +592,7 @@ impl Worker {
             if !wanted {
                 self.poller.forget(listener);
             } else if let Err(error) = self.poller.listen(listener, token as u64) {
-                crate::log::error(&format!("epoll: {error}"));
+                mqtick_net::log::error(&format!("epoll: {error}"));
             }
         }
     }

@@ -3,9 +3,8 @@
 
 use std::path::Path;
 
-use mqtick_broker::settings::{
-    DeliveryTopic, Error, Mode, Place, Settings, Subnet, Tls, Transport, load,
-};
+use mqtick_broker::settings::{DeliveryTopic, Mode, Settings, Subnet};
+use mqtick_net::settings::{Error, Place, Tls, Transport, load};
 
 const EXAMPLE: &str = include_str!("../../broker.toml.example");
 

@@ -3,7 +3,7 @@
 //!
 //!     bare_relay LISTEN_PORT BROKER_PORT
 
-use mqtick_broker::poller::Poller;
+use mqtick_net::poller::Poller;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 

@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::residence::Residence;
 use crate::retained::Entry;
 use crate::sessions::FOR_EVER;
-use mqtick_broker::residence::{Arrived, TRAILER, has_trailer};
+use mqtick_net::residence::{Arrived, TRAILER, has_trailer};
 use mqtick_packet::{Ack, AckKind, Connack, Connect, Error, Frame, Packet, Version, decode};
 pub(crate) use publish::is_echo;
 use publish::plain_topic;

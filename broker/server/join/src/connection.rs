@@ -1,11 +1,11 @@
 //! One connection, to a client, the broker or a neighbour.
 
 use crate::residence::Came;
-use mqtick_broker::residence::{Account, Arrivals, Arrived, Clock, TRAILER};
-use mqtick_broker::socket::{self, Socket};
-use mqtick_broker::transport::Transport;
-use mqtick_broker::transport::tls::common_name;
-use mqtick_broker::wire::Wire;
+use mqtick_net::residence::{Account, Arrivals, Arrived, Clock, TRAILER};
+use mqtick_net::socket::{self, Socket};
+use mqtick_net::transport::Transport;
+use mqtick_net::transport::tls::common_name;
+use mqtick_net::wire::Wire;
 use mqtick_packet::{Frame, frame};
 use nix::sys::socket::{Shutdown, shutdown};
 use std::io::ErrorKind;

@@ -25,9 +25,9 @@ use crate::sessions::Sessions;
 use crate::settings::{Reliability, Settings};
 use crate::topology::{LinkKey, NodeId};
 use mqtick_access::Rules;
-use mqtick_broker::listener::Listener;
-use mqtick_broker::poller::Poller;
-use mqtick_broker::settings::Address;
+use mqtick_net::listener::Listener;
+use mqtick_net::poller::Poller;
+use mqtick_net::settings::Address;
 use mqtick_packet::Version;
 use names::Found;
 use names::Place;
@@ -293,7 +293,7 @@ impl Manager {
         }
         for (token, flags) in events.drain(..) {
             match token {
-                mqtick_broker::poller::CALLED => self.found(),
+                mqtick_net::poller::CALLED => self.found(),
                 BESIDE => is_asked = true,
                 LISTENERS.. => self.accept(token),
                 _ => self.ready(token, flags),

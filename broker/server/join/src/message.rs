@@ -1,7 +1,7 @@
 //! What nodes exchange: messages, and what identifies them.
 
 use crate::topology::NodeId;
-use mqtick_broker::residence::Arrived;
+use mqtick_net::residence::Arrived;
 use mqtick_packet::Qos;
 
 /// This node's number for a link to a neighbour. Each new link has a new number.

@@ -8,13 +8,13 @@ use crate::manager::{Manager, Secrets, random, trust_nodes};
 use crate::settings::{CONTROL, Settings, url};
 use crate::status;
 use arguments::{Asked, arguments};
-use mqtick_accelerate::control::{Control, ask};
 use mqtick_access::Rules;
-use mqtick_broker::activation::Passed;
-use mqtick_broker::listener::{Certificate, Listener};
-use mqtick_broker::process::{raise_descriptors, signals};
-use mqtick_broker::wire::trust;
-use mqtick_broker::{log, scrape, supervisor};
+use mqtick_net::activation::Passed;
+use mqtick_net::control::{Control, ask};
+use mqtick_net::listener::{Certificate, Listener};
+use mqtick_net::process::{raise_descriptors, signals};
+use mqtick_net::wire::trust;
+use mqtick_net::{log, scrape, supervisor};
 use nix::sys::signal::Signal;
 use reload::reload;
 use state::State;
@@ -109,8 +109,8 @@ fn run(settings: Settings, lines: bool) -> Result<(), String> {
     for warning in settings.warnings() {
         log::warning(&warning);
     }
-    raise_descriptors();
-    let signals = signals()?;
+    raise_descriptors(0);
+    let signals = signals(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])?;
     let mut control = control(&settings.control)?;
     let (mut listeners, mut certificates) = (Vec::new(), Vec::new());
     for one in &settings.listeners {

@@ -1,6 +1,6 @@
 //! A log message that clients and neighbours can cause as often as they like.
 
-use mqtick_broker::log;
+use mqtick_net::log;
 
 const REST_S: u64 = 10;
 

@@ -5,7 +5,7 @@
 //! the node, the broker and the node again. A message that is not recognised states nothing.
 
 use crate::message::Message;
-use mqtick_broker::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
+use mqtick_net::residence::{Arrived, NOT_STATED, TRAILER, has_trailer};
 use std::collections::{HashMap, VecDeque};
 
 /// Messages that are remembered. Older ones state nothing.
@@ -145,7 +145,7 @@ mod tests {
         let (fresh, came) = ([ONE, &[0; TRAILER]].concat(), Some(7));
         assert!(arrived(&fresh, came, false).is_some());
         assert_eq!(arrived(&fresh, came, true), None, "it may have waited");
-        for trailer in [NOT_STATED, mqtick_broker::residence::chained(1 << 40)] {
+        for trailer in [NOT_STATED, mqtick_net::residence::chained(1 << 40)] {
             assert_eq!(arrived(&[ONE, &trailer].concat(), came, false), None);
         }
     }

@@ -5,7 +5,7 @@
 use crate::cooperation::Kind;
 use crate::topology::valid_name;
 use crate::words::MOST_CONNECTIONS;
-use mqtick_broker::settings::{
+use mqtick_net::settings::{
     Address, Error, Listener, Metrics, Place, Transport, between, explain, refuse,
 };
 use serde::Deserialize;

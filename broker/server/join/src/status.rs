@@ -5,7 +5,7 @@ mod counts;
 use crate::manager::{Dial, Manager};
 use crate::topology::NodeId;
 pub use counts::{counts, gauges};
-use mqtick_accelerate::status::quoted;
+use mqtick_net::control::quoted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 

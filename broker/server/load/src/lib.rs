@@ -2,7 +2,6 @@
 //! and order by the kernel's stamps, and what processor time and memory the broker takes for it.
 
 pub mod commands;
-pub mod failure;
 pub mod floor;
 pub mod protocol;
 pub mod remote;

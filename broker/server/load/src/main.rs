@@ -1,7 +1,6 @@
 //! The program `mqtick-load`.
 
 use mqtick_load::commands::{fanout, idle, limit, pairs, run as scenario};
-use mqtick_load::failure::{Failure, Outcome};
 use mqtick_load::floor;
 use mqtick_load::remote::agent;
 use mqtick_load::results::report::Report;
@@ -10,22 +9,15 @@ use mqtick_load::settings::command::Command;
 use mqtick_load::settings::help::HELP;
 use mqtick_load::settings::options::Options;
 use mqtick_load::system::stop::Stop;
-use std::io::{IsTerminal, Write};
+use mqtick_net::failure::{Failure, Outcome};
+use mqtick_net::process::{end, print};
+use std::io::IsTerminal;
 use std::net::SocketAddrV4;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let result = Options::parse(std::env::args_os().skip(1)).and_then(|options| run(&options));
-    let code = match &result {
-        Ok(()) => 0,
-        Err(Failure::Use(_)) => 2,
-        Err(Failure::Failed(_)) => 1,
-        Err(Failure::Stopped) => 130,
-    };
-    if let Err(failure) = result {
-        eprintln!("mqtick-load: {failure}");
-    }
-    ExitCode::from(code)
+    end("mqtick-load", result)
 }
 
 fn run(options: &Options) -> Outcome<()> {
@@ -83,15 +75,4 @@ fn serve(options: &Options) -> Outcome<()> {
     }
     floor::until_eof();
     Ok(())
-}
-
-/// Prints; a reader may close the pipe early (`| head`).
-fn print(text: &str) -> Outcome<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Failed(
-            format!("the result cannot be written: {error}."),
-        )),
-        _ => Ok(()),
-    }
 }

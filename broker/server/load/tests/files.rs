@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use mqtick_load::failure::Failure;
 use mqtick_load::settings::mqttloader;
 use mqtick_load::settings::scenario::{PUBLISHED, Scenario};
+use mqtick_net::failure::Failure;
 use proptest::prelude::*;
 
 /// Lines of a configuration with values that nobody would write.

@@ -10,15 +10,15 @@ mod kernel;
 mod link;
 #[path = "../../broker/src/memory.rs"]
 mod memory;
-#[path = "../../broker/src/residence.rs"]
-mod residence;
 
 use calls::Calls;
 use kernel::{Event, Kernel, poller::Poller, socket::Socket};
 use link::{Link, Place};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use mqtick_broker::transport::{self, Transport};
+use net::transport::{self, Transport};
+
+extern crate self as mqtick_net;
 
 /// Replaces the broker's module: nothing here waits for a disk.
 mod journal {

@@ -5,10 +5,10 @@ use crate::link::DeferredReply;
 use crate::memory;
 use crate::message::Message;
 use crate::reason;
-use crate::residence::has_trailer;
 use crate::router::{Reached, Router, work_of};
 use crate::session::Subscription;
 use mqtick_access::Action;
+use mqtick_net::residence::has_trailer;
 use mqtick_packet::{
     Ack, AckKind, Filter, Publish, Qos, Subscribe, Unsubscribe, Version, suback, unsuback,
 };

@@ -1,6 +1,6 @@
 //! Subnets that may send datagrams.
 
-use super::error::{Error, refuse};
+use mqtick_net::settings::{Error, refuse};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::fmt;

@@ -5,7 +5,7 @@ use crate::connection::HIGH;
 use crate::message::{Key, Message};
 use crate::residence;
 use crate::retained::Entry;
-use mqtick_broker::residence::has_trailer;
+use mqtick_net::residence::has_trailer;
 use mqtick_packet::{Error, Frame, Publish, Qos, Version};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

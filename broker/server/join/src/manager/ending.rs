@@ -2,7 +2,7 @@
 
 use super::Manager;
 use crate::message::Link;
-use mqtick_broker::log;
+use mqtick_net::log;
 use mqtick_packet::Version;
 use std::time::{Duration, Instant};
 

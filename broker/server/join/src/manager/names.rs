@@ -1,8 +1,8 @@
 //! The addresses of the broker and of other nodes.
 
 use super::Manager;
-use mqtick_broker::log;
-use mqtick_broker::settings::Address;
+use mqtick_net::log;
+use mqtick_net::settings::Address;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use crate::connection::{Fault, next_packet};
 use crate::delivery::Delivery;
 use crate::message::{Link, Message};
 use crate::residence;
-use mqtick_broker::log;
+use mqtick_net::log;
 use mqtick_packet::{
     ConnectOut, Packet, Property, Publish, Qos, Version, connect, decode, disconnect, pingreq,
     subscribe,

@@ -3,8 +3,8 @@
 use super::first::FIRST;
 use super::{EARLY, LISTENERS, Manager, Role, Slot, TURNS};
 use crate::connection::{Connection, HIGH};
-use mqtick_broker::residence::Arrived;
-use mqtick_broker::wire::Wire;
+use mqtick_net::residence::Arrived;
+use mqtick_net::wire::Wire;
 use nix::sys::epoll::EpollFlags;
 use std::collections::hash_map::Entry::Occupied;
 use std::io;

@@ -3,8 +3,8 @@
 use super::{PROGRAM, rules, secrets};
 use crate::cooperation::Kind;
 use crate::settings::{Reliability, Settings, listener, url};
-use mqtick_broker::listener::Certificate;
-use mqtick_broker::settings::load;
+use mqtick_net::listener::Certificate;
+use mqtick_net::settings::load;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -206,11 +206,11 @@ pub(super) fn arguments() -> Result<Asked, String> {
 }
 
 /// The message for an error in the settings, with file and line if it is in a file.
-fn in_file(path: Option<&Path>, error: mqtick_broker::settings::Error) -> String {
+fn in_file(path: Option<&Path>, error: mqtick_net::settings::Error) -> String {
     let text = path.and_then(|path| fs::read_to_string(path).ok());
-    let line = text.and_then(|text| mqtick_broker::settings::line_of(&text, &error.key));
+    let line = text.and_then(|text| mqtick_net::settings::line_of(&text, &error.key));
     let file = path.filter(|_| line.is_some()).map(Into::into);
-    mqtick_broker::settings::Error {
+    mqtick_net::settings::Error {
         file,
         line,
         ..error

@@ -2,8 +2,8 @@
 
 use super::{Asked, arguments, rules, secrets};
 use crate::manager::{Manager, trust_nodes};
-use mqtick_broker::listener::Certificate;
-use mqtick_broker::log;
+use mqtick_net::listener::Certificate;
+use mqtick_net::log;
 
 /// Read the configuration and its files again. If anything is wrong in one of them, nothing changes.
 pub(super) fn reload(manager: &mut Manager, certificates: &[Certificate]) {

@@ -3,13 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::failure::{Failure, Outcome};
 use crate::floor;
 use crate::results::rows::{DISORDER, DUPLICATES, LOST, LOST_IN_ALL};
 use crate::results::tally::Tally;
 use crate::run::contest::{Run, contestants};
 use crate::run::engine::Engine;
 use crate::settings::scenario::Scenario;
+use mqtick_net::failure::{Failure, Outcome};
 
 /// Pause between messages of `--until-eof`.
 const WARM_UP_GAP: Duration = Duration::from_millis(20);

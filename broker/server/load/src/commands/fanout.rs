@@ -3,7 +3,6 @@
 use hdrhistogram::Histogram;
 
 use crate::commands::blocks;
-use crate::failure::Outcome;
 use crate::results::places::Places;
 use crate::results::report::{Name, Spread, names};
 use crate::results::rows::{COST, DELAY, LATE, SKEW, percentiles, tell_percentiles};
@@ -12,6 +11,7 @@ use crate::run::contest::Run;
 use crate::run::engine::Engine;
 use crate::run::sender::Sent;
 use crate::settings::scenario::{Group, Kind, Scenario};
+use mqtick_net::failure::Outcome;
 
 const FIRST: [Name; 5] = percentiles!("first", "publish to first copy");
 const SENT: [Name; 5] = percentiles!("sent", "send() to first copy");

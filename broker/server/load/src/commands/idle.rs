@@ -1,10 +1,10 @@
 //! Connections that do nothing: what memory each takes of the broker.
 
-use crate::failure::{Failure, Outcome};
 use crate::protocol::connection::Connection;
 use crate::results::report::names;
 use crate::run::contest::Run;
 use crate::system::process::Process;
+use mqtick_net::failure::{Failure, Outcome};
 
 names! {
     RSS "rss_octets" "resident memory a connection (RSS)" "octets";

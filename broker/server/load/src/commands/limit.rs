@@ -1,7 +1,6 @@
 //! The command `limit`: how much a broker carries, and its latency there and below.
 
 use crate::commands::search::{self, Limit};
-use crate::failure::{Outcome, refuse_if};
 use crate::remote::crew::Crew;
 use crate::remote::message::How;
 use crate::results::report::{Report, names};
@@ -11,6 +10,7 @@ use crate::run::contest::Run;
 use crate::settings::options::{Options, Search};
 use crate::settings::scenario::{Group, Kind, PUBLISHED, Scenario};
 use hdrhistogram::Histogram;
+use mqtick_net::failure::{Outcome, refuse_if};
 
 const WHO: &str = "broker";
 

@@ -1,11 +1,11 @@
 //! 1:1 topics, each with a window that is kept full: rate and cost of the messages.
 
 use crate::commands::blocks;
-use crate::failure::Outcome;
 use crate::results::report::names;
 use crate::results::rows::COST;
 use crate::run::contest::Run;
 use crate::settings::scenario::{Group, Scenario};
+use mqtick_net::failure::Outcome;
 
 names! {
     RATE "rate" "messages delivered" "1/s";

@@ -1,6 +1,5 @@
 //! The command `run`: carries out a scenario or a configuration of MQTTLoader.
 
-use crate::failure::{Failure, Outcome, refuse_if};
 use crate::remote::crew::Crew;
 use crate::remote::machines;
 use crate::remote::message::{How, Part};
@@ -12,6 +11,7 @@ use crate::settings::file::read;
 use crate::settings::mqttloader;
 use crate::settings::scenario::{Kind, Scenario};
 use crate::system::clocks::now_ns;
+use mqtick_net::failure::{Failure, Outcome, refuse_if};
 
 /// Measures.
 ///

@@ -3,7 +3,7 @@
 //! A trial has a scale, by which all intervals of the load are multiplied, and returns whether the
 //! broker was under its limit. A large scale is a light load.
 
-use crate::failure::{Failure, Outcome};
+use mqtick_net::failure::{Failure, Outcome};
 
 /// Most doublings or halvings of the interval.
 const DOUBLINGS: usize = 24;

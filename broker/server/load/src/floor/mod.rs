@@ -1,7 +1,7 @@
 //! The floor: the least that a broker has to do, by bare system calls.
 
-use crate::failure::{Failure, Outcome};
 use crate::system::process::Process;
+use mqtick_net::failure::{Failure, Outcome};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};

@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 
-use crate::failure::{Failure, Outcome, system};
+use mqtick_net::failure::{Failure, Outcome};
 
 const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
@@ -76,7 +76,7 @@ pub fn serve(at: SocketAddrV4, threads: usize) -> Outcome<u16> {
             listeners.push(listener(SocketAddrV4::new(*at.ip(), address.port()))?);
         }
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
-            .map_err(system("no event descriptor"))?;
+            .map_err(Failure::system("no event descriptor"))?;
         desks.push((bell, Mutex::new(VecDeque::new())));
     }
     let house = Arc::new(House {
@@ -113,7 +113,7 @@ fn listener(at: SocketAddrV4) -> Outcome<TcpListener> {
 }
 
 fn work(house: &House, number: usize, listener: &TcpListener) -> Outcome<()> {
-    let no_poll = || system("the floor cannot wait for its sockets");
+    let no_poll = || Failure::system("the floor cannot wait for its sockets");
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(no_poll())?;
     let watch = |fd: std::os::fd::BorrowedFd<'_>, token| {
         epoll

@@ -13,7 +13,7 @@ use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::thread;
 
-use crate::failure::{Failure, Outcome};
+use mqtick_net::failure::{Failure, Outcome};
 
 /// Most copies by one system call.
 const AT_ONCE: usize = 1024;

@@ -12,11 +12,11 @@ use mqtick_packet::{
     disconnect as disconnect_packet, subscribe as subscribe_packet,
 };
 
-use crate::failure::{Failure, Outcome};
 use crate::protocol::dial::dial;
 use crate::protocol::target::Target;
 use crate::protocol::tls::{Security, Tls};
 use crate::protocol::wire;
+use mqtick_net::failure::{Failure, Outcome};
 
 /// Keep alive in s, longer than a run, as we send no PINGREQ.
 const KEEP_ALIVE_S: u16 = 3600;

@@ -8,8 +8,8 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 
-use crate::failure::{Failure, Outcome, system};
 use crate::protocol::target::Target;
+use mqtick_net::failure::{Failure, Outcome};
 
 /// Most connections from one loopback address; it has about 28,000 ports.
 const FROM_ONE_ADDRESS: usize = 20_000;
@@ -35,7 +35,7 @@ pub(crate) fn dial(target: &Target, place: usize) -> Outcome<TcpStream> {
         SockType::Stream
     };
     let fd = socket(family, kind, SockFlag::SOCK_CLOEXEC, None)
-        .map_err(system("a socket cannot be opened"))?;
+        .map_err(Failure::system("a socket cannot be opened"))?;
     let microseconds = target.patience.as_micros() as i64;
     let limit = TimeVal::microseconds(microseconds);
     setsockopt(&fd, sockopt::SendTimeout, &limit)
@@ -44,7 +44,7 @@ pub(crate) fn dial(target: &Target, place: usize) -> Outcome<TcpStream> {
             true => Ok(()),
             false => setsockopt(&fd, sockopt::TcpNoDelay, &true),
         })
-        .map_err(system("a socket cannot be set up"))?;
+        .map_err(Failure::system("a socket cannot be set up"))?;
     if is_datagram {
         // Copies wait there while a generator that has to be on time does not read.
         let _ = setsockopt(&fd, sockopt::RcvBufForce, &ROOM);
@@ -58,7 +58,7 @@ pub(crate) fn dial(target: &Target, place: usize) -> Outcome<TcpStream> {
         let source = SockaddrStorage::from(SocketAddr::from((source, 0)));
         setsockopt(&fd, sockopt::IpBindAddressNoPort, &true)
             .and_then(|()| bind(fd.as_raw_fd(), &source))
-            .map_err(system(
+            .map_err(Failure::system(
                 "a socket cannot be bound to another loopback address",
             ))?;
     }

@@ -5,8 +5,8 @@ use nix::sys::socket::{MsgFlags, send};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 
-use crate::failure::{Failure, Outcome};
 use crate::protocol::connection::Connection;
+use mqtick_net::failure::{Failure, Outcome};
 
 /// Keep alive in s, longer than a run, as we send no PINGREQ.
 const KEEP_ALIVE_S: u16 = 3600;

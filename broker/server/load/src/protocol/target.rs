@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use mqtick_packet::Version;
 
-use crate::failure::{Failure, Outcome};
 use crate::protocol::tls::{Pem, Security};
+use mqtick_net::failure::{Failure, Outcome};
 
 /// Prefix of an address that is reached by TLS.
 const TLS: &str = "mqtts://";

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::failure::{Failure, Outcome};
+use mqtick_net::failure::{Failure, Outcome};
 
 /// The system's authorities.
 const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";

@@ -3,7 +3,7 @@
 use mqtick_packet::{Outgoing, Packet, Publish, Qos, Version, decode, frame, publish};
 use mqtick_sn::{Message, Qos as SensorQos, Topic, encode};
 
-use crate::failure::{Failure, Outcome};
+use mqtick_net::failure::{Failure, Outcome};
 
 /// Octets of a payload that identify it: publisher (24 bits) and message (40 bits).
 pub const LEAST_SIZE: usize = 8;

@@ -13,7 +13,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::failure::{Failure, Outcome};
 use crate::remote::message::{
     Clock, Counts, How, LEAD_NS, Part, SILENCE, Said, Task, VERSION, last_line,
 };
@@ -25,6 +24,7 @@ use crate::run::engine::Engine;
 use crate::settings::options::Options;
 use crate::system::clocks::{Look, Reading, error_of, now_ns, strayed};
 use crate::system::stop::Stop;
+use mqtick_net::failure::{Failure, Outcome};
 
 /// Seconds that the clock's command may take.
 const CLOCK_S: &str = "10";

@@ -1,6 +1,5 @@
 //! A scenario's clients: in this process, or on several machines.
 
-use crate::failure::{Outcome, refuse_if};
 use crate::protocol::target::Target;
 use crate::remote::fleet::Fleet;
 use crate::remote::machines;
@@ -10,6 +9,7 @@ use crate::results::tally::Tally;
 use crate::run::contest::{Contestant, Run};
 use crate::run::engine::Engine;
 use crate::settings::scenario::Scenario;
+use mqtick_net::failure::{Outcome, refuse_if};
 
 /// All clients of a scenario, connected.
 pub enum Crew {

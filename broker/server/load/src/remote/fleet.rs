@@ -9,13 +9,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::failure::{Failure, Outcome};
 use crate::protocol::target::Target;
 use crate::remote::message::{Clock, How, LEAD_NS, Part, SILENCE, Said, Task, VERSION, last_line};
 use crate::run::contest::Run;
 use crate::settings::scenario::{Machine, Scenario};
 use crate::system::clocks::now_ns;
 use crate::system::stop::Stop;
+use mqtick_net::failure::{Failure, Outcome};
 
 /// Most octets that a machine sends.
 const LONGEST: u64 = 1 << 27;

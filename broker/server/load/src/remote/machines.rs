@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::failure::{Failure, Outcome};
 use crate::remote::message::{Clock, Part};
 use crate::results::report::{Name, Report, names, quantile};
 use crate::results::rows::{self, LATE, percentiles, tell_own, told};
 use crate::results::tally::{ENOUGH, Tally};
 use crate::settings::scenario::Scenario;
 use crate::system::clocks::Interval;
+use mqtick_net::failure::{Failure, Outcome};
 
 const DELAY: [[Name; 5]; 3] = [
     rows::DELAY,

@@ -1,6 +1,6 @@
 //! The messages of a run as a CSV file, in the format of MQTTLoader, another load tool.
 
-use crate::failure::{Failure, Outcome};
+use mqtick_net::failure::{Failure, Outcome};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 

@@ -2,10 +2,10 @@
 
 use hdrhistogram::Histogram;
 
-use crate::failure::{Failure, Outcome};
 use crate::results::csv::Csv;
 use crate::system::clocks::Look;
 use crate::system::process::Used;
+use mqtick_net::failure::{Failure, Outcome};
 
 /// Longest duration of a histogram, in ns: an hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;

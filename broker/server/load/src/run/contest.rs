@@ -2,7 +2,6 @@
 
 use std::io::{IsTerminal, Write};
 
-use crate::failure::Outcome;
 use crate::floor::FloorProcess;
 use crate::protocol::target::Target;
 use crate::results::report::{Report, names};
@@ -11,6 +10,7 @@ use crate::settings::options::Options;
 use crate::settings::scenario::{Kind, Scenario};
 use crate::system::process::{Process, Used, descriptors, own_ns};
 use crate::system::stop::Stop;
+use mqtick_net::failure::Outcome;
 
 /// What a run has at hand.
 #[derive(Debug)]

@@ -4,7 +4,6 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::prctl::set_timerslack;
 use nix::sys::socket::{getsockopt, sockopt};
 
-use crate::failure::{Outcome, system};
 use crate::protocol::connection::Connection;
 use crate::protocol::target::Target;
 use crate::protocol::wire::Template;
@@ -17,6 +16,7 @@ use crate::settings::command::Command;
 use crate::settings::scenario::{Group, Kind, Scenario};
 use crate::system::process::Process;
 use crate::system::stamps::{Reader, enable};
+use mqtick_net::failure::{Failure, Outcome};
 
 /// Events of one epoll_wait().
 const EVENTS: usize = 1024;
@@ -73,7 +73,8 @@ impl Engine {
         run.descriptors(scenario.clients())?;
         run.tell_tls(target, scenario);
         let _ = set_timerslack(1);
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system("epoll"))?;
+        let epoll =
+            Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(Failure::system("epoll"))?;
         let windows = scenario.group.iter().filter(|one| one.window > 0);
         let mut made = Self {
             senders: Vec::new(),
@@ -229,7 +230,7 @@ impl Engine {
         let event = EpollEvent::new(EpollFlags::EPOLLIN, token as u64);
         self.epoll
             .add(&connection.stream, event)
-            .map_err(system("epoll"))
+            .map_err(Failure::system("epoll"))
     }
 
     /// Whether any latency is measured.

@@ -1,9 +1,9 @@
 //! A subscriber of a scenario.
 
-use crate::failure::Outcome;
 use crate::protocol::connection::Connection;
 use crate::protocol::wire::Template;
 use crate::results::tally::Tally;
+use mqtick_net::failure::Outcome;
 use mqtick_packet::{AckKind, Qos, ack};
 use nix::sys::socket::{getsockopt, sockopt};
 

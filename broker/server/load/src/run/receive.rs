@@ -6,13 +6,13 @@ use nix::sys::socket::{MsgFlags, recv};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-use crate::failure::{Outcome, system};
 use crate::protocol::wire;
 use crate::results::tally::{Tally, record};
 use crate::run::engine::Engine;
 use crate::run::listener::{Listener, READ};
 use crate::run::sequence::Place;
 use crate::system::clocks::now_ns;
+use mqtick_net::failure::{Failure, Outcome};
 
 impl Engine {
     /// Reads what has come; returns from how many sockets.
@@ -20,7 +20,7 @@ impl Engine {
         let count = match self.epoll.wait(&mut self.events, wait_ms) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
-            Err(error) => return Err(system("epoll")(error)),
+            Err(error) => return Err(Failure::system("epoll")(error)),
         };
         let now = now_ns();
         let before = std::mem::replace(&mut self.looked, now);

@@ -4,12 +4,12 @@
 use mqtick_packet::{AckKind, Packet, Qos, ack};
 use std::collections::VecDeque;
 
-use crate::failure::Outcome;
 use crate::protocol::connection::Connection;
 use crate::protocol::wire::{self, Template};
 use crate::run::schedule::Schedule;
 use crate::run::unsent::Unsent;
 use crate::system::stamps::SendStamps;
+use mqtick_net::failure::Outcome;
 
 /// A publisher with more unsent octets than this adds no message.
 const MOST_UNSENT: usize = 1 << 16;

@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::failure::Outcome;
 use crate::results::tally::{Tally, record};
 use crate::run::busy::Busy;
 use crate::run::contest::Meter;
@@ -23,6 +22,7 @@ use crate::settings::scenario::Scenario;
 use crate::system::clocks::{Look, ahead_ns, now_ns};
 use crate::system::stamps::resent;
 use crate::system::stop::Stop;
+use mqtick_net::failure::Outcome;
 
 /// Shortest sleep, in ns: messages that are due meanwhile leave together.
 const NAP_NS: u64 = 50_000;

@@ -1,8 +1,8 @@
 //! The file of a scenario: reads it, and checks that it can be carried out.
 
-use crate::failure::{Failure, Outcome, refuse_if};
 use crate::protocol::wire::{LEAST_SIZE, STREAMS};
 use crate::settings::scenario::{Group, Machine, Scenario};
+use mqtick_net::failure::{Failure, Outcome, refuse_if};
 use std::fs;
 
 /// Most octets of a file.

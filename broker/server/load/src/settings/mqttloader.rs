@@ -2,10 +2,10 @@
 
 use mqtick_packet::Version;
 
-use crate::failure::{Failure, Outcome};
 use crate::protocol::tls::Pem;
 use crate::settings::file::read;
 use crate::settings::scenario::{Group, Kind, Scenario};
+use mqtick_net::failure::{Failure, Outcome};
 
 /// A configuration.
 #[derive(Debug)]

@@ -4,11 +4,11 @@ use mqtick_packet::{Qos, Version};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use crate::failure::{Failure, Outcome, refuse_if};
 use crate::protocol::target::{Target, tls_host};
 use crate::protocol::tls::Pem;
 use crate::settings::command::Command;
 use crate::system::clocks::now_ns;
+use mqtick_net::failure::{Failure, Outcome, refuse_if};
 
 /// Octets of a payload beside which a datagram has room for the topic.
 const LONGEST_OVER_UDP: usize = 1400;

@@ -1,12 +1,12 @@
 //! The command line.
 
-use crate::failure::{Failure, Outcome};
 use crate::protocol::target::broker_of;
 use crate::protocol::wire::LEAST_SIZE;
 use crate::settings::command::Command;
 use crate::settings::file::read;
 use crate::settings::options::{Options, Search};
 use lexopt::prelude::*;
+use mqtick_net::failure::{Failure, Outcome};
 use mqtick_packet::{Qos, Version};
 use std::time::Duration;
 

@@ -1,11 +1,10 @@
 //! Ctrl-C and SIGTERM, polled, so that what was measured is still printed.
 
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use mqtick_net::failure::{Failure, Outcome};
+use mqtick_net::process::{END, signals};
+use nix::sys::signalfd::SignalFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use crate::failure::{Failure, Outcome, system};
 
 /// Whether the program was asked to end.
 #[derive(Debug)]
@@ -20,16 +19,8 @@ impl Stop {
     /// # Errors
     /// Where the kernel refuses a descriptor.
     pub fn new() -> Outcome<Self> {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGINT);
-        set.add(Signal::SIGTERM);
-        set.thread_block()
-            .map_err(system("signals cannot be blocked"))?;
-        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
-        let signals =
-            SignalFd::with_flags(&set, flags).map_err(system("signals cannot be read"))?;
         Ok(Self {
-            signals,
+            signals: signals(&END)?,
             asked: Arc::default(),
         })
     }

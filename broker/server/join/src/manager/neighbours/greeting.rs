@@ -7,8 +7,8 @@ use crate::message::Link;
 use crate::settings::Settings;
 use crate::words::{self, Hello};
 use mqtick_access::Rules;
-use mqtick_broker::log;
-use mqtick_broker::wire::Wire;
+use mqtick_net::log;
+use mqtick_net::wire::Wire;
 use mqtick_packet::Connect;
 use subtle::ConstantTimeEq;
 

@@ -9,8 +9,8 @@ use crate::node::Action;
 use crate::residence;
 use crate::topology::State;
 use crate::words::{self, Passage, Passed};
-use mqtick_broker::log;
-use mqtick_broker::residence::{Clock, chained};
+use mqtick_net::log;
+use mqtick_net::residence::{Clock, chained};
 use mqtick_packet::{
     AckKind, Connack, Packet, Qos, Version, ack, decode, pingresp, suback, subscribe, unsuback,
     unsubscribe,

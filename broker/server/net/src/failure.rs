@@ -1,19 +1,24 @@
-//! Why a measurement ended early.
+//! Why a program fails.
 
 use std::fmt;
 
-/// Why a measurement ended early.
+/// Why a program fails.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Wrong use: exit code 2.
     Use(String),
-    /// The broker or the machine failed: exit code 1.
+    /// Something failed at run time: exit code 1.
     Failed(String),
     /// Ctrl-C or SIGTERM: exit code 130.
     Stopped,
 }
 
 impl Failure {
+    /// Makes a failure of a system call.
+    pub fn system(what: &str) -> impl FnOnce(nix::Error) -> Self + '_ {
+        move |error| Self::Failed(format!("{what}: {}.", error.desc()))
+    }
+
     /// Puts where it happened before the text.
     pub fn at(self, place: impl fmt::Display) -> Self {
         match self {
@@ -35,6 +40,12 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl From<Failure> for String {
+    fn from(failure: Failure) -> Self {
+        failure.to_string()
+    }
+}
+
 /// Refuses a wrong use.
 ///
 /// # Errors
@@ -48,8 +59,3 @@ pub fn refuse_if(is_wrong: bool, text: impl Into<String>) -> Outcome<()> {
 
 /// The result of most functions here.
 pub type Outcome<T> = Result<T, Failure>;
-
-/// Makes a failure of a system call.
-pub fn system(what: &str) -> impl FnOnce(nix::Error) -> Failure + '_ {
-    move |error| Failure::Failed(format!("{what}: {}.", error.desc()))
-}

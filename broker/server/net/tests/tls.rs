@@ -6,8 +6,8 @@ mod wire;
 
 use std::io::Write;
 
-use mqtick_broker::transport::Transport;
-use mqtick_broker::transport::tls::{Clients, Settings};
+use mqtick_net::transport::Transport;
+use mqtick_net::transport::tls::{Clients, Settings};
 use proptest::prelude::*;
 use rustls::ALL_VERSIONS;
 use rustls::version::{TLS12, TLS13};

@@ -6,9 +6,9 @@ mod wire;
 
 use std::io::{Read, Write};
 
-use mqtick_broker::transport::tls::Clients;
-use mqtick_broker::transport::websocket::{MAX_REQUEST, Origins, WebSocket};
-use mqtick_broker::transport::{Failure, Transport};
+use mqtick_net::transport::tls::Clients;
+use mqtick_net::transport::websocket::{MAX_REQUEST, Origins, WebSocket};
+use mqtick_net::transport::{Failure, Transport};
 use proptest::prelude::*;
 use rustls::ALL_VERSIONS;
 use tungstenite::client::IntoClientRequest;

@@ -1,6 +1,6 @@
 //! Gives any octets to the broker's end of a WebSocket, whole and in pieces: both mean the same.
 
-use mqtick_broker::transport::websocket::WebSocket;
+use mqtick_net::transport::websocket::WebSocket;
 
 const REQUEST: &[u8] = b"GET /mqtt HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
     Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\

@@ -1,5 +1,6 @@
 //! The Unix socket for `status` and other questions to a running program.
 
+use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -135,6 +136,23 @@ fn ask_within(most: Duration, path: &Path, program: &str, question: &str) -> Out
         return Err(fault(error));
     }
     Ok(answer)
+}
+
+/// A text as a JSON string.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for one in text.chars() {
+        match one {
+            '"' | '\\' => out.extend(['\\', one]),
+            one if one.is_control() => {
+                let _ = write!(out, "\\u{:04x}", u32::from(one));
+            }
+            one => out.push(one),
+        }
+    }
+    out.push('"');
+    out
 }
 
 #[cfg(test)]

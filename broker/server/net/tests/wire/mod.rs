@@ -9,8 +9,8 @@ use std::process::Command;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use mqtick_broker::transport::tls::{Authorities, Clients, Settings, Tls};
-use mqtick_broker::transport::{Failure, Transport};
+use mqtick_net::transport::tls::{Authorities, Clients, Settings, Tls};
+use mqtick_net::transport::{Failure, Transport};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};

@@ -113,7 +113,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    pub(crate) fn new(sentence: impl Into<Cow<'static, str>>) -> Self {
+    /// The client has broken the rules.
+    pub fn new(sentence: impl Into<Cow<'static, str>>) -> Self {
         Self {
             sentence: sentence.into(),
             orderly: false,

@@ -192,7 +192,8 @@ pub fn troubles(stream: &TcpStream) -> Option<(u32, u32)> {
     (result == 0 && length == whole).then_some((info[25], info[56]))
 }
 
-pub(crate) fn stamp_of(one: ControlMessageOwned) -> Option<i64> {
+/// The time in a message of the kernel, ns of the system's clock, if it is a stamp.
+pub fn stamp_of(one: ControlMessageOwned) -> Option<i64> {
     let ControlMessageOwned::ScmTimestampsns(stamps) = one else {
         return None;
     };

@@ -1,6 +1,6 @@
 //! How long each copy was in the broker: the trailer of `broker/spec/residence.md`.
 
-pub use mqtick_clock::{Clock, Looks};
+pub use crate::clock::{Clock, Looks};
 
 /// Octets of the trailer, at the end of the payload.
 pub const TRAILER: usize = 16;
