@@ -3,19 +3,15 @@
 //! broker sees a different address for each. Copies are sent with sendmmsg.
 
 use mqtick_net::clock::{Clock, Looks};
+use mqtick_net::datagrams::{is_writable, receive, send_all};
 use mqtick_net::process::raise_descriptors;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmsg, sendmmsg, setsockopt,
-    sockopt,
-};
-use nix::sys::time::{TimeSpec, TimeValLike};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::clock::{Rate, now_ns, raw_ns};
 use crate::driver::{Driver, Event, Watcher};
@@ -462,28 +458,6 @@ fn to_forget(mut idle: Vec<(bool, u64, SocketAddr)>) -> impl Iterator<Item = Soc
     idle.into_iter().take(count).map(|(.., client)| client)
 }
 
-/// Receive a datagram. Returns its length, its source, and when it came (UTC).
-fn receive(socket: &UdpSocket, room: &mut [u8]) -> nix::Result<(usize, SocketAddr, Option<i64>)> {
-    let mut parts = [IoSliceMut::new(room)];
-    let mut space = nix::cmsg_space!(TimeSpec);
-    let flags = MsgFlags::MSG_DONTWAIT;
-    let came = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
-    let stamp = |one| match one {
-        ControlMessageOwned::ScmTimestampns(at) => Some(at.num_nanoseconds()),
-        _ => None,
-    };
-    let came_ns = came.cmsgs()?.find_map(stamp);
-    let from = came.address.ok_or(Errno::EINVAL)?;
-    let v4 = from
-        .as_sockaddr_in()
-        .map(|from| SocketAddr::V4((*from).into()));
-    let v6 = || {
-        from.as_sockaddr_in6()
-            .map(|from| SocketAddr::V6((*from).into()))
-    };
-    Ok((came.bytes, v4.or_else(v6).ok_or(Errno::EINVAL)?, came_ns))
-}
-
 /// When a datagram came, by CLOCK_MONOTONIC_RAW, if this can be determined. `before`: readings of
 /// the clock from before it came.
 fn raw_of(came_ns: Option<i64>, before: &Looks) -> Option<u64> {
@@ -506,7 +480,6 @@ fn send_copies(
         .unwrap_or((tail, &[0; TRAILER]));
     let (mut sent, mut refused) = (0, 0);
     let at_once = if stated.is_some() { STATED } else { AT_ONCE };
-    let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(AT_ONCE, None);
     for some in copies.chunks(at_once) {
         let rewritten = |one: &Copy| {
             let mut head = head.to_vec();
@@ -517,58 +490,21 @@ fn send_copies(
         // The time of departure: none of these copies leaves sooner.
         let trailer = stated.map(|(trailer, came_ns)| packet::stated(trailer, came_ns, raw_ns()));
         let trailer: &[u8] = trailer.as_ref().map_or(&[], |trailer| trailer);
-        let parts: Vec<[IoSlice<'_>; 3]> = heads
+        let parts: Vec<_> = heads
             .iter()
-            .map(|head| {
-                [
-                    IoSlice::new(head),
-                    IoSlice::new(tail),
-                    IoSlice::new(trailer),
-                ]
-            })
+            .map(|head| [&**head, tail, trailer].map(IoSlice::new))
             .collect();
-        let addresses: Vec<Option<SockaddrStorage>> =
-            some.iter().map(|one| Some(one.to.into())).collect();
-        let mut at = 0;
-        while at < some.len() {
-            let (parts, addresses) = (
-                parts.get(at..).unwrap_or_default(),
-                addresses.get(at..).unwrap_or_default(),
-            );
-            let flags = MsgFlags::MSG_DONTWAIT;
-            match sendmmsg(
-                socket.as_raw_fd(),
-                &mut headers,
-                parts,
-                addresses,
-                [],
-                flags,
-            ) {
-                Ok(results) => {
-                    let count = results.count().max(1);
-                    at += count;
-                    sent += count as u64;
-                }
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) if is_writable(socket) => {}
-                Err(Errno::EAGAIN) => {
-                    refused += (some.len() - at) as u64;
-                    break;
-                }
-                Err(_) => {
-                    // This receiver is unreachable: go on with the others.
-                    at += 1;
-                    refused += 1;
-                }
-            }
-        }
+        let addresses: Vec<_> = some.iter().map(|one| one.to.into()).collect();
+        let datagrams = addresses.iter().zip(parts.iter().map(<[_; 3]>::as_slice));
+        let has_room = || is_writable(socket, PATIENCE_MS);
+        let mut lost = 0;
+        send_all(socket, datagrams, has_room, |these, _| {
+            lost += these.len() as u64
+        });
+        sent += some.len() as u64 - lost;
+        refused += lost;
     }
     (sent, refused)
-}
-
-fn is_writable(socket: &UdpSocket) -> bool {
-    let mut wanted = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
-    poll(&mut wanted, PATIENCE_MS).is_ok_and(|count| count > 0)
 }
 
 #[cfg(test)]

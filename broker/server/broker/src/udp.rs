@@ -3,21 +3,20 @@
 use crate::batch::{Batch, Copy, NEVER_AGAIN, Peer};
 use crate::departures::{Departures, copy_of};
 use crate::sync::lock;
+use mqtick_net::datagrams::{NOWHERE, address_of, is_writable, send_all};
 use mqtick_net::poller::Poller;
 use mqtick_net::residence::{Arrived, Clock, TRAILER};
 use mqtick_net::socket::stamp_of;
 use mqtick_udp::DATAGRAM;
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::cmsg_space;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, MultiHeaders, SockFlag, SockType, SockaddrLike, SockaddrStorage,
-    TimestampingFlag, bind, recvmmsg, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, MultiHeaders, SockFlag, SockType, SockaddrStorage, TimestampingFlag,
+    bind, recvmmsg, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeSpec;
-use nix::{cmsg_space, libc};
 use std::fs::File;
-use std::io::{self, IoSliceMut, Read};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -245,7 +244,7 @@ impl DatagramSocket {
         self.write(sending, octets, copies)
     }
 
-    #[allow(unsafe_code)]
+    /// Send copies. Returns how many found no room.
     fn write(&self, sending: &mut Sending, octets: &[u8], copies: &[Copy]) -> usize {
         let address = |copy: &Copy| match copy.to.ip() {
             IpAddr::V4(ip) if self.is_v6 => {
@@ -253,48 +252,19 @@ impl DatagramSocket {
             }
             _ => SockaddrStorage::from(copy.to),
         };
-        let part = |copy: &Copy| {
-            let octets = octets.get(copy.octets.clone()).unwrap_or_default();
-            libc::iovec {
-                iov_base: octets.as_ptr().cast_mut().cast(),
-                iov_len: octets.len(),
-            }
-        };
+        let part = |copy: &Copy| IoSlice::new(octets.get(copy.octets.clone()).unwrap_or_default());
         let addresses: Vec<_> = copies.iter().map(address).collect();
-        let mut parts: Vec<_> = copies.iter().map(part).collect();
-        let header = |(address, part): (&SockaddrStorage, &mut libc::iovec)| {
-            // SAFETY: a structure of numbers and pointers, for which zero is a value.
-            let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
-            header.msg_hdr.msg_name = address.as_ptr().cast_mut().cast();
-            header.msg_hdr.msg_namelen = address.len();
-            header.msg_hdr.msg_iov = part;
-            header.msg_hdr.msg_iovlen = 1;
-            header
-        };
-        let mut headers: Vec<_> = addresses.iter().zip(&mut parts).map(header).collect();
-        let is_copy = |copy: &&Copy| copy.peer.is_some();
-        let (mut done, mut dropped) = (0, 0);
-        while let Some(rest) = headers.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            // SAFETY: the kernel is told the length of `rest`. Each header points to an address and
-            // to a part in the vectors above, and each part to some of `octets`, which the kernel
-            // only reads. All of them, and the descriptor, outlive the call.
-            let sent = unsafe {
-                libc::sendmmsg(self.fd.as_raw_fd(), rest.as_mut_ptr(), rest.len() as _, 0)
-            };
-            match Errno::result(sent) {
-                Ok(sent) => done += usize::try_from(sent).unwrap_or_default(),
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) if self.is_writable(sending) => {}
-                Err(Errno::EAGAIN) => {
-                    return dropped + copies.iter().skip(done).filter(is_copy).count();
-                }
-                Err(_) => {
-                    // It cannot be sent there: the others get theirs.
-                    dropped += usize::from(copies.get(done).as_ref().is_some_and(is_copy));
-                    done += 1;
-                }
-            }
-        }
+        let parts: Vec<_> = copies.iter().map(part).collect();
+        let mut dropped = 0;
+        send_all(
+            self,
+            addresses.iter().zip(parts.chunks(1)),
+            || self.is_writable(sending),
+            |lost, _| {
+                let lost = copies.get(lost).unwrap_or_default().iter();
+                dropped += lost.filter(|copy| copy.peer.is_some()).count();
+            },
+        );
         dropped
     }
 
@@ -304,13 +274,9 @@ impl DatagramSocket {
         if !sending.patience.is_left(from_ns) {
             return false;
         }
-        let mut wanted = [PollFd::new(self.fd.as_fd(), PollFlags::POLLOUT)];
-        let found = poll(&mut wanted, PollTimeout::from(PATIENCE_MS));
+        let is_writable = is_writable(self, PATIENCE_MS);
         sending.patience.waited(from_ns, self.now_ns());
-        found.is_ok()
-            && wanted[0]
-                .revents()
-                .is_some_and(|one| one.contains(PollFlags::POLLOUT))
+        is_writable
     }
 
     /// The kernel has stamps of departures.
@@ -362,27 +328,13 @@ impl DatagramSocket {
         let came = messages.map(|message| {
             let cmsgs = message.cmsgs().ok().into_iter().flatten();
             let stamp = cmsgs.filter_map(stamp_of).next();
-            let from = message.address.as_ref().map_or(NOWHERE, address_of);
+            let mut from = message.address.as_ref().map_or(NOWHERE, address_of);
+            if let ip @ IpAddr::V4(_) = from.ip().to_canonical() {
+                from.set_ip(ip); // also on a socket for both families
+            }
             (from, message.bytes, stamp)
         });
         came.collect()
-    }
-}
-
-/// The sender where there is none: datagrams from port 0 are refused.
-const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-
-/// The address; one of IPv4 as such, also on a socket for both families.
-fn address_of(from: &SockaddrStorage) -> SocketAddr {
-    if let Some(from) = from.as_sockaddr_in() {
-        return SocketAddr::V4((*from).into());
-    }
-    let Some(from) = from.as_sockaddr_in6() else {
-        return NOWHERE;
-    };
-    match from.ip().to_canonical() {
-        ip @ IpAddr::V4(_) => SocketAddr::new(ip, from.port()),
-        IpAddr::V6(_) => SocketAddr::V6((*from).into()),
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod activation;
 pub mod clock;
 pub mod control;
+pub mod datagrams;
 pub mod failure;
 pub mod listener;
 pub mod log;

@@ -204,9 +204,12 @@ fn shared(doors: &[Door], workers: usize) -> io::Result<Vec<Vec<Door>>> {
         .collect()
 }
 
-/// A socket for each worker. The first one listens before it may share its port: if another broker
+/// Open a socket for each worker. The first one listens before it may share its port: if another broker
 /// of the same user has the port, this fails, rather than taking half of that broker's clients.
-fn tcp(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
+///
+/// # Errors
+/// The system's.
+pub fn tcp(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
     let first = bound(address, false)?;
     listen(&first, Backlog::new(BACKLOG)?)?;
     setsockopt(&first, sockopt::ReusePort, &true)?;

@@ -55,10 +55,7 @@ impl Socket {
     /// Have the kernel stamp what leaves, too.
     pub fn stamp_departures(&self) {
         if let Self::Tcp(stream) = self {
-            stamp(
-                stream,
-                stamps() | TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE,
-            );
+            stamp_departures(stream);
         }
     }
 
@@ -78,26 +75,11 @@ impl Socket {
         }
     }
 
-    /// Take the next stamp of a departure: the number of the last octet that has left, counted from
-    /// the first that was ever written, and when, in ns of the system's clock.
+    /// See [`departure`].
     pub fn departure(&self) -> Option<(u32, i64)> {
-        let Self::Tcp(stream) = self else { return None };
-        let mut space = Ancillary([0; _]);
-        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-        loop {
-            let message =
-                recvmsg::<()>(stream.as_raw_fd(), &mut [], Some(&mut space.0), flags).ok()?;
-            let (mut last, mut left) = (None, None);
-            for one in message.cmsgs().ok().into_iter().flatten() {
-                match one {
-                    ControlMessageOwned::Ipv4RecvErr(error, _)
-                    | ControlMessageOwned::Ipv6RecvErr(error, _) => last = Some(error.ee_data),
-                    other => left = left.or(stamp_of(other)),
-                }
-            }
-            if let Some(both) = last.zip(left) {
-                return Some(both);
-            }
+        match self {
+            Self::Tcp(stream) => departure(stream),
+            Self::Unix(_) => None,
         }
     }
 
@@ -144,6 +126,12 @@ pub fn stamp_arrivals(stream: &TcpStream) {
     stamp(stream, stamps());
 }
 
+/// Have it stamp what leaves, too. Returns whether it does.
+pub fn stamp_departures(stream: &TcpStream) -> bool {
+    let departures = TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE;
+    stamp(stream, stamps() | departures)
+}
+
 fn stamps() -> TimestampingFlag {
     TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
         | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE
@@ -151,16 +139,16 @@ fn stamps() -> TimestampingFlag {
         | TimestampingFlag::SOF_TIMESTAMPING_OPT_TSONLY
 }
 
-fn stamp(stream: &TcpStream, flags: TimestampingFlag) {
+fn stamp(stream: &TcpStream, flags: TimestampingFlag) -> bool {
     // Without stamps of the kernel, no residence is stated.
-    let _ = setsockopt(stream, sockopt::Timestamping, &flags);
+    setsockopt(stream, sockopt::Timestamping, &flags).is_ok()
 }
 
 /// Read what is there, and when its last octet arrived: ns of the system's clock.
 pub fn read_stamped(stream: &TcpStream, octets: &mut [u8]) -> io::Result<(usize, Option<i64>)> {
     let mut space = Ancillary([0; _]);
     let mut parts = [IoSliceMut::new(octets)];
-    let flags = MsgFlags::empty();
+    let flags = MsgFlags::MSG_DONTWAIT;
     let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space.0), flags)?;
     let stamp = message
         .cmsgs()
@@ -169,6 +157,27 @@ pub fn read_stamped(stream: &TcpStream, octets: &mut [u8]) -> io::Result<(usize,
         .flatten()
         .find_map(stamp_of);
     Ok((message.bytes, stamp))
+}
+
+/// Take the next stamp of a departure: the number of the last octet that has left, counted from
+/// the first that was ever written, and when, in ns of the system's clock.
+pub fn departure(stream: &TcpStream) -> Option<(u32, i64)> {
+    let mut space = Ancillary([0; _]);
+    let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+    loop {
+        let message = recvmsg::<()>(stream.as_raw_fd(), &mut [], Some(&mut space.0), flags).ok()?;
+        let (mut last, mut left) = (None, None);
+        for one in message.cmsgs().ok().into_iter().flatten() {
+            match one {
+                ControlMessageOwned::Ipv4RecvErr(error, _)
+                | ControlMessageOwned::Ipv6RecvErr(error, _) => last = Some(error.ee_data),
+                other => left = left.or(stamp_of(other)),
+            }
+        }
+        if let Some(both) = last.zip(left) {
+            return Some(both);
+        }
+    }
 }
 
 /// How many segments have been sent again, and how many have come out of order, so far (`TCP_INFO`:
@@ -194,11 +203,14 @@ pub fn troubles(stream: &TcpStream) -> Option<(u32, u32)> {
 
 /// The time in a message of the kernel, ns of the system's clock, if it is a stamp.
 pub fn stamp_of(one: ControlMessageOwned) -> Option<i64> {
-    let ControlMessageOwned::ScmTimestampsns(stamps) = one else {
-        return None;
-    };
     // In 64 bits, also where the system's own numbers have fewer.
-    (stamps.system.tv_sec() != 0).then(|| stamps.system.num_nanoseconds())
+    match one {
+        ControlMessageOwned::ScmTimestampns(time) => Some(time.num_nanoseconds()),
+        ControlMessageOwned::ScmTimestampsns(all) if all.system.tv_sec() != 0 => {
+            Some(all.system.num_nanoseconds())
+        }
+        _ => None,
+    }
 }
 
 impl AsFd for Socket {

@@ -11,18 +11,16 @@ use mqtick_packet::{
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::socket::{
-    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, listen, recv,
-    setsockopt, socket, sockopt,
-};
+use nix::sys::socket::{MsgFlags, recv};
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
-use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 
 use mqtick_net::failure::{Failure, Outcome};
+use mqtick_net::listener;
 
 const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
@@ -65,16 +63,13 @@ struct Guest {
 /// # Errors
 /// Where the port is taken, or the kernel refuses a socket.
 pub fn serve(at: SocketAddrV4, threads: usize) -> Outcome<u16> {
-    let first = listener(at)?;
-    let address = first
-        .local_addr()
-        .map_err(|error| Failure::Failed(error.to_string()))?;
-    let mut listeners = vec![first];
+    let threads = threads.max(1);
+    let refused = |error| Failure::Failed(format!("{at} cannot be listened on: {error}."));
+    let listeners = listener::tcp(at.into(), threads).map_err(refused)?;
+    let first = listeners.first().map(TcpListener::local_addr).transpose();
+    let port = first.map_err(refused)?.map_or(0, |address| address.port());
     let mut desks = Vec::new();
-    for number in 0..threads.max(1) {
-        if number > 0 {
-            listeners.push(listener(SocketAddrV4::new(*at.ip(), address.port()))?);
-        }
+    for _ in 0..threads {
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
             .map_err(Failure::system("no event descriptor"))?;
         desks.push((bell, Mutex::new(VecDeque::new())));
@@ -92,24 +87,7 @@ pub fn serve(at: SocketAddrV4, threads: usize) -> Outcome<u16> {
             }
         });
     }
-    Ok(address.port())
-}
-
-fn listener(at: SocketAddrV4) -> Outcome<TcpListener> {
-    let refused = |errno: Errno| {
-        let why = errno.desc();
-        Failure::Failed(format!("{at} cannot be listened on: {why}."))
-    };
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None).map_err(refused)?;
-    setsockopt(&fd, sockopt::ReusePort, &true)
-        .and_then(|()| setsockopt(&fd, sockopt::ReuseAddr, &true))
-        .map_err(refused)?;
-    let address = SockaddrStorage::from(SocketAddr::V4(at));
-    bind(fd.as_raw_fd(), &address)
-        .and_then(|()| listen(&fd, Backlog::MAXCONN))
-        .map_err(refused)?;
-    Ok(TcpListener::from(fd))
+    Ok(port)
 }
 
 fn work(house: &House, number: usize, listener: &TcpListener) -> Outcome<()> {

@@ -5,18 +5,15 @@
 use mqtick_packet::{
     ConnackProperties, MAXIMUM_LENGTH, Packet, Version, connack, decode, frame, suback,
 };
-use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg};
+use nix::poll::PollTimeout;
+use nix::sys::socket::SockaddrStorage;
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::thread;
 
+use mqtick_net::datagrams::{is_writable, send_all};
 use mqtick_net::failure::{Failure, Outcome};
-
-/// Most copies by one system call.
-const AT_ONCE: usize = 1024;
 
 /// Serves at an address (port 0: any); returns the port.
 ///
@@ -30,42 +27,32 @@ pub fn serve(at: SocketAddrV4) -> Outcome<u16> {
     thread::spawn(move || {
         let mut groups = HashMap::new();
         let mut piece = [0; 1 << 16];
-        let mut headers = MultiHeaders::preallocate(AT_ONCE, None);
         loop {
             if let Ok((count, from)) = socket.recv_from(&mut piece) {
                 let octets = piece.get(..count).unwrap_or_default();
-                answer(&socket, &mut groups, &mut headers, octets, from);
+                answer(&socket, &mut groups, octets, from);
             }
         }
     });
     Ok(port)
 }
 
-type Groups = HashMap<String, Vec<Option<SockaddrIn>>>;
+type Groups = HashMap<String, Vec<SockaddrStorage>>;
 
 /// Handles a datagram.
-fn answer(
-    socket: &UdpSocket,
-    groups: &mut Groups,
-    headers: &mut MultiHeaders<SockaddrIn>,
-    octets: &[u8],
-    from: SocketAddr,
-) -> Option<()> {
+fn answer(socket: &UdpSocket, groups: &mut Groups, octets: &[u8], from: SocketAddr) -> Option<()> {
     let found = frame(octets, MAXIMUM_LENGTH).ok()??;
     let mut answer = Vec::new();
     match decode(&found, Version::V3).ok()? {
-        Packet::Publish(one) => forward(socket, groups.get(one.topic)?, headers, octets),
+        Packet::Publish(one) => forward(socket, groups.get(one.topic)?, octets),
         Packet::Connect(_) => {
             let none = ConnackProperties::default();
             connack(&mut answer, Version::V3, false, 0, &none);
         }
         Packet::Subscribe(one) => {
-            let SocketAddr::V4(from) = from else {
-                return None;
-            };
             let filter = one.filters().next()?;
             let group = groups.entry(filter.filter.to_owned()).or_default();
-            group.push(Some(from.into()));
+            group.push(from.into());
             suback(&mut answer, Version::V3, one.id, &[filter.qos as u8]);
         }
         _ => return None,
@@ -76,27 +63,11 @@ fn answer(
     Some(())
 }
 
-fn forward(
-    socket: &UdpSocket,
-    group: &[Option<SockaddrIn>],
-    headers: &mut MultiHeaders<SockaddrIn>,
-    octets: &[u8],
-) {
-    for some in group.chunks(AT_ONCE) {
-        let copy = [IoSlice::new(octets)];
-        let copies = std::iter::repeat_n(&copy, some.len());
-        let sent = sendmmsg(
-            socket.as_raw_fd(),
-            headers,
-            copies,
-            some,
-            [],
-            MsgFlags::empty(),
-        );
-        if let Err(errno) = sent.map(drop)
-            && errno != Errno::EINTR
-        {
-            eprintln!("mqtick-load floor: {}", errno.desc());
-        }
-    }
+fn forward(socket: &UdpSocket, group: &[SockaddrStorage], octets: &[u8]) {
+    let copy = [IoSlice::new(octets)];
+    let copies = group.iter().map(|to| (to, copy.as_slice()));
+    let has_room = || is_writable(socket, PollTimeout::NONE);
+    send_all(socket, copies, has_room, |_, errno| {
+        eprintln!("mqtick-load floor: {}", errno.desc());
+    });
 }

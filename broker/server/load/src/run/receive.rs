@@ -121,12 +121,14 @@ impl Engine {
             let (count, stamp) = match self.reader.read(&connection.stream, into) {
                 Ok((0, _)) => return Err(connection.lost(None)),
                 Ok(read) => read,
-                Err(Errno::EAGAIN) => {
-                    one.has_more = false;
-                    break;
-                }
-                Err(Errno::EINTR) => break,
-                Err(errno) => return Err(connection.lost(Some(errno))),
+                Err(error) => match Errno::try_from(error) {
+                    Ok(Errno::EAGAIN) => {
+                        one.has_more = false;
+                        break;
+                    }
+                    Ok(Errno::EINTR) => break,
+                    errno => return Err(connection.lost(errno.ok())),
+                },
             };
             connection.came(into.get(..count).unwrap_or_default())?;
             self.take_rest(place, stamp, tally)?;

@@ -8,8 +8,8 @@ use crate::protocol::connection::Connection;
 use crate::protocol::wire::{self, Template};
 use crate::run::schedule::Schedule;
 use crate::run::unsent::Unsent;
-use crate::system::stamps::SendStamps;
 use mqtick_net::failure::Outcome;
+use mqtick_net::socket::{departure, stamp_departures};
 
 /// A publisher with more unsent octets than this adds no message.
 const MOST_UNSENT: usize = 1 << 16;
@@ -51,7 +51,7 @@ pub struct Sender {
     pub latency: bool,
     /// The trial's messages, where the latency is measured.
     pub sent: Vec<Sent>,
-    stamps: Option<SendStamps>,
+    is_stamped: bool,
     /// Messages without a stamp: the octet at which each ends, and its place in `sent`.
     marks: VecDeque<(u32, usize)>,
     octets: u32,
@@ -80,10 +80,8 @@ impl Sender {
         stamps: bool,
     ) -> Self {
         let is_datagrams = connection.is_datagrams;
-        let stamps = (stamps && !is_datagrams)
-            .then(|| SendStamps::new(&connection.stream))
-            .flatten();
-        if let Some(tls) = connection.tls.as_mut().filter(|_| stamps.is_some()) {
+        let is_stamped = stamps && !is_datagrams && stamp_departures(&connection.stream);
+        if let Some(tls) = connection.tls.as_mut().filter(|_| is_stamped) {
             tls.follow_records();
         }
         Self {
@@ -97,7 +95,7 @@ impl Sender {
             copies,
             latency,
             sent: Vec::new(),
-            stamps,
+            is_stamped,
             marks: VecDeque::new(),
             octets: 0,
             acknowledged: 0,
@@ -150,7 +148,7 @@ impl Sender {
 
     /// Whether the kernel stamps what leaves.
     pub fn is_stamped(&self) -> bool {
-        self.stamps.is_some()
+        self.is_stamped
     }
 
     /// Whether all messages have left, have their stamps, and are acknowledged.
@@ -158,7 +156,7 @@ impl Sender {
         self.unanswered() == 0
             && self.unsent.octets().is_empty()
             && self.connection.is_flushed()
-            && (self.stamps.is_none() || self.marks.is_empty())
+            && (!self.is_stamped || self.marks.is_empty())
     }
 
     /// Whether another message may be added now.
@@ -249,7 +247,7 @@ impl Sender {
             return;
         }
         for place in 1..=count as usize {
-            if self.stamps.is_some() {
+            if self.is_stamped {
                 let end = self.octets.wrapping_add((held + place * each) as u32);
                 self.marks.push_back((end, self.sent.len()));
             }
@@ -276,7 +274,7 @@ impl Sender {
         // Datagrams are written one by one; stamped messages, too, but for a burst over TCP, which
         // is one write.
         let is_single = self.schedule.window == 0 || self.connection.tls.is_some();
-        let each = match self.is_datagrams || self.stamps.is_some() && is_single {
+        let each = match self.is_datagrams || self.is_stamped && is_single {
             true => self.unsent.each(),
             false => unsent.len(),
         };
@@ -297,10 +295,9 @@ impl Sender {
 
     /// Reads the kernel's stamps of messages that have left.
     pub fn read_stamps(&mut self) {
-        let Some(stamps) = &mut self.stamps else {
-            return;
-        };
-        while let Some((last_octet, stamp)) = stamps.read(&self.connection.stream) {
+        while self.is_stamped
+            && let Some((last_octet, stamp)) = departure(&self.connection.stream)
+        {
             let sent = last_octet.wrapping_add(1);
             let tls = self.connection.tls.as_mut();
             let sent = tls.map_or(sent, |tls| tls.plain_of(sent));
@@ -311,7 +308,7 @@ impl Sender {
                 }
                 self.marks.pop_front();
                 if let Some(sent) = self.sent.get_mut(message) {
-                    sent.left = stamp;
+                    sent.left = stamp.cast_unsigned();
                 }
             }
         }

@@ -20,9 +20,9 @@ use crate::run::sender::Sender;
 use crate::run::sequence::Sequence;
 use crate::settings::scenario::Scenario;
 use crate::system::clocks::{Look, ahead_ns, now_ns};
-use crate::system::stamps::resent;
 use crate::system::stop::Stop;
 use mqtick_net::failure::Outcome;
+use mqtick_net::socket::troubles;
 
 /// Shortest sleep, in ns: messages that are due meanwhile leave together.
 const NAP_NS: u64 = 50_000;
@@ -140,7 +140,8 @@ impl Engine {
     fn resent(&self) -> u64 {
         let senders = self.senders.iter().map(|one| &one.connection);
         let all = senders.chain(self.listeners.iter().map(|one| &one.connection));
-        all.map(|one| resent(&one.stream)).sum()
+        let troubles = all.filter_map(|one| troubles(&one.stream));
+        troubles.map(|(resent, _)| u64::from(resent)).sum()
     }
 
     /// Sends and reads until all has come. `span`: from when the first message is due to when the
