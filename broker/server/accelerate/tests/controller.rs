@@ -45,6 +45,50 @@ fn publish(qos: Qos, topic: Topic) -> Message<'static> {
     }
 }
 
+fn connect(clean: bool, client: &str) -> Message<'_> {
+    Message::Connect {
+        will: false,
+        clean,
+        protocol: 1,
+        duration_s: 60,
+        client,
+    }
+}
+
+fn subscribe(qos: Qos, message_id: u16, filter: Filter<'_>) -> Message<'_> {
+    Message::Subscribe {
+        dup: false,
+        qos,
+        message_id,
+        filter,
+    }
+}
+
+fn suback(qos: Qos, topic_id: u16, message_id: u16, code: Code) -> Message<'static> {
+    Message::Suback {
+        qos,
+        topic_id,
+        message_id,
+        code,
+    }
+}
+
+fn register(topic_id: u16, message_id: u16, name: &str) -> Message<'_> {
+    Message::Register {
+        topic_id,
+        message_id,
+        name,
+    }
+}
+
+fn regack(topic_id: u16, message_id: u16, code: Code) -> Message<'static> {
+    Message::Regack {
+        topic_id,
+        message_id,
+        code,
+    }
+}
+
 fn fresh() -> Settings {
     let mut settings = Settings::new(broker());
     settings.only = vec![Rc::from("#")];
@@ -75,16 +119,40 @@ impl Scene {
             Verdict::KeptBack(mark) => (mark, true),
             _ => return,
         };
+        self.reads(way, from, to, Some(&datagram), mark, kept_back);
+    }
+
+    /// The controller reads of a packet.
+    fn reads(
+        &mut self,
+        way: Way,
+        from: SocketAddr,
+        to: SocketAddr,
+        datagram: Option<&[u8]>,
+        mark: u64,
+        kept_back: bool,
+    ) {
         let event = Event {
             protocol: Protocol::MqttSn,
             way,
             from,
             to,
-            datagram: Some(&datagram),
+            datagram,
             mark,
             kept_back,
         };
         self.controller.event(self.now_ns, &event, &mut self.rules);
+    }
+
+    /// A packet of a client that the data plane cannot read. `datagram`: what of it can be read.
+    fn unread(&mut self, from: SocketAddr, to: SocketAddr, datagram: Option<&[u8]>) {
+        let table = &mut self.rules.table;
+        let verdict = table.from_client(self.now_ns, from, &Packet::Unread);
+        let Verdict::Pass(Some(mark)) = verdict else {
+            unreachable!("it is reported")
+        };
+        self.reads(Way::ToBroker, from, to, datagram, mark, false);
+        self.controller.settle(self.now_ns, &mut self.rules);
     }
 
     fn event(&mut self, way: Way, from: SocketAddr, to: SocketAddr, message: &Message<'_>) {
@@ -101,60 +169,20 @@ impl Scene {
     }
 
     fn connects(&mut self, who: u8, clean: bool) {
-        let id = format!("c{who}");
-        self.says(
-            who,
-            &Message::Connect {
-                will: false,
-                clean,
-                protocol: 1,
-                duration_s: 60,
-                client: &id,
-            },
-        );
+        self.says(who, &connect(clean, &format!("c{who}")));
         self.hears(who, &Message::Connack(Code::ACCEPTED));
     }
 
     fn subscribes(&mut self, who: u8, filter: Filter<'_>, topic_id: u16, code: Code) {
         let (qos, message_id) = (Qos::AtMostOnce, 7);
-        self.says(
-            who,
-            &Message::Subscribe {
-                dup: false,
-                qos,
-                message_id,
-                filter,
-            },
-        );
-        self.hears(
-            who,
-            &Message::Suback {
-                qos,
-                topic_id,
-                message_id,
-                code,
-            },
-        );
+        self.says(who, &subscribe(qos, message_id, filter));
+        self.hears(who, &suback(qos, topic_id, message_id, code));
     }
 
     fn registers(&mut self, who: u8, name: &str, topic_id: u16) {
         let message_id = 9;
-        self.says(
-            who,
-            &Message::Register {
-                topic_id: 0,
-                message_id,
-                name,
-            },
-        );
-        self.hears(
-            who,
-            &Message::Regack {
-                topic_id,
-                message_id,
-                code: Code::ACCEPTED,
-            },
-        );
+        self.says(who, &register(0, message_id, name));
+        self.hears(who, &regack(topic_id, message_id, Code::ACCEPTED));
     }
 
     /// A PINGREQ and its answer: the broker knows the client, and nothing waits for it.
@@ -188,62 +216,26 @@ impl Scene {
     }
 
     fn octets(&mut self, who: u8, datagram: &[u8]) {
-        let (way, from, to) = (Way::ToBroker, client(who), broker());
-        let mark = match self
-            .rules
-            .table
-            .from_client(self.now_ns, from, &Packet::Unread)
-        {
-            Verdict::Pass(mark) => mark.expect("it is reported"),
-            _ => unreachable!("it goes on"),
-        };
-        let event = Event {
-            protocol: Protocol::MqttSn,
-            way,
-            from,
-            to,
-            datagram: Some(datagram),
-            mark,
-            kept_back: false,
-        };
-        self.controller.event(self.now_ns, &event, &mut self.rules);
-        self.controller.settle(self.now_ns, &mut self.rules);
+        self.unread(client(who), broker(), Some(datagram));
     }
 
     /// A packet that cannot be read, not even its ports.
     fn fragment(&mut self, who: u8) {
-        let ip = client(who).ip();
-        let [from, to] = [ip, broker().ip()].map(|ip| SocketAddr::new(ip, 0));
-        let verdict = self
-            .rules
-            .table
-            .from_client(self.now_ns, from, &Packet::Unread);
-        let Verdict::Pass(Some(mark)) = verdict else {
-            unreachable!("it is reported")
-        };
-        let event = Event {
-            protocol: Protocol::MqttSn,
-            way: Way::ToBroker,
-            from,
-            to,
-            datagram: None,
-            mark,
-            kept_back: false,
-        };
-        self.controller.event(self.now_ns, &event, &mut self.rules);
-        self.controller.settle(self.now_ns, &mut self.rules);
+        let [from, to] = [client(who), broker()].map(|one| SocketAddr::new(one.ip(), 0));
+        self.unread(from, to, None);
     }
 
     fn asks_to_connect(&mut self, who: u8) {
-        let id = format!("c{who}");
-        let connect = Message::Connect {
-            will: false,
-            clean: true,
-            protocol: 1,
-            duration_s: 60,
-            client: &id,
-        };
-        self.says(who, &connect);
+        self.says(who, &connect(true, &format!("c{who}")));
+    }
+
+    /// A minute passes, in which two clients are there.
+    fn passes_a_minute(&mut self) {
+        for _ in 0..3 {
+            self.passes(21);
+            self.pings(1);
+            self.pings(2);
+        }
     }
 
     /// Time passes, and the broker answers.
@@ -313,20 +305,10 @@ fn an_answer_that_comes_from_where_clients_are_is_refused_and_counted() {
     scene.connects(3, true);
     let (qos, message_id) = (Qos::AtMostOnce, 7);
     let filter = Filter::Name("a/b");
-    let subscribe = Message::Subscribe {
-        dup: false,
-        qos,
-        message_id,
-        filter,
-    };
+    let subscribe = subscribe(qos, message_id, filter);
     scene.says(3, &subscribe);
     let code = Code::ACCEPTED;
-    let suback = Message::Suback {
-        qos,
-        topic_id: 40,
-        message_id,
-        code,
-    };
+    let suback = suback(qos, 40, message_id, code);
     scene.event(Way::ToBroker, broker(), client(3), &suback);
     assert_eq!(scene.controller.counters().forged, 1);
     assert_eq!(scene.rule(), Err(Reason::AnswerAwaited(client(3))));
@@ -432,15 +414,7 @@ fn a_flood_of_requests_is_bounded_and_costs_only_speed() {
         let name = format!("x/{message_id}");
         let filter = Filter::Name(&name);
         let qos = Qos::AtMostOnce;
-        scene.says(
-            2,
-            &Message::Subscribe {
-                dup: false,
-                qos,
-                message_id,
-                filter,
-            },
-        );
+        scene.says(2, &subscribe(qos, message_id, filter));
     }
     assert_eq!(scene.rule(), Err(Reason::Stranger(client(2))));
     assert_eq!(scene.controller.sizes(), (1, 1));
@@ -452,20 +426,11 @@ fn who_asks_to_connect_and_never_reaches_the_broker_costs_a_minute() {
     let mut scene = Scene::ordinary(fresh(), 64);
     scene.asks_to_connect(3);
     let (qos, message_id, filter) = (Qos::AtMostOnce, 7, Filter::Name("#"));
-    let subscribe = Message::Subscribe {
-        dup: false,
-        qos,
-        message_id,
-        filter,
-    };
+    let subscribe = subscribe(qos, message_id, filter);
     scene.says(3, &subscribe);
     scene.octets(3, &[9]);
     assert_eq!(scene.rule(), Err(Reason::AnswerAwaited(client(3))));
-    for _ in 0..3 {
-        scene.passes(21);
-        scene.pings(1);
-        scene.pings(2);
-    }
+    scene.passes_a_minute();
     assert_eq!(scene.rule(), Ok(1));
     assert_eq!(scene.controller.sizes(), (2, 0));
 }
@@ -475,11 +440,7 @@ fn a_client_whose_connect_was_lost_gets_copies_again_in_a_minute() {
     let mut scene = Scene::ordinary(fresh(), 64);
     scene.asks_to_connect(2);
     assert_eq!(scene.rule(), Err(Reason::NotActive(client(2))));
-    for _ in 0..3 {
-        scene.passes(21);
-        scene.pings(1);
-        scene.pings(2);
-    }
+    scene.passes_a_minute();
     assert_eq!(scene.rule(), Ok(1));
     // The answer comes after all: the subscriptions have ended.
     scene.hears(2, &Message::Connack(Code::ACCEPTED));
@@ -533,11 +494,7 @@ fn what_was_published_with_qos_2_counts_after_a_reconnect_too() {
             scene.rule_of(Topic::Registered(20)),
             Err(Reason::OtherQos(client(1)))
         );
-        for _ in 0..3 {
-            scene.passes(21);
-            scene.pings(1);
-            scene.pings(2);
-        }
+        scene.passes_a_minute();
         assert_eq!(scene.rule_of(Topic::Registered(20)), Ok(1));
     }
 }
@@ -570,25 +527,11 @@ fn a_subscriber_whose_answer_was_read_after_a_ping_is_asked_once_more() {
     scene.subscribes(2, Filter::Name("a/+"), 0, Code::ACCEPTED);
     let (topic_id, message_id, code) = (31, 77, Code::ACCEPTED);
     let name = "a/b";
-    scene.hears(
-        2,
-        &Message::Register {
-            topic_id,
-            message_id,
-            name,
-        },
-    );
+    scene.hears(2, &register(topic_id, message_id, name));
     scene.ticks(SECOND_NS);
     assert_eq!(scene.rules.asked, [client(2)]);
     scene.now_ns -= 1;
-    scene.says(
-        2,
-        &Message::Regack {
-            topic_id,
-            message_id,
-            code,
-        },
-    );
+    scene.says(2, &regack(topic_id, message_id, code));
     scene.hears(2, &Message::Pingresp);
     scene.ticks(SECOND_NS);
     assert_eq!(scene.rules.asked, [client(2), client(2)]);
@@ -606,26 +549,10 @@ fn a_subscriber_who_was_asked_before_its_answer_came_is_asked_once_more() {
     let mut scene = Scene::new(fresh(), 64);
     let (qos, message_id, topic_id) = (Qos::AtMostOnce, 7, 30);
     scene.connects(2, true);
-    scene.says(
-        2,
-        &Message::Subscribe {
-            dup: false,
-            qos,
-            message_id,
-            filter: Filter::Name("a/b"),
-        },
-    );
+    scene.says(2, &subscribe(qos, message_id, Filter::Name("a/b")));
     scene.ticks(SECOND_NS);
     assert_eq!(scene.rules.asked, [client(2)]);
-    scene.hears(
-        2,
-        &Message::Suback {
-            qos,
-            topic_id,
-            message_id,
-            code: Code::ACCEPTED,
-        },
-    );
+    scene.hears(2, &suback(qos, topic_id, message_id, Code::ACCEPTED));
     scene.hears(2, &Message::Pingresp);
     scene.ticks(SECOND_NS);
     assert_eq!(scene.rules.asked, [client(2), client(2)]);
@@ -662,25 +589,11 @@ fn an_answer_to_the_brokers_register_proves_the_address() {
     scene.subscribes(2, Filter::Name("a/+"), 0, Code::ACCEPTED);
     let (topic_id, message_id, code) = (31, 77, Code::ACCEPTED);
     let name = "a/b";
-    scene.hears(
-        2,
-        &Message::Register {
-            topic_id,
-            message_id,
-            name,
-        },
-    );
+    scene.hears(2, &register(topic_id, message_id, name));
     scene.pings(1);
     scene.pings(2);
     assert_eq!(scene.rule(), Err(Reason::NoId(client(2))));
-    scene.says(
-        2,
-        &Message::Regack {
-            topic_id,
-            message_id,
-            code,
-        },
-    );
+    scene.says(2, &regack(topic_id, message_id, code));
     assert_eq!(scene.rule(), Err(Reason::InDoubt(client(2))));
     scene.pings(2);
     assert_eq!(scene.rule(), Ok(1));
@@ -690,24 +603,8 @@ fn an_answer_to_the_brokers_register_proves_the_address() {
 fn who_asked_for_another_qos_has_messages_that_wait() {
     let mut scene = Scene::ordinary(fresh(), 64);
     let (qos, message_id) = (Qos::AtLeastOnce, 8);
-    scene.says(
-        2,
-        &Message::Subscribe {
-            dup: false,
-            qos,
-            message_id,
-            filter: Filter::Name("other"),
-        },
-    );
-    scene.hears(
-        2,
-        &Message::Suback {
-            qos,
-            topic_id: 33,
-            message_id,
-            code: Code::ACCEPTED,
-        },
-    );
+    scene.says(2, &subscribe(qos, message_id, Filter::Name("other")));
+    scene.hears(2, &suback(qos, 33, message_id, Code::ACCEPTED));
     assert_eq!(scene.rule(), Err(Reason::OtherQos(client(2))));
 }
 
@@ -806,18 +703,8 @@ fn an_id_for_a_second_name_is_not_clear() {
 fn a_request_sent_again_after_its_opposite_counts() {
     let mut scene = Scene::ordinary(fresh(), 64);
     let (filter, qos) = (Filter::Name("a/b"), Qos::AtMostOnce);
-    let subscribe = |message_id| Message::Subscribe {
-        dup: false,
-        qos,
-        message_id,
-        filter,
-    };
-    let suback = |message_id| Message::Suback {
-        qos,
-        topic_id: 30,
-        message_id,
-        code: Code::ACCEPTED,
-    };
+    let subscribe = |message_id| subscribe(qos, message_id, filter);
+    let suback = |message_id| suback(qos, 30, message_id, Code::ACCEPTED);
     scene.says(2, &subscribe(20));
     scene.says(
         2,
@@ -855,13 +742,7 @@ fn a_connect_that_was_not_read_shows_in_its_answer() {
 fn two_different_connects_at_a_time_cannot_be_followed() {
     let mut scene = Scene::ordinary(fresh(), 64);
     for clean in [true, false] {
-        let connect = Message::Connect {
-            will: false,
-            clean,
-            protocol: 1,
-            duration_s: 60,
-            client: "c2",
-        };
+        let connect = connect(clean, "c2");
         scene.says(2, &connect);
     }
     scene.hears(2, &Message::Connack(Code::ACCEPTED));
@@ -1041,13 +922,7 @@ fn nobody_is_pinged_while_the_controller_is_behind() {
 #[test]
 fn who_connects_elsewhere_is_gone_from_where_he_was() {
     let mut scene = Scene::ordinary(fresh(), 64);
-    let connect = Message::Connect {
-        will: false,
-        clean: true,
-        protocol: 1,
-        duration_s: 60,
-        client: "c2",
-    };
+    let connect = connect(true, "c2");
     scene.says(9, &connect);
     assert_eq!(scene.rule(), Err(Reason::InDoubt(client(2))));
     scene.hears(9, &Message::Connack(Code::ACCEPTED));
@@ -1057,13 +932,7 @@ fn who_connects_elsewhere_is_gone_from_where_he_was() {
 #[test]
 fn who_says_connect_again_is_no_receiver_until_the_answer() {
     let mut scene = Scene::ordinary(fresh(), 64);
-    let connect = Message::Connect {
-        will: false,
-        clean: true,
-        protocol: 1,
-        duration_s: 60,
-        client: "c2",
-    };
+    let connect = connect(true, "c2");
     scene.says(2, &connect);
     assert_eq!(scene.rule(), Err(Reason::NotActive(client(2))));
     scene.hears(2, &Message::Connack(Code::ACCEPTED));
