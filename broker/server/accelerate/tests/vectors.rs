@@ -3,21 +3,16 @@
 
 #![allow(clippy::expect_used, clippy::panic, dead_code)]
 
-#[path = "../../udp/tests/json/mod.rs"]
-mod json;
+#[path = "../../udp/tests/vectors/mod.rs"]
+mod vectors;
 
 use std::net::SocketAddr;
 
-use json::Value;
 use mqtick_accelerate::packet::{Packet, TRAILER, Way, mark, rewrite, stated, trailer, unmark};
 use mqtick_accelerate::plane::{Copy, Key};
 use mqtick_accelerate::rules::{Name, Protocol, Topic};
 use mqtick_accelerate::table::{Table, Verdict};
-
-fn octets(text: &str) -> Vec<u8> {
-    let pair = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex");
-    (0..text.len()).step_by(2).map(pair).collect()
-}
+use vectors::{Value, Vector, octets};
 
 /// Destination port, source and payload of a frame's UDP datagram.
 fn datagram(frame: &[u8]) -> Option<(u16, SocketAddr, Vec<u8>)> {
@@ -41,19 +36,19 @@ fn datagram(frame: &[u8]) -> Option<(u16, SocketAddr, Vec<u8>)> {
 }
 
 fn topic_is_name(rule: &Value) -> bool {
-    rule.get("kind").expect("kind").text() == "name"
+    rule["kind"].text() == "name"
 }
 
 /// The topic of a rule, or of its subscriber `of`.
 fn topic(of: &Value, rule: &Value) -> Topic {
-    let id = octets(of.get("topic").expect("topic").text());
+    let id = octets(of["topic"].text());
     let pair = || <[u8; 2]>::try_from(&id[..]).expect("two octets");
-    match of.get("kind").expect("kind").text() {
+    match of["kind"].text() {
         "registered" => Topic::Registered(u16::from_be_bytes(pair())),
         "predefined" => Topic::Predefined(u16::from_be_bytes(pair())),
         "short" => Topic::Short(pair()),
         _ => {
-            let name = octets(rule.get("topic").expect("topic").text());
+            let name = octets(rule["topic"].text());
             Topic::Name(Name::new(&name).expect("1 to 64 octets"))
         }
     }
@@ -89,34 +84,28 @@ fn by_a_program(mut copy: Vec<u8>, message: &[u8]) -> Vec<u8> {
 }
 
 fn list<'a>(of: &'a Value, name: &str) -> &'a [Value] {
-    of.get(name).map_or(&[], Value::list)
+    of.get(name).map_or(&[], Vector::list)
 }
 
 #[test]
 fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/acceleration.json");
-    // The reader does not know true, false and null.
-    let text = std::fs::read_to_string(file).expect("vectors");
-    let text = text.replace(": true", ": 1").replace(": false", ": 0");
-    let all = json::read(&text.replace(": null", ": 0"));
+    let all = vectors::read(&std::fs::read_to_string(file).expect("vectors"));
     let (mut copied, mut refused, mut unread, mut originals) = (0, 0, 0, 0);
     for vector in list(&all, "vectors") {
-        let name = vector.get("name").expect("name").text();
-        let expect = vector.get("expect").expect("expect");
-        let tables = vector.get("tables").expect("tables").text();
-        let tables = all
-            .get("tables")
-            .and_then(|all| all.get(tables))
-            .expect(name);
+        let name = vector["name"].text();
+        let expect = &vector["expect"];
+        let tables = &all["tables"][vector["tables"].text()];
         let counters = expect.get("counters");
         let counts = |name| counters.is_some_and(|all| all.get(name).is_some());
         // Only rules for one publisher, without what only the kernel's data plane does.
         let rules = list(tables, "rules").iter().enumerate();
-        let rules = rules.filter(|(_, rule)| matches!(rule.get("publisher"), Some(Value::Text(_))));
+        let rules =
+            rules.filter(|(_, rule)| matches!(rule.get("publisher"), Some(Value::String(_))));
         let rules: Vec<_> = rules
             .filter(|(_, rule)| flag(rule, "broker") == flag(rule, "mark") && !flag(rule, "pass"))
             .collect();
-        let closed: Vec<_> = list(expect, "closed").iter().map(Value::number).collect();
+        let closed: Vec<_> = list(expect, "closed").iter().map(Vector::number).collect();
         let is_ours = |at: &usize| rules.iter().any(|(number, _)| number == at);
         let from_rule = counts("hits") || (counts("qos") && closed.len() == 1);
         let is_unread = name.starts_with("mqtt-udp") && counts("length") && closed.len() != 1;
@@ -125,9 +114,7 @@ fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules(
         if !(is_read || is_unread || no_rule) || vector.get("settings").is_some() {
             continue;
         }
-        let Some((port, from, message)) =
-            datagram(&octets(vector.get("frame").expect(name).text()))
-        else {
+        let Some((port, from, message)) = datagram(&octets(vector["frame"].text())) else {
             continue; // not a complete datagram
         };
         let protocol = match port {
@@ -147,19 +134,19 @@ fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules(
         let mut keys = Vec::new();
         let is_of = |rule: &Value| (topic_is_name(rule)) == (protocol == Protocol::MqttUdp);
         for (number, rule) in rules.iter().filter(|(_, rule)| is_of(rule)) {
-            let publisher = rule.get("publisher").expect(name).text();
+            let publisher = rule["publisher"].text();
             let key = Key {
                 publisher: publisher.parse().expect(name),
                 topic: topic(rule, rule),
             };
             let hops = list(tables, "hops");
             let is_up = |one: &&Value| {
-                let hop = &hops[one.get("hop").expect(name).number()];
-                hop.get("up").expect(name).number() == 1
+                let hop = &hops[one["hop"].number()];
+                hop["up"] == true
             };
             let to = list(rule, "subscribers").iter().filter(is_up);
             let to = to.map(|one| Copy {
-                to: one.get("address").expect(name).text().parse().expect(name),
+                to: one["address"].text().parse().expect(name),
                 topic: topic(one, rule),
             });
             let to = to.collect::<Vec<_>>();
@@ -172,7 +159,7 @@ fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules(
         }
         let mut came = message.clone();
         unmark(protocol, &mut came);
-        let goes_on = expect.get("original").map(Value::text);
+        let goes_on = expect.get("original").map(Vector::text);
         let goes_on = goes_on.map(|frame| datagram(&octets(frame)).expect(name).2);
         let (is_marked, due) = table.flags(from, &packet);
         let packet = Packet::read(protocol, Way::ToBroker, &came);
@@ -201,7 +188,7 @@ fn copies_are_those_of_the_vectors_and_what_is_not_copied_closes_the_same_rules(
             .map(|one| copy(&came, &packet, one.topic, times_ns, due));
         let wanted = list(expect, "copies").iter();
         let wanted = wanted.map(|one| {
-            let wanted = datagram(&octets(one.get("frame").expect(name).text()));
+            let wanted = datagram(&octets(one["frame"].text()));
             wanted.expect(name).2
         });
         let wanted = wanted.map(|one| if due { by_a_program(one, &came) } else { one });

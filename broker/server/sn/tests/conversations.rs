@@ -4,12 +4,11 @@
 
 #[path = "check/sn.rs"]
 mod check;
-#[path = "../../udp/tests/json/mod.rs"]
-mod json;
 mod tree;
+#[path = "../../udp/tests/vectors/mod.rs"]
+mod vectors;
 
 use check::{Act, Watched};
-use json::Value;
 use mqtick_sn::{Count, Gateway, Qos, Settings};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,17 +16,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::Path;
 use tree::Broker;
+use vectors::{Value, Vector, hex, octets};
 
 const SECOND_NS: u64 = 1_000_000_000;
-
-fn octets(hex: &str) -> Vec<u8> {
-    let pair = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
-    (0..hex.len()).step_by(2).map(pair).collect()
-}
-
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
-}
 
 /// Ids that the gateway has chosen, by their names in the vectors.
 #[derive(Default)]
@@ -59,8 +50,8 @@ impl Ids {
 }
 
 fn run(conversation: &Value) {
-    let name = conversation.get("name").expect("a name").text();
-    let given = conversation.get("settings").expect("settings");
+    let name = conversation["name"].text();
+    let given = &conversation["settings"];
     let predefined: HashMap<u16, Box<str>> =
         given.get("predefined").map_or_else(HashMap::new, |all| {
             let pairs = all.map().iter();
@@ -74,13 +65,7 @@ fn run(conversation: &Value) {
     });
     let mut broker = Broker::default();
     let mut ids = Ids::default();
-    for (at, step) in conversation
-        .get("steps")
-        .expect("steps")
-        .list()
-        .iter()
-        .enumerate()
-    {
+    for (at, step) in conversation["steps"].list().iter().enumerate() {
         let until_s = step
             .get("at_s")
             .map_or(broker.now_s, |one| one.number() as u64);
@@ -90,11 +75,11 @@ fn run(conversation: &Value) {
         }
         if let Some(from) = step.get("from") {
             let from = from.text().parse().expect("an address");
-            let datagram = octets(&ids.fill(step.get("send").expect("octets").text()));
+            let datagram = octets(&ids.fill(step["send"].text()));
             gateway.datagram(broker.now_s * SECOND_NS, from, &datagram, &mut broker);
         }
         if let Some(message) = step.get("publish") {
-            let field = |name| message.get(name).expect("a field");
+            let field = |name| &message[name];
             let qos = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][field("qos").number()];
             let payload = octets(field("payload").text());
             let retain = field("retain").number() == 1;
@@ -105,16 +90,15 @@ fn run(conversation: &Value) {
             .iter()
             .map(|(to, one)| format!("{to} {}", hex(one)))
             .collect();
-        let expect = step.get("expect").expect("what comes").list();
+        let expect = step["expect"].list();
         let fits = |(wanted, (to, octets)): (&Value, &(SocketAddr, Vec<u8>))| {
-            wanted.get("to").expect("a receiver").text() == to.to_string()
-                && ids.agree(wanted.get("send").expect("octets").text(), &hex(octets))
+            wanted["to"].text() == to.to_string() && ids.agree(wanted["send"].text(), &hex(octets))
         };
         let agrees = expect.len() == sent.len() && expect.iter().zip(&sent).all(fits);
         assert!(agrees, "{name}: step {at}: {text:#?}");
     }
     let counted: BTreeMap<_, _> = gateway.counters().filter(|one| one.1 > 0).collect();
-    let wanted = conversation.get("counters").expect("counters").map();
+    let wanted = conversation["counters"].map();
     let wanted: BTreeMap<_, _> = wanted
         .iter()
         .map(|(name, count)| (&**name, count.number() as u64))
@@ -128,7 +112,7 @@ fn the_vectors_hold() {
     let mut count = 0;
     for file in std::fs::read_dir(folder).expect("vectors") {
         let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
-        for conversation in json::read(&text).list() {
+        for conversation in vectors::read(&text).list() {
             run(conversation);
             count += 1;
         }

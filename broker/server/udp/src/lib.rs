@@ -9,7 +9,8 @@ mod counters;
 mod packet;
 mod proof;
 
-use packet::{Frame, Id, Request, matches, packet};
+use mqtick_topics::matches;
+use packet::{Frame, Id, Request, packet};
 use proof::Tokens;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddrV4};

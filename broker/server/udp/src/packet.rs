@@ -207,27 +207,8 @@ pub(crate) fn filter(octets: &[u8]) -> Option<&str> {
     if !is_name(octets) || octets.starts_with(b"$") {
         return None;
     }
-    let mut levels = octets.split(|octet| *octet == b'/').peekable();
-    while let Some(level) = levels.next() {
-        let last = levels.peek().is_none();
-        let alone = level == b"+" || (level == b"#" && last);
-        if !alone && level.iter().any(|octet| b"+#".contains(octet)) {
-            return None;
-        }
-    }
-    std::str::from_utf8(octets).ok()
-}
-
-/// Whether a filter matches a topic.
-pub(crate) fn matches(filter: &str, topic: &str) -> bool {
-    let (mut wanted, mut levels) = (filter.split('/'), topic.split('/'));
-    loop {
-        match (wanted.next(), levels.next()) {
-            (Some("#"), _) | (None, None) => return true,
-            (Some(wanted), Some(level)) if wanted == "+" || wanted == level => {}
-            _ => return false,
-        }
-    }
+    let filter = std::str::from_utf8(octets).ok()?;
+    mqtick_topics::valid_filter(filter).then_some(filter)
 }
 
 /// A packet of this first octet, and of this body after the fixed header.

@@ -3,16 +3,16 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
-mod json;
 mod tree;
+mod vectors;
 
-use json::Value;
 use mqtick_udp::{Server, Settings, Subnet};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::path::Path;
 use tree::Broker;
+use vectors::{Value, Vector, hex, octets};
 
 /// The vectors that do not apply here, and why.
 const NOT_OURS: [(&str, &str); 6] = [
@@ -42,9 +42,9 @@ fn subnets(value: Option<&Value>) -> Vec<Subnet> {
 }
 
 fn settings(given: &Value) -> Settings {
-    let number = |name: &str, usual: usize| given.get(name).map_or(usual, Value::number);
+    let number = |name: &str, usual: usize| given.get(name).map_or(usual, Vector::number);
     let usual = Settings::default();
-    let secret = octets(given.get("secret").expect("a secret").text());
+    let secret = octets(given["secret"].text());
     Settings {
         secret: secret.try_into().expect("16 octets"),
         lease_s: number("lease_s", 60) as u16,
@@ -56,15 +56,6 @@ fn settings(given: &Value) -> Settings {
     }
 }
 
-fn octets(hex: &str) -> Vec<u8> {
-    let pair = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
-    (0..hex.len()).step_by(2).map(pair).collect()
-}
-
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
-}
-
 /// Whether exactly the expected datagrams were sent, in an allowed order.
 fn agree(expect: &[Value], sent: &[(SocketAddrV4, Vec<u8>)]) -> bool {
     let Some((first, rest)) = expect.split_first() else {
@@ -72,9 +63,9 @@ fn agree(expect: &[Value], sent: &[(SocketAddrV4, Vec<u8>)]) -> bool {
     };
     let Some(runs) = first.get("any_order") else {
         let fits = |(to, octets): &(SocketAddrV4, Vec<u8>)| {
-            let wanted = first.get("send").expect("octets").text();
+            let wanted = first["send"].text();
             let is = hex(octets);
-            to.to_string() == first.get("to").expect("a receiver").text()
+            to.to_string() == first["to"].text()
                 && wanted.len() == is.len()
                 && wanted
                     .chars()
@@ -84,7 +75,7 @@ fn agree(expect: &[Value], sent: &[(SocketAddrV4, Vec<u8>)]) -> bool {
         return sent.first().is_some_and(fits) && agree(rest, &sent[1..]);
     };
     // The runs can come in any order, but each run is in order: try each run as the next one.
-    let runs: Vec<&[Value]> = runs.list().iter().map(Value::list).collect();
+    let runs: Vec<&[Value]> = runs.list().iter().map(Vector::list).collect();
     fn any(runs: &[&[Value]], rest: &[Value], sent: &[(SocketAddrV4, Vec<u8>)]) -> bool {
         if runs.is_empty() {
             return agree(rest, sent);
@@ -101,17 +92,11 @@ fn agree(expect: &[Value], sent: &[(SocketAddrV4, Vec<u8>)]) -> bool {
 }
 
 fn run(conversation: &Value) {
-    let name = conversation.get("name").expect("a name").text();
-    let mut server = Server::new(settings(conversation.get("settings").expect("settings")));
+    let name = conversation["name"].text();
+    let mut server = Server::new(settings(&conversation["settings"]));
     let mut broker = Broker::default();
-    for (at, step) in conversation
-        .get("steps")
-        .expect("steps")
-        .list()
-        .iter()
-        .enumerate()
-    {
-        let field = |name| step.get(name).expect("a field");
+    for (at, step) in conversation["steps"].list().iter().enumerate() {
+        let field = |name| &step[name];
         let from = field("from").text().parse().expect("an address");
         let datagram = octets(field("send").text());
         server.datagram(field("at_ns").number() as u64, from, &datagram, &mut broker);
@@ -130,7 +115,7 @@ fn run(conversation: &Value) {
         .filter(|(name, count)| *count > 0 && !["challenges", "leases_ended"].contains(name))
         .map(|(name, count)| (name, count as usize))
         .collect();
-    let wanted = conversation.get("counters").expect("counters").map();
+    let wanted = conversation["counters"].map();
     let wanted = wanted
         .iter()
         .map(|(name, count)| (&**name, count.number()))
@@ -148,8 +133,8 @@ fn the_conversations_of_the_specification_go_as_it_says() {
         "filters", "leases", "packets", "proof", "refusals", "retained",
     ] {
         let text = std::fs::read_to_string(folder.join(format!("{file}.json"))).expect("vectors");
-        for conversation in json::read(&text).list() {
-            let name = conversation.get("name").expect("a name").text();
+        for conversation in vectors::read(&text).list() {
+            let name = conversation["name"].text();
             if NOT_OURS.iter().any(|(one, _)| *one == name) {
                 left.push(name.to_owned());
             } else {
@@ -164,7 +149,7 @@ fn the_conversations_of_the_specification_go_as_it_says() {
 
 #[test]
 fn a_conversation_that_goes_otherwise_is_noticed() {
-    let expect = json::read(
+    let expect = vectors::read(
         r#"[{"any_order": [[{"to": "10.0.0.2:1", "send": "01.."}], [{"to": "10.0.0.3:2", "send": "03"}]]}]"#,
     );
     let (one, two): (SocketAddrV4, SocketAddrV4) =

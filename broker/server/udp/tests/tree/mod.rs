@@ -20,7 +20,8 @@ impl Broker {
     }
 
     pub fn subscriptions(&self) -> usize {
-        assert_eq!(self.tree.len(), self.known.values().map(|one| one.2).sum());
+        let subscriptions: usize = self.known.values().map(|one| one.2).sum();
+        assert_eq!(self.tree.len(), subscriptions);
         self.tree.len()
     }
 
