@@ -16,6 +16,7 @@ use kernel::{Event, Kernel, poller::Poller, socket::Socket};
 use link::{Link, Place};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
+use net::residence;
 use net::transport::{self, Transport};
 
 extern crate self as mqtick_net;
