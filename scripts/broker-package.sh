@@ -17,17 +17,16 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/say.sh
 . scripts/say.sh
+# shellcheck source=packaging/deb.sh
+. packaging/deb.sh
 
 own=$(dpkg --print-architecture) || die 1 "A Debian package can be made on Debian only: dpkg is missing."
 [ $# -gt 0 ] || set -- "$own"
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 targets=$(realpath -m "${CARGO_TARGET_DIR:-broker/server/target}")
 tree=${MQTICK_FLEET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/mqtick}/bookworm-rust
-# The date of everything in the package, and the end of its version.
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)}
-export SOURCE_DATE_EPOCH
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' broker/server/Cargo.toml)
-version+=+$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y%m%d.%H%M%S)
+version=$(dated "$version")
 
 rust_target() {
   case $1 in
@@ -115,7 +114,7 @@ build_in_tree() {
 
 # ---- package ------------------------------------------------------------------------------------
 package() {
-  local architecture=$1 rust=$2 folder=build/broker/$1 programs=$3/$2/release file doc
+  local architecture=$1 rust=$2 folder=build/broker/$1 programs=$3/$2/release doc
   rm -rf "$folder"
   doc=$folder/usr/share/doc/mqtick-broker
   install -D -t "$folder/usr/bin" "$programs"/mqtick-{broker,join,load,accelerate}
@@ -123,48 +122,14 @@ package() {
   install -D -m 644 broker/server/broker.toml.example "$folder/etc/mqtick/broker.toml"
   install -D -m 644 broker/server/join.toml.example "$folder/etc/mqtick/join.toml"
   install -D -m 644 broker/server/accelerate.options.example "$folder/etc/mqtick/accelerate"
-  install -D -m 644 broker/server/debian/sysusers "$folder/usr/lib/sysusers.d/mqtick-broker.conf"
-  install -D -m 644 broker/server/debian/overrides "$folder/usr/share/lintian/overrides/mqtick-broker"
   install -D -m 644 -t "$doc" broker/server/README.md
   install -D -m 644 broker/server/join/README.md "$doc/join.md"
   python3 broker/server/licences.py copyright "$rust" >"$doc/copyright"
-  printf 'mqtick-broker (%s) unstable; urgency=medium\n\n  * %s\n\n -- The mqtick authors <%s>  %s\n' \
-    "$version" "Built from the source of mqtick; its CHANGELOG.md says what changed." "$contact" \
-    "$(date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")" | gzip -9n >"$doc/changelog.gz"
-  install -D -m 755 -t "$folder/DEBIAN" broker/server/debian/{postinst,prerm,postrm}
-  printf '/etc/mqtick/%s\n' broker.toml join.toml accelerate >"$folder/DEBIAN/conffiles"
-  cat >"$folder/DEBIAN/control" <<EOF
-Package: mqtick-broker
-Version: $version
-Architecture: $architecture
-Maintainer: The mqtick authors <$contact>
-Installed-Size: $(du -k --apparent-size --summarize "$folder" | cut -f1)
-Depends: systemd
-Recommends: iproute2
-Section: net
-Priority: optional
-Description: MQTT broker that delivers to many subscribers at once
- MQTT 3.1.1 and 5 over TCP, TLS, WebSocket and Unix sockets, on all cores. Each
- copy of a message can say how long it was in the broker. Password files and
- access lists of Mosquitto are taken as they are.
- .
- mqtick-join joins MQTT brokers of any kind at several sites.
- .
- mqtick-load measures a broker: latency, skew and loss.
- .
- mqtick-accelerate has the kernel copy messages over UDP to their subscribers
- before they reach a broker of MQTT-SN or MQTT over UDP.
-EOF
-  (cd "$folder" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
-  find "$folder" -exec chmod go-w,a+rX {} +
-  file=build/mqtick-broker_${version}_$architecture.deb
-  rm -f build/mqtick-broker_*_"$architecture".deb
-  dpkg-deb --root-owner-group -Zxz --build "$folder" "$file" >/dev/null
-  say "made $file, and the programs alone in $folder/usr/bin"
+  build_deb mqtick-broker "$version" "$architecture" "$folder" \
+    "mqtick-broker.service mqtick-join.service mqtick-accelerate.service" \
+    "/var/lib/mqtick-broker /var/lib/private/mqtick-broker /var/lib/mqtick-join /var/lib/private/mqtick-join"
+  say "the programs alone are in $folder/usr/bin"
 }
-
-# There is no address to write to.
-contact=mqtick@example.org
 
 scripts/rust.sh
 make --no-print-directory "$PWD/build/bpf/accelerate.o"

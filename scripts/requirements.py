@@ -29,9 +29,12 @@ LISTS = {
         *("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers"),
         "setuptools",  # for gpiod where it has no wheel
     ],
+    "bench": ["pyvisa", "pyvisa-py"],
+    "manuals": ["argparse-manpage", "shtab"],
     "pip": ["pip"],
 }
 COMPILED = {"gpiod"}
+NO_WHEEL_AT_ALL = {"argparse-manpage"}
 HEAD = "# By scripts/requirements.py: versions from constraints.txt, and all that pip may take.\n"
 
 
@@ -54,9 +57,9 @@ def fetch(folder: Path) -> None:
     for target in TARGETS:
         without = NO_WHEEL.get(target.split("-")[1], {})
         say(f"{target}: {', '.join(names.keys() - without.keys())}")
-        wanted = [pin for name, pin in names.items() if name not in without]
+        wanted = [pin for name, pin in names.items() if name not in without.keys() | NO_WHEEL_AT_ALL]
         pip(*download, *platform_of(target), *wanted)
-    for name in COMPILED:
+    for name in COMPILED | NO_WHEEL_AT_ALL:
         say(f"sources of {name}")
         pip(*download, f"--no-binary={name}", names[name])
 

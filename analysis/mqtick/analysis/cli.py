@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 
@@ -29,12 +30,7 @@ exit codes: 0 every limit holds, 1 it failed, 2 wrong use, 4 a limit is not met 
 _COMMANDS = ("report", "compare", "look", "limit")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
-    words = joined(list(sys.argv[1:] if arguments is None else arguments))
-    # Paths alone are what people give it.
-    if words and words[0] not in (*_COMMANDS, "-h", "--help", "--version"):
-        words = ["report", *words]
+def _parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "mqtick-report", "Turn captures into a report on latency, skew and time error.", EXAMPLES
     )
@@ -43,7 +39,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compare.add(commands)
     look.add(commands)
     limit.add(commands)
-    args = parser.parse_args(words)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    words = joined(list(sys.argv[1:] if arguments is None else arguments))
+    # Paths alone are what people give it.
+    if words and words[0] not in (*_COMMANDS, "-h", "--help", "--version"):
+        words = ["report", *words]
+    args = _parser().parse_args(words)
     return carry_out(
         lambda: args.call(args),
         {

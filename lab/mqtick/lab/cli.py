@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,15 +36,19 @@ _COMMANDS: tuple[Callable[[Any], None], ...] = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+def _parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "mqtick-lab", "Measure latency and skew over MQTT with oscilloscopes.", EXAMPLES
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for add in _COMMANDS:
         add(commands)
-    args = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    args = _parser().parse_args(arguments)
     return carry_out(
         lambda: args.call(args), {InstrumentError: Exit.FAILED, SettingsError: Exit.FAILED}
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import logging
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return carry_out(lambda: _main(arguments))
 
 
-def _main(arguments: Sequence[str] | None) -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = make_parser(PROGRAM, "Publish the time on an MQTT broker (IEEE 1451).", EXAMPLES)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     run = commands.add_parser("run", help="serve the time (the default)")
@@ -69,6 +70,11 @@ def _main(arguments: Sequence[str] | None) -> int:
     asked = commands.add_parser("status", help="show the running server's status")
     asked.add_argument("--json", action="store_true", help="print JSON")
     asked.add_argument("--state-folder", default="", help="folder of status.json")
+    return parser
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    parser = _parser()
     words = sys.argv[1:] if arguments is None else arguments
     args = parser.parse_args(with_default_command(parser, words, ("run", "doctor", "status")))
     if args.command == "status":
