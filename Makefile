@@ -72,7 +72,7 @@ check: lint lint-ansible mypy imports docs ## style, types, imports between room
 lint: setup-check
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
-	@if command -v shellcheck >/dev/null; then set -x; shellcheck -x scripts/*.sh tests/fresh/run.sh .ci/run ansible/roles/tuning/files/mqtick-tuning; \
+	@if command -v shellcheck >/dev/null; then set -x; shellcheck -x scripts/*.sh packaging/*.sh tests/fresh/run.sh .ci/run ansible/roles/tuning/files/mqtick-tuning; \
 	  else echo 'shellcheck is not installed: the scripts were not checked'; fi
 
 lint-ansible: export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv-ansible/collections
@@ -191,7 +191,7 @@ broker-programs: setup-broker ## mqtick-broker, mqtick-join and mqtick-load, in 
 broker-package: ## a Debian package of these and mqtick-accelerate, linked statically, in build/: ARCH=arm64, armhf (needs root, debootstrap)
 	@scripts/broker-package.sh $(ARCH)
 test-broker-package: ## the same twice, in two folders: whether both are equal octet by octet
-	@scripts/broker-package-twice.sh $(ARCH)
+	@packaging/twice.sh scripts/broker-package.sh $(ARCH)
 # What MQTT.js needs, a client of other authors: package.json says which version of each.
 build/clients/node_modules: broker/tests/clients/package.json
 	rm -rf build/clients && mkdir -p build/clients && cp $< build/clients/
@@ -262,7 +262,12 @@ flag = --$(shell printf '%s' $1 | tr A-Z_ a-z-) "$$$1"
 INSTALL_FLAGS = $(foreach value,$(VALUES),$(if $(call given,$(value)),$(call flag,$(value))))
 SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 
-.PHONY: install-server install-client uninstall
+.PHONY: packages test-packages install-server install-client uninstall
+packages: setup-check ## Debian packages of client, time server, and bench with reports, for any architecture, in build/
+	@packaging/programs.sh
+test-packages: setup-test ## whether two builds are equal, and each package on a blank host: RELEASE=bookworm (root)
+	command -v systemd-nspawn debootstrap >/dev/null || scripts/debian.sh install systemd-container debootstrap openssh-client
+	MQTICK_FLEET_RELEASE=$(RELEASE) $(PYTEST) ansible/tests/test_packages.py
 install-server: ## time server as a service: BROKER=mqtt://HOST [CA= USERNAME= PASSWORD_FILE= KEYS= NUMBER=]
 	@$(SUDO) scripts/install.sh server $(INSTALL_FLAGS)
 install-client: ## client as a service: the same, and CHRONY=no to leave chrony alone

@@ -12,6 +12,8 @@ export SOURCE_DATE_EPOCH MQTICK_COMMIT
 
 dated() { echo "$1+$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y%m%d.%H%M%S)"; }
 
+# What is in single quotes is for the package's own shell.
+# shellcheck disable=SC2016
 # maintainer_script postinst|prerm|postrm NAME FOLDER "RUNS" "STATE"
 maintainer_script() {
   local units

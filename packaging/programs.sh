@@ -38,7 +38,7 @@ fetch_modules() {
   sed -i "s/^Version: .*/Version: $pure+g$MQTICK_COMMIT/" "$modules/mqtick-$pure.dist-info/METADATA"
   mv "$modules/mqtick-$pure.dist-info" "$modules/mqtick-$pure+g$MQTICK_COMMIT.dist-info"
   for place in "$modules" "$bench"; do
-    rm -rf "$place/bin" "$place"/*.dist-info/{RECORD,INSTALLER,REQUESTED,direct_url.json}
+    rm -rf "${place:?}"/{bin,*.dist-info/{RECORD,INSTALLER,REQUESTED,direct_url.json}}
   done
   find "$bench" -name '*.py' -exec sed -i '1{/^#!/d}' {} + # modules of others that think that they are programs
   mkdir "$bench/mqtick"

@@ -55,9 +55,11 @@ def fetch(folder: Path) -> None:
     names = {name: f"{name}=={known[name]}" for listed in LISTS.values() for name in listed}
     download = ("download", "--quiet", "--no-deps", f"--dest={folder}")
     for target in TARGETS:
-        without = NO_WHEEL.get(target.split("-")[1], {})
-        say(f"{target}: {', '.join(names.keys() - without.keys())}")
-        wanted = [pin for name, pin in names.items() if name not in without.keys() | NO_WHEEL_AT_ALL]
+        without = NO_WHEEL_AT_ALL | NO_WHEEL.get(target.split("-")[1], {}).keys()
+        say(f"{target}: {', '.join(names.keys() - without)}")
+        wanted = [
+            pin for name, pin in names.items() if name not in without.keys() | NO_WHEEL_AT_ALL
+        ]
         pip(*download, *platform_of(target), *wanted)
     for name in COMPILED | NO_WHEEL_AT_ALL:
         say(f"sources of {name}")

@@ -71,6 +71,15 @@ class Host:
             raise RigError(f"{self.name}: {command!r} ended with {done.returncode}: {done.stderr}")
         return done.stdout
 
+    def copy(self, to: str, folder: Path, *names: str) -> None:
+        """Copy files of a folder into a new one there."""
+        self.run(f"mkdir '{to}'")
+        with subprocess.Popen(
+            ["tar", "-c", "-C", folder, *names], stdout=subprocess.PIPE
+        ) as sender:
+            unpack = self.ssh(f"tar -x -C '{to}' --no-same-owner", user="root")
+            subprocess.run(unpack, stdin=sender.stdout, check=True)
+
     def start(self) -> None:
         """Switch it on and return when it lets us in and has finished starting."""
         if self.is_running:

@@ -7,57 +7,37 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from blank_tree import CACHE
-from fleet import PYTHON, RELEASE, snapshot
+from fleet import PYTHON, RELEASE, debian_packages, snapshot
 from hosts import Host, Rig
 from playbook import PROJECT, needs_hosts
-
-from scripts import wheelhouse
 
 pytestmark = needs_hosts
 CHECKOUT = "/root/a checkout"
 
 
-def debian_packages() -> list[Path]:
-    """Fetch what people have before they install mqtick; once, as the wheelhouse does."""
-    folder = CACHE / f"by-hand-{RELEASE}"
-    if not folder.is_dir():
-        wheelhouse.deb_cache.PACKAGES = ["chrony", "mosquitto", "python3-venv"]
-        wheelhouse.deb_cache.fetch(f"{RELEASE}-amd64", folder, False, folder, print)
-    return sorted(folder.iterdir())
-
-
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """A host with chrony, a broker, Python's virtual environments and the checkout."""
-    packages, wheels = debian_packages(), tmp_path_factory.mktemp("wheels")
-    lists = [f"--requirement={file}" for file in (PROJECT / "requirements").glob("[!p]*.txt")]
+    packages = debian_packages("by-hand", ["chrony", "mosquitto", "python3-venv"])
+    wheels, folder = tmp_path_factory.mktemp("wheels"), PROJECT / "requirements"
+    lists = [f"--requirement={folder / name}.txt" for name in ("build", "gpiod", "service")]
     version = "--python-version=" + {"bookworm": "3.11", "trixie": "3.13"}[RELEASE]
     fetch = [PYTHON, "-m", "pip", "download", "--quiet", "--only-binary=:all:", version]
     subprocess.run([*fetch, f"--dest={wheels}", *lists], check=True)
     with Rig("hand", 81, ["pi"], RELEASE) as rig:
         (pi,) = rig.hosts
-        copy(pi, "/root/debs", packages[0].parent, *(file.name for file in packages))
-        copy(pi, "/root/wheels", wheels, *(file.name for file in wheels.iterdir()))
+        pi.copy("/root/debs", packages[0].parent, *(file.name for file in packages))
+        pi.copy("/root/wheels", wheels, *(file.name for file in wheels.iterdir()))
         listed = ["git", "-C", str(PROJECT), "ls-files"]
         names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split(
             "\n"
         )
-        copy(pi, CHECKOUT, PROJECT, *filter(None, names))
+        pi.copy(CHECKOUT, PROJECT, *filter(None, names))
         apt = "DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends"
         pi.run(f"{apt} -qq /root/debs/*.deb && rm -r /root/debs", timeout_s=300)
         yield pi
-
-
-def copy(host: Host, to: str, folder: Path, *names: str) -> None:
-    """Copy files of a folder there."""
-    host.run(f"mkdir '{to}'")
-    with subprocess.Popen(["tar", "-c", "-C", folder, *names], stdout=subprocess.PIPE) as sender:
-        unpack = host.ssh(f"tar -x -C '{to}' --no-same-owner", user="root")
-        subprocess.run(unpack, stdin=sender.stdout, check=True)
 
 
 def install(host: Host, *arguments: str) -> str:
