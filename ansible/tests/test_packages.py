@@ -115,6 +115,7 @@ def test_an_installation_ends_synchronised_an_upgrade_too_and_a_purge_leaves_not
     assert host.run(f"find / -xdev -name '*mqtick*' -not -path '/root/*' -not -path {KEPT}") == ""
 
 
+@pytest.mark.skipif(RELEASE == "bookworm", reason="its matplotlib is older than the reports need")
 def test_the_bench_runs_with_the_modules_of_debian(host: Host) -> None:
     needed = debian_packages("numbers", [*NUMBERS, "python3-typing-extensions"])
     host.copy("/root/numbers", needed[0].parent, *(file.name for file in needed))
