@@ -10,8 +10,6 @@ from pathlib import Path
 from bench.harness import built
 from demo.local_broker import Mosquitto, free_port, wait_for_port
 
-__all__ = ["node", "relay", "settled"]
-
 
 def node(
     folder: Path, broker: Mosquitto, *neighbours: int, settings: str = "", port: int = 0

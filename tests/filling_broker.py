@@ -23,8 +23,6 @@ from collections.abc import Iterator
 from mqtick.mqtt.packets import encode_publish, read_variable_length
 from mqtick.mqtt.stamps import KernelSocket, Stamp, StampSource, Transmit
 
-__all__ = ["FillingBroker", "main", "matches"]
-
 _CONNECT, _PUBLISH, _SUBSCRIBE, _UNSUBSCRIBE, _PINGREQ, _DISCONNECT = 1, 3, 8, 10, 12, 14
 _UNKNOWN = -(1 << 31)
 _LAST_COPY = (1 << 24) - 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-__all__ = ["misplaced", "texts_of"]
-
 _TOLERANCE = 1.0
 """Pixels by which boxes of texts, which are larger than their letters, may touch."""
 

@@ -9,8 +9,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["CACHE", "USER", "RigError", "blank_tree"]
-
 CACHE = (
     Path(
         os.environ.get("MQTICK_FLEET_CACHE")

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from blank_tree import RigError
 
-__all__ = ["cgroup_root", "make_room", "what_is_missing"]
-
 PROGRAMS = ("debootstrap", "systemd-nspawn", "ssh", "ssh-keygen", "ip", "unshare")
 INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
 

@@ -15,8 +15,6 @@ from mqtick.lab.runner.control import Control, NodeError
 from mqtick.mqtt.broker import Broker
 from mqtick.mqtt.loop import Loop
 
-__all__ = ["Running", "clock_on"]
-
 
 class Running:
     """A crowd in a thread, somebody who commands it, and somebody who publishes the time."""

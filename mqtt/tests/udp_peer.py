@@ -16,8 +16,6 @@ from typing import Self
 from broker.rtl.sim.golden import Golden, Sent, Settings
 from broker.rtl.sim.udp_door import UdpDoor
 
-__all__ = ["Board", "Door", "Peer"]
-
 
 class Door(UdpDoor):
     """The reference broker; `mangle` says what becomes of each datagram that it sends.

@@ -20,8 +20,6 @@ from mqtick.timeserver.rate import RateLimit
 from mqtick.timeserver.reference import Reference
 from mqtick.timeserver.served import Reading, ServedClock
 
-__all__ = ["KEYS", "MS", "NONCE", "TREE", "US", "S", "Stage", "arrival"]
-
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 TREE = TopicTree()
 KEYS = Keyring(fleet=(bytes(range(32)),))

@@ -12,8 +12,6 @@ from typing import Any
 
 from mqtick.recording.capture import CaptureError
 
-__all__ = ["BrokerLimit", "Level", "Trial", "load_limit"]
-
 
 @dataclass(frozen=True, slots=True)
 class Trial:

@@ -15,8 +15,6 @@ from mqtick.recording.edge_overrides import EdgeOverridesError
 from mqtick.recording.run_folder import RunFolderError
 from mqtick.service.commandline import Exit, carry_out, make_parser
 
-__all__ = ["main"]
-
 EXAMPLES = """\
   mqtick-report runs/today
   mqtick-report look scope.bin

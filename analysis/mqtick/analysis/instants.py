@@ -6,8 +6,6 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["LATEST_NS", "instant_text", "since_1970"]
-
 LATEST_NS: Final = 1 << 63
 """No instant is that many ns after 1970."""
 

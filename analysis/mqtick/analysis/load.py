@@ -21,8 +21,6 @@ from mqtick.recording.capture import CaptureError
 from mqtick.recording.edge_overrides import EdgeOverridesError, kept
 from mqtick.recording.run_folder import RECORD, load_run
 
-__all__ = ["LoadError", "files_in", "load", "needs_units", "refuse_for_run", "run_folder_of"]
-
 _OPTIONS: Final = tuple(each.name for each in fields(CaptureOptions))
 _OF_RUNS: Final = ("title", "timebase_ppm", "channel_uncertainty_fs", "edge_overrides")
 _OF_LOGS: Final = ("title", "simulated", "units")

@@ -19,8 +19,6 @@ from mqtick.recording.layout import LayoutError, layout_of
 from mqtick.recording.run_folder import load_run, shot_path
 from mqtick.recording.shot import DamagedShotError, read_whole_shot
 
-__all__ = ["look_at_run"]
-
 
 def look_at_run(folder: Path, options: CaptureOptions, number: int = 1) -> Look:
     """Look at the shot of this number, with what is said by hand, or else what the folder keeps.

@@ -17,8 +17,6 @@ from mqtick.recording.transitions import Transitions
 from mqtick.recording.units import FS_PER_US, Floats
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["DRAWN_HEIGHT", "thinned", "typical"]
-
 DRAWN_HEIGHT: Final = 1.0
 """Height of a digital signal's 1 in a drawing; what it was in volts was not recorded."""
 

@@ -10,8 +10,6 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["RefusedError", "alone_in", "replace_file", "write_whole"]
-
 
 class RefusedError(Exception):
     """A file that a command does not take; its words."""

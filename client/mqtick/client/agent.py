@@ -33,8 +33,6 @@ from mqtick.protocol.steps import Change, StepDetector
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicKind
 
-__all__ = ["Agent"]
-
 _LOOP_BURST = 12
 _LOOP_INTERVAL_NS = 16 * NS_PER_S
 _LISTEN_NS = 3 * NS_PER_S

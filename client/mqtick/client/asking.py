@@ -11,8 +11,6 @@ from mqtick.client.precise import PreciseTrack
 from mqtick.mqtt.loop import Loop, Timer
 from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = ["Asking"]
-
 
 class Asking:
     """Keeps one plan per server; a new plan replaces the old one.

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-__all__ = ["Agreement", "Bracket", "Growth", "Interval", "agree"]
-
 _PROMISED_NS = 1_000 * 1_000_000_000
 """For so long a server's promise of its rate holds as it is stated."""
 

@@ -6,8 +6,6 @@ from mqtick.client.track import Track
 from mqtick.mqtt.connection import Connection
 from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = ["CertificateDates"]
-
 
 class CertificateDates:
     """Checks the dates once per connection, and drops the connection if they are wrong.

@@ -23,16 +23,6 @@ from typing import Literal
 from mqtick.service import chronyd_csv
 from mqtick.service.chronyd_csv import ChronyVersion
 
-__all__ = [
-    "ChronySock",
-    "FeedState",
-    "Layout",
-    "Outcome",
-    "Verify",
-    "encode_sample",
-    "layout_for",
-]
-
 _MAGIC = 0x534F434B  # "SOCK"
 
 # The first version that takes both sizes on 32-bit systems (chrony commit badaa83).

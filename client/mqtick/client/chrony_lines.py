@@ -9,18 +9,6 @@ from collections.abc import Iterable
 from mqtick.service import ChronydError, ChronyVersion, chronyd
 from mqtick.service.commandline import Exit, fail
 
-__all__ = [
-    "DELAYS_NS",
-    "POLL",
-    "add_flags",
-    "delay_for",
-    "print_lines",
-    "refclock_lines",
-    "refid_for",
-    "socket_of",
-    "socket_path",
-]
-
 POLL = 2
 """log2 of the seconds of chronyd's poll.
 

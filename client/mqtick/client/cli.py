@@ -44,8 +44,6 @@ from mqtick.service.commandline import (
 )
 from mqtick.service.program import check_metrics_listen, status_path
 
-__all__ = ["main", "parse_duration_ns"]
-
 CONFIG = "/etc/mqtick/client.toml"
 _MINUTE = 60 * NS_PER_S
 _UNITS = {"ns": 1, "us": 1000, "ms": 1_000_000, "s": NS_PER_S, "m": _MINUTE, "min": _MINUTE}

@@ -11,8 +11,6 @@ from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.service.settings.program import ConnectionSettings, PinKeys, RealtimeKeys
 from mqtick.service.settings.schema import key, table
 
-__all__ = ["ChronyKeys", "Settings", "check_together", "client_name", "in_effect"]
-
 # At most 2 MB a day. Single exchanges, to have them often: on a long link the frequency is unknown
 # for hours, and then the interval grows by `frequency_limit_ppm` between two of them.
 _LOW_INTERVAL_S, _LOW_BURST, _LOW_KEEPALIVE_S = 48.0, 1, 90

@@ -8,8 +8,6 @@ from itertools import combinations
 
 from mqtick.client.estimate import Estimate
 
-__all__ = ["Disagreement", "disagreements"]
-
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:

@@ -23,8 +23,6 @@ from mqtick.mqtt.loop import Loop
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.service import ChronydError, ChronyVersion, chronyd
 
-__all__ = ["Discipline"]
-
 _FIRST_CHECK_NS = 10 * NS_PER_S
 # chronyd selects a source after three polls with a sample, so a new source gets samples more often.
 _START_NS = 32 * NS_PER_S

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from mqtick.client.sample import Kind
 
-__all__ = ["Estimate", "State"]
-
 
 class State(enum.StrEnum):
     """How far an estimate can be relied on."""

@@ -21,8 +21,6 @@ from mqtick.client.plausibility import fault, guaranteed
 from mqtick.client.regression import Point
 from mqtick.client.sample import Counters, Kind, Reason, Sample, SampleVerdict
 
-__all__ = ["Estimator"]
-
 _DISPERSION_RATE = 1e-6
 """How fast a disciplined clock may err on its own, ns per ns: chrony's default of maxclockerror."""
 _REMEMBERED = 64

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from mqtick.service.settings.load import key
 
-__all__ = ["EstimatorSettings"]
-
 
 @dataclass(frozen=True, slots=True)
 class EstimatorSettings:

@@ -17,9 +17,6 @@ from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.sample import Kind, Origin, Reading, Reason, Sample
 from mqtick.mqtt.stamps import StampSource
 
-__all__ = ["echo", "link_difference", "one_way", "two_way", "without_broker"]
-
-
 _SLEWED_SHARE = 8
 """The kernel slews by 1/10 at most (adjtimex(2), ADJ_TICK): 1/9 of the slewed clock's time."""
 

@@ -14,8 +14,6 @@ from mqtick.pins.drive import PpsDriver
 from mqtick.protocol.experiments import Answer, Command, CommandError, Commands, number_in
 from mqtick.protocol.precise import read_server_and_sequence
 
-__all__ = ["KEPT_EDGES", "Experiments"]
-
 KEPT_EDGES = 64
 # The runner that told us to leave may have ended: a client must not stay without time for ever.
 _COME_BACK_S = 900.0

@@ -18,8 +18,6 @@ from mqtick.client.plausibility import guaranteed
 from mqtick.client.sample import Reason, Sample, SampleVerdict
 from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = ["FirstTime", "Trouble"]
-
 _QUARTER_NS = 900 * NS_PER_S
 # UTC+14 is the farthest (Kiribati); several zones lie at :30 and :45.
 _FARTHEST_NS = 14 * 3600 * NS_PER_S

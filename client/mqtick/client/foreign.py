@@ -22,8 +22,6 @@ from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.text1451 import TextRequest
 from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = ["ForeignTrack"]
-
 
 class ForeignTrack(Track):
     """Follows one server that speaks 1451.1.6 text or the 2021 draft, and asks it now and then.

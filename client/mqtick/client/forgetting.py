@@ -14,8 +14,6 @@ import math
 
 from mqtick.client.regression import Point
 
-__all__ = ["Forgetting"]
-
 _WORST = 16.0
 """The squared error of a prediction is capped at this many variances, because of outliers."""
 _HUBER = 2.0

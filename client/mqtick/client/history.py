@@ -13,8 +13,6 @@ from mqtick.client.forgetting import Forgetting
 from mqtick.client.regression import Fit, Point, Prior, RegressionSettings, fit
 from mqtick.client.sample import Kind
 
-__all__ = ["History"]
-
 _WANDER_SHARE = 4.0
 """At the best time constant noise and wander add alike to the error of the *offset*; wander's share
 of the error of the *frequency* is then 2 * sqrt(3) times the noise's, so both together are four

@@ -19,8 +19,6 @@ from typing import Any
 from mqtick.service import Status, StatusError, read_status
 from mqtick.service.program import status_path
 
-__all__ = ["Now", "NowError", "boot_id", "now", "now_from"]
-
 PROGRAM = "mqtick-client"
 _SLEPT_NS = 1_000_000
 """Two readings may be so far apart."""

@@ -7,8 +7,6 @@ from collections import deque
 from mqtick.client.bracket import Growth, Interval, agree
 from mqtick.client.sample import Sample
 
-__all__ = ["Candidates"]
-
 _MOST = 256
 """Enough for `confirm_samples` bursts; the oldest are forgotten."""
 

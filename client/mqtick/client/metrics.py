@@ -7,8 +7,6 @@ from typing import Any
 
 from mqtick.service import Metric
 
-__all__ = ["metrics"]
-
 
 def _gap_ns(values: Mapping[str, Any], server: str) -> int:
     """Return the largest gap between the server's interval and another's; 0: all of them meet."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import statistics
 from collections import deque
 
-__all__ = ["PathDelay"]
-
 _NORMAL_MAD = 1.4826
 """Standard deviation over median absolute deviation, for normal errors."""
 _ENOUGH = 4

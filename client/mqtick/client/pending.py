@@ -10,8 +10,6 @@ from mqtick.mqtt.stamps import Transmit
 from mqtick.protocol.precise import Reply, Request
 from mqtick.protocol.residence import Residence
 
-__all__ = ["ArrivalReading", "Pending", "Placement", "PrecisePending", "WallSample"]
-
 
 @dataclass(frozen=True, slots=True)
 class ArrivalReading:

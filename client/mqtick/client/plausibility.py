@@ -9,8 +9,6 @@ from mqtick.client.bracket import Interval
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.sample import Kind, Reason, Sample
 
-__all__ = ["fault", "guaranteed"]
-
 _RANGE = 1 << 63
 """Instants and offsets are 64-bit nanoseconds: 292 years either way."""
 

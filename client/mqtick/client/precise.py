@@ -29,8 +29,6 @@ from mqtick.protocol.precise import (
 )
 from mqtick.protocol.residence import Residence
 
-__all__ = ["PreciseTrack"]
-
 _REPEATED = 2
 _UNECHOED = 4
 """After so many replies in a row without the echo that was asked for, ask for follow-ups."""

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Fit", "Point", "Prior", "RegressionSettings", "fit"]
-
 _NORMAL_MAD = 1.4826
 """Standard deviation over median absolute deviation, for normal errors."""
 _ROUNDS = 2

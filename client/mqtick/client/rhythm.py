@@ -13,8 +13,6 @@ from __future__ import annotations
 import random
 from collections import deque
 
-__all__ = ["Rhythm"]
-
 _REMEMBERED = 16
 _LEAD_NS = 100_000
 _SHORTEST_NS, _LONGEST_NS = 5_000_000, 70_000_000_000

@@ -33,8 +33,6 @@ from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import check_client_name
 from mqtick.service.program import TICK_NS, Housekeeping
 
-__all__ = ["follow"]
-
 _log = logging.getLogger("mqtick.client")
 
 

@@ -15,16 +15,6 @@ from typing import Any, NamedTuple
 
 from mqtick.mqtt.stamps import StampSource
 
-__all__ = [
-    "Counters",
-    "Kind",
-    "Origin",
-    "Reading",
-    "Reason",
-    "Sample",
-    "SampleVerdict",
-]
-
 
 class Kind(enum.StrEnum):
     """How a sample was measured, from the least to the most trusted."""

@@ -9,8 +9,6 @@ from typing import IO, Any
 from mqtick.client.pending import WallSample
 from mqtick.client.track import Track
 
-__all__ = ["SampleLog", "record"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from mqtick.protocol.precise import Time
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import says_gone
 
-__all__ = ["MAXIMUM_SERVERS", "Servers"]
-
 MAXIMUM_SERVERS = 16
 
 

@@ -8,8 +8,6 @@ from mqtick.protocol.auth import Keyring
 from mqtick.protocol.draft2021 import DraftTopics
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["UNSIGNED", "check_settings", "may_follow_unsigned"]
-
 UNSIGNED = ("1451.1.6", "draft-2021")
 """The formats whose messages carry no tags."""
 

@@ -16,8 +16,6 @@ from mqtick.client.unknown import why_unknown
 from mqtick.protocol.clocks import VirtualClock
 from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = ["clock_error_ns", "disagreements_at", "forecast", "frequency_ppb", "status"]
-
 # A reader interpolates linearly between these ages. The interval widens ever faster, so a straight
 # line lies outside it: the reader's interval is wider than the true one, never narrower.
 _HORIZONS_S = (0, 1, 4, 16, 64, 256, 1024, 4096, 16384)

@@ -8,19 +8,6 @@ from typing import Any
 
 from mqtick.service.program import trouble_lines
 
-__all__ = [
-    "ASSUMPTION",
-    "MARKS",
-    "ONLY_HEARD",
-    "STALE_NS",
-    "apart",
-    "offset_text",
-    "sources_lines",
-    "status_lines",
-    "summary",
-    "width_text",
-]
-
 ASSUMPTION = "if the broker is honest and links are symmetric"
 """The assumption behind `narrow_bound_ns`."""
 

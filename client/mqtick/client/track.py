@@ -26,8 +26,6 @@ from mqtick.protocol.residence import Copies
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["ClientContext", "Track"]
-
 _PENDING_LIMIT = 64
 _MAXIMUM_AGE_NS = 3 * NS_PER_S
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from mqtick.client.estimator import Estimator
 
-__all__ = ["why_unknown"]
-
 
 def why_unknown(estimator: Estimator, local_ns: int) -> str:
     """Return why the time is not known at this local instant; empty if it is known."""

@@ -14,8 +14,6 @@ with needing("lab"):
     from mqtick.lab.commands import crowd, doctor, hardware, run, scope, simulate
     from mqtick.lab.scope.conversation import InstrumentError
 
-__all__ = ["main"]
-
 EXAMPLES = """\
   mqtick-lab crowd --broker mqtt://broker.lan --name w1
   mqtick-lab doctor mqtt://broker.example

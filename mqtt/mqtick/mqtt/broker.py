@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-__all__ = ["Broker", "BrokerError", "broker_from", "parse_broker_url", "refuse_dialect"]
-
 _SCHEMES = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "mqtt+udp": 1883, "unix": 0}
 _WITH_TLS = ("mqtts", "wss")
 # Below the ports that Linux assigns automatically (32768 to 60999).

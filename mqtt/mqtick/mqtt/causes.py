@@ -10,8 +10,6 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["Cause", "cause_of", "cause_of_refusal", "why_not_connected"]
-
 # OpenSSL, x509_vfy.h: X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED
 _DATE_ERRORS = (9, 10)
 # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH

@@ -10,19 +10,6 @@ from typing import Final, NamedTuple
 
 from mqtick.mqtt.packets import CONNACK, PUBLISH, RETAIN, SUBACK, read_variable_length
 
-__all__ = [
-    "LONGEST",
-    "LONGEST_TOPIC",
-    "PINGREQ",
-    "PINGRESP",
-    "PROOF",
-    "UNSUBACK",
-    "Answer",
-    "Message",
-    "decode",
-    "share_out",
-]
-
 LONGEST: Final = 1472
 """Octets of a datagram that fills an Ethernet frame; the broker refuses longer ones."""
 LONGEST_TOPIC: Final = 64

@@ -26,8 +26,6 @@ from mqtick.mqtt.packets import (
 from mqtick.mqtt.stamps import KernelSocket, Stamp, StampSource, Transmit
 from mqtick.mqtt.tls import Certificate
 
-__all__ = ["Arrival", "FrameSocket", "Transport"]
-
 _MAXIMUM_FRAME = 256 * 1024
 _PUBLISH_MASK = TYPE_MASK | QOS_MASK  # QoS 0 only
 _READS_PER_TURN = 16

@@ -9,8 +9,6 @@ import select
 import socket
 import time
 
-__all__ = ["connect_to"]
-
 _BETWEEN_ATTEMPTS_S = 0.25  # RFC 8305, section 5
 
 

@@ -15,8 +15,6 @@ from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.udp_session import lease_s
 
-__all__ = ["NO_DOTS", "Link", "look_at_door", "reach"]
-
 NO_DOTS: Final = "nats-server before 2.10 carries no topic with a dot"
 _CONNECT: Final = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x05\x00\x00"
 """CONNECT of MQTT 3.1.1 with a clean session and an identifier that the broker makes."""

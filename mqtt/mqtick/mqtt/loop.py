@@ -19,8 +19,6 @@ from collections import deque
 from collections.abc import Callable
 from types import FrameType
 
-__all__ = ["Loop", "Timer"]
-
 _PRECISE_LEAD_NS = 1_500_000
 # This long before a precise timer, no lazy call is made.
 _QUIET_NS = 3_000_000

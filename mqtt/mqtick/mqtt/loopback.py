@@ -19,8 +19,6 @@ from mqtick.mqtt.loop import Loop, Timer
 from mqtick.mqtt.recent import LowRecent
 from mqtick.mqtt.stamps import Transmit
 
-__all__ = ["Loopback"]
-
 _BURST_SPACING_NS = 60_000_000
 _NONCE_OCTETS = 8
 

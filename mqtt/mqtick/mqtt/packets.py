@@ -5,24 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = [
-    "CONNACK",
-    "DISCONNECT",
-    "PUBLISH",
-    "QOS_MASK",
-    "RETAIN",
-    "SUBACK",
-    "TYPE_MASK",
-    "connect_packet",
-    "encode_publish",
-    "is_wanted",
-    "read_connack",
-    "read_suback",
-    "read_variable_length",
-    "subscribe_packet",
-    "unsubscribe_packet",
-]
-
 # The first octet: the type in the high four bits, the flags of a PUBLISH in the low ones.
 CONNACK: Final = 0x20
 PUBLISH: Final = 0x30

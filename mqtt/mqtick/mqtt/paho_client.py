@@ -18,8 +18,6 @@ from mqtick.mqtt.session import Will
 from mqtick.mqtt.stamps import KernelSocket
 from mqtick.mqtt.tls import NO_CHECK_TIME, TlsSocket, client_context
 
-__all__ = ["PahoClient"]
-
 # Statuses, one a second at most, that wait for the broker's acknowledgement.
 _MOST_UNACKNOWLEDGED = 64
 

@@ -17,8 +17,6 @@ from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.stamps import Transmit
 
-__all__ = ["DELAYED_ACK_NS", "Hold", "Pairs", "find_hold"]
-
 DELAYED_ACK_NS: Final = 40_000_000
 """How long Linux delays an acknowledgement: TCP_DELACK_MIN (net/tcp.h), HZ/25, so 30 to 40 ms on a
 kernel with 10 ms ticks. Other systems take up to 200 ms (RFC 1122, 4.2.3.2: below 500 ms)."""

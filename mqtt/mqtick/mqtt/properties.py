@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties, VariableByteIntegers
 
-__all__ = ["decode_properties", "encode_properties"]
-
 
 def decode_properties(encoded: bytes) -> Properties:
     """Decode MQTT 5 PUBLISH properties (without their length); ValueError when malformed."""

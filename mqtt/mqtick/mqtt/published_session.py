@@ -22,8 +22,6 @@ from mqtick.mqtt.session import Events, Will
 from mqtick.mqtt.stamps import Transmit
 from mqtick.mqtt.udp_socket import UdpSocket
 
-__all__ = ["PublishedSession"]
-
 _log = logging.getLogger(__name__)
 _MOST_OCTETS = 32  # of a topic, and of a message
 _SUBSCRIBE = 0x80

@@ -15,8 +15,6 @@ from mqtick.mqtt.causes import Cause
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.stamps import KernelSocket, Transmit
 
-__all__ = ["Events", "Session", "Will"]
-
 
 @dataclass(frozen=True, slots=True)
 class Will:

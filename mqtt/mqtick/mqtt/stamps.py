@@ -31,8 +31,6 @@ import sys
 import time
 from typing import NamedTuple
 
-__all__ = ["Buffered", "KernelSocket", "Stamp", "StampSource", "Transmit"]
-
 # asm-generic/socket.h and linux/net_tstamp.h; Python names none of them.
 _SO_TIMESTAMPING_OLD, _SO_TIMESTAMPING_NEW = 37, 65
 _TX_SOFTWARE, _RX_SOFTWARE, _SOFTWARE = 1 << 1, 1 << 3, 1 << 4

@@ -20,8 +20,6 @@ from mqtick.mqtt.session import Events, Will
 from mqtick.mqtt.stamps import KernelSocket, Stamp, StampSource, Transmit
 from mqtick.mqtt.tls import certificate_dates_error
 
-__all__ = ["StreamSession"]
-
 _log = logging.getLogger(__name__)
 # Do not send retained messages at subscription: MQTT 5.0, 3.8.3.1 Retain Handling.
 _SEND_RETAINED_NEVER = 2

@@ -14,8 +14,6 @@ from typing import Any
 
 from mqtick.mqtt.stamps import Buffered, KernelSocket
 
-__all__ = ["NO_CHECK_TIME", "Certificate", "TlsSocket", "certificate_dates_error", "client_context"]
-
 Certificate = Mapping[str, Any]
 """A certificate as `ssl` gives it."""
 

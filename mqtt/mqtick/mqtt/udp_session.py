@@ -40,8 +40,6 @@ from mqtick.mqtt.session import Events, Will
 from mqtick.mqtt.stamps import Transmit
 from mqtick.mqtt.udp_socket import UdpSocket
 
-__all__ = ["Repetition", "UdpSession", "lease_s", "why_refused"]
-
 _SECOND = 1_000_000_000
 _FIRST_NS, _LONGEST_NS = 50_000_000, 2 * _SECOND
 # If the broker seems to have forgotten us, it has this long to answer a ping.

@@ -22,8 +22,6 @@ from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.session import Events, Will
 from mqtick.mqtt.stamps import KernelSocket, Transmit
 
-__all__ = ["UdpSocket"]
-
 _log = logging.getLogger(__name__)
 _READS_PER_TURN = 16
 _LARGEST = 65_536

@@ -11,8 +11,6 @@ from mqtick.pins.base import Edge, LatencyClass
 from mqtick.pins.output import Output
 from mqtick.pins.pps import Pps, PpsEdge, RawOfTime
 
-__all__ = ["PpsDriver", "about_outputs", "firing"]
-
 _ASK_AGAIN_NS = 500_000_000
 
 

@@ -14,8 +14,6 @@ from mqtick.pins.base import LatencyClass, Line, PinError, PinSettings
 from mqtick.pins.discovery import open_line
 from mqtick.pins.output import Output
 
-__all__ = ["Keeper", "keepers"]
-
 _log = logging.getLogger(__name__)
 _FIRST_S = 0.5
 """How long to wait for the first attempt, which takes milliseconds where nothing is wrong."""

@@ -24,20 +24,6 @@ from mqtick.protocol.precise_fields import (
 )
 from mqtick.protocol.topics import check_client_name
 
-__all__ = [
-    "MAX_KEY_OCTETS",
-    "MIN_KEY_OCTETS",
-    "KeyFileError",
-    "Keyring",
-    "Keys",
-    "Replay",
-    "derive_broadcast_key",
-    "derive_client_key",
-    "derive_server_key",
-    "is_newer",
-    "load_key_file",
-]
-
 MIN_KEY_OCTETS: Final = 16
 MAX_KEY_OCTETS: Final = 64
 _MAX_FILE: Final = 65_536

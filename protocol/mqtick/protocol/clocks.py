@@ -22,15 +22,6 @@ from typing import Protocol
 
 from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = [
-    "Clock",
-    "KernelTime",
-    "SystemClock",
-    "VirtualClock",
-    "VirtualClockSettings",
-    "read_kernel_time",
-]
-
 _ZERO, _LARGEST = Decimal(0), Decimal(10) ** 12
 _RAW = time.CLOCK_MONOTONIC_RAW
 _REAL = time.CLOCK_REALTIME

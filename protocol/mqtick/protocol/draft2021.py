@@ -21,25 +21,6 @@ from mqtick.protocol.errors import DecodeError, shown
 from mqtick.protocol.time_types import END_NS, NS_PER_S, check_instant
 from mqtick.protocol.topics import topic_fault
 
-__all__ = [
-    "MAX_PROPERTIES",
-    "SRQ_PAYLOAD",
-    "SRS_PAYLOAD",
-    "SYN_PAYLOAD",
-    "DraftReply",
-    "DraftTime",
-    "DraftTopics",
-    "UserProperties",
-    "decode_srq",
-    "decode_srs",
-    "decode_syn",
-    "encode_srq",
-    "encode_srs",
-    "encode_syn",
-    "format_local",
-    "parse_local",
-]
-
 UserProperties = Sequence[tuple[str, str]]
 
 SYN_PAYLOAD: Final = b"SYN"

@@ -1,7 +1,5 @@
 """The one exception of all code that decodes messages from the network."""
 
-__all__ = ["DecodeError"]
-
 _SHOWN = 48
 
 

@@ -17,16 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = [
-    "MAX_COMMAND_OCTETS",
-    "CommandError",
-    "Commands",
-    "Parts",
-    "about_host",
-    "number_in",
-    "split",
-]
-
 MAX_COMMAND_OCTETS: Final = 1024
 MAX_ANSWER_OCTETS: Final = 60_000
 _WHOLE_OCTETS: Final = 1200

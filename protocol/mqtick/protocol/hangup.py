@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
 
-__all__ = ["read_keys_on_hangup"]
-
 _log = logging.getLogger("mqtick.keys")
 
 

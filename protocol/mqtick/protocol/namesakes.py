@@ -11,8 +11,6 @@ from collections import OrderedDict
 
 from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = ["Lasting", "Namesakes", "is_same_count"]
-
 # As long as a doctor who asks under the name of a client that runs.
 _OCCASION_NS = 15 * NS_PER_S
 _OCCASIONS = 5

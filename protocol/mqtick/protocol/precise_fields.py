@@ -9,37 +9,6 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.time_types import END_NS, NS_PER_S, check_instant
 
-__all__ = [
-    "MAX_ROOT_DISTANCE_NS",
-    "NONCE_OCTETS",
-    "TAG_OCTETS",
-    "TRAILER_OCTETS",
-    "UNKNOWN_CORRECTION",
-    "UNKNOWN_LOOP",
-    "UNKNOWN_RATE_CHANGE",
-    "VERSIONS",
-    "Layout",
-    "Leap",
-    "check_nonce",
-    "decode_root_distance",
-    "encode_root_distance",
-    "if_known",
-    "join_instant",
-    "known_or",
-    "layouts",
-    "pack",
-    "pack_broker",
-    "pack_quality",
-    "pack_sources",
-    "read_kind",
-    "reserved_bits",
-    "split_instant",
-    "unpack",
-    "unpack_broker",
-    "version_of",
-    "without_trailer",
-]
-
 VERSIONS: Final = (1, 2)
 """Version 2 has room for the broker's trailer in each copy (broker/spec/residence.md)."""
 TAG_OCTETS: Final = 8

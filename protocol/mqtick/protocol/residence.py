@@ -12,8 +12,6 @@ from typing import Final
 
 from mqtick.protocol.precise_fields import TRAILER_OCTETS, UNKNOWN_CORRECTION, version_of
 
-__all__ = ["Copies", "Residence"]
-
 _TRAILER: Final = struct.Struct(">QiI")
 _SHORTEST, _LONGEST = 17, 64
 _LAST_COPY: Final = (1 << 24) - 1

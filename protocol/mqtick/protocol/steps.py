@@ -10,8 +10,6 @@ import time
 import weakref
 from collections.abc import Callable
 
-__all__ = ["Change", "StepDetector"]
-
 # sys/timerfd.h; before 3.13 Python has neither these nor the calls.
 _ABSTIME, _CANCEL_ON_SET = 1, 2
 _DOUBTFUL_NS = 1_000_000_000

@@ -15,25 +15,6 @@ from mqtick.protocol.errors import DecodeError, shown
 from mqtick.protocol.time_types import END_NS, NS_PER_S, check_instant
 from mqtick.protocol.topics import topic_fault
 
-__all__ = [
-    "DEFAULT_CLIENT",
-    "MAX_LNS_OCTETS",
-    "REQUEST_TOPIC",
-    "SYN_TOPIC",
-    "TextReply",
-    "TextRequest",
-    "check_lns",
-    "decode_reply",
-    "decode_request",
-    "decode_time",
-    "encode_reply",
-    "encode_request",
-    "encode_time",
-    "format_seconds",
-    "parse_seconds",
-    "reply_topic",
-]
-
 SYN_TOPIC: Final = "_1451.1.6/BRSU/SYN"
 REQUEST_TOPIC: Final = "_1451.1.6/RRS/REQ"
 DEFAULT_CLIENT: Final = "client"

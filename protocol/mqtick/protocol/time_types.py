@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["END_NS", "NS_PER_S", "check_instant"]
-
 NS_PER_S: Final = 1_000_000_000
 END_NS: Final = 1 << 63
 """The first instant that nobody states or reads: 64-bit programs count no further (year 2262)."""

@@ -23,16 +23,6 @@ from typing import Final
 
 from mqtick.protocol.errors import DecodeError, shown
 
-__all__ = [
-    "MAX_TOPIC_OCTETS",
-    "TopicKind",
-    "TopicTree",
-    "acl",
-    "check_client_name",
-    "says_gone",
-    "topic_fault",
-]
-
 MAX_TOPIC_OCTETS: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,16}")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*")

@@ -10,8 +10,6 @@ from typing import Any
 
 from mqtick.service.check import Check, Result, fail, ok, warn
 
-__all__ = ["check_hold", "check_link", "check_subscriptions"]
-
 Link = Any
 """`mqtick.mqtt.link.Link`: the state of a connection."""
 Hold = Any

@@ -11,20 +11,6 @@ from typing import Any, Literal, ParamSpec
 
 from mqtick.service.status_file import Status, StatusError, read_status
 
-__all__ = [
-    "Check",
-    "check_program",
-    "check_refusals",
-    "check_troubles",
-    "fail",
-    "fresh_values",
-    "guarded",
-    "known_status",
-    "ok",
-    "report",
-    "warn",
-]
-
 P = ParamSpec("P")
 Result = Literal["OK", "WARN", "FAIL"]
 # Fewer refusals are not reported: a reply may be lost now and then. Nor are those of a program that

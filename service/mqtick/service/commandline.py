@@ -24,17 +24,6 @@ from mqtick.service.settings.text import (
     render,
 )
 
-__all__ = [
-    "Exit",
-    "add_run_flags",
-    "carry_out",
-    "fail",
-    "make_parser",
-    "needing",
-    "read_settings",
-    "with_default_command",
-]
-
 T = TypeVar("T")
 
 

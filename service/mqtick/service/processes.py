@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Process", "find_program", "processes"]
-
 PROC = Path("/proc")
 
 

@@ -17,15 +17,6 @@ from mqtick.service.settings.program import RealtimeKeys
 from mqtick.service.status_file import StatusFile
 from mqtick.service.systemd import Notifier
 
-__all__ = [
-    "TICK_NS",
-    "Housekeeping",
-    "Part",
-    "check_metrics_listen",
-    "status_path",
-    "trouble_lines",
-]
-
 _log = logging.getLogger(__name__)
 _COLLECT_EVERY = 64
 TICK_NS = (750_000_000, 500_000_000)

@@ -6,8 +6,6 @@ import json
 
 from mqtick.timeserver.reference import Reference
 
-__all__ = ["GONE", "announcement"]
-
 GONE = b'{"state":"gone"}'
 """The status of a server that has left; also its last will."""
 

@@ -7,8 +7,6 @@ from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Time
 from mqtick.timeserver.context import Context
 
-__all__ = ["Broadcast"]
-
 _CORRECTION_LIMIT = 2**31 - 1
 # A stamp is a second old when its message is corrected. If the clock was slewed suddenly meanwhile,
 # nobody knows what the served clock was.

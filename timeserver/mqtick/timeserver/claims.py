@@ -24,8 +24,6 @@ from mqtick.protocol.time_types import NS_PER_S
 from mqtick.timeserver.context import Context
 from mqtick.timeserver.rate import Bucket
 
-__all__ = ["Claims"]
-
 _log = logging.getLogger(__name__)
 # Enough for a handful of servers that are configured with the same number.
 _ANSWERS_PER_S = 8.0

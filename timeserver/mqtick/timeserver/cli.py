@@ -38,8 +38,6 @@ from mqtick.timeserver.server import Server
 from mqtick.timeserver.settings_check import check_settings, open_doors
 from mqtick.timeserver.status import PROGRAM, STALE_NS, metrics, status, status_lines
 
-__all__ = ["main"]
-
 CONFIG = "/etc/mqtick/timeserver.toml"
 _log = logging.getLogger("mqtick.timeserver")
 

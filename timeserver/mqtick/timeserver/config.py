@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from mqtick.service.settings.program import ConnectionSettings, PinKeys, RealtimeKeys
 from mqtick.service.settings.schema import key, table
 
-__all__ = ["Settings"]
-
 
 @dataclass(frozen=True, slots=True)
 class Settings(ConnectionSettings):

@@ -12,8 +12,6 @@ from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.reference import Reference
 from mqtick.timeserver.served import ServedClock
 
-__all__ = ["Context", "Counters"]
-
 
 class Counters:
     """Two sets of named counters; names are chosen by the program, never by a message."""

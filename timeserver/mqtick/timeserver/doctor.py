@@ -31,8 +31,6 @@ from mqtick.timeserver.served import most_lag_ns
 from mqtick.timeserver.settings_check import NO_KEYS, check_settings
 from mqtick.timeserver.status import PROGRAM, STALE_NS, lag_says
 
-__all__ = ["Host", "examine"]
-
 _OWN_NUMBER = "give each time server a number of its own (number)"
 # Reasons in `refused` for which there is a remedy.
 _REMEDIES = {

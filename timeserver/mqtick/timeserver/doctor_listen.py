@@ -20,8 +20,6 @@ from mqtick.protocol.precise import NONCE_OCTETS, Claim, Time
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.config import Settings
 
-__all__ = ["Heard", "listen"]
-
 
 @dataclass(slots=True)
 class Heard:

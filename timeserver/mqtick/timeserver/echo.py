@@ -24,8 +24,6 @@ from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol.topics import MAX_TOPIC_OCTETS, TopicTree
 
-__all__ = ["EchoPair", "NoEcho"]
-
 # The longest message of the precise format (version 2).
 _LONGEST = 64
 

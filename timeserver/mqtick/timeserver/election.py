@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Election"]
-
 
 class Election:
     """Knows which server numbers are alive; the lowest of them publishes the fixed topics.

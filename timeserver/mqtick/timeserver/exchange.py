@@ -36,8 +36,6 @@ from mqtick.timeserver.order import OrderProbe
 from mqtick.timeserver.rate import RateLimit
 from mqtick.timeserver.served import Reading
 
-__all__ = ["Exchange", "PreciseResponder"]
-
 _Sent = tuple[str, int]  # the topic of a reply, and its sequence
 _U32 = 2**32
 _CORRECTION_LIMIT = 2**31 - 1

@@ -12,8 +12,6 @@ from mqtick.pins.drive import PpsDriver
 from mqtick.protocol.experiments import Answer, Command, CommandError, Commands, number_in
 from mqtick.timeserver.server import Server
 
-__all__ = ["KEPT_EDGES", "Experiments"]
-
 KEPT_EDGES = 64
 _MS = 1_000_000
 _LONGEST_MS = 10_000

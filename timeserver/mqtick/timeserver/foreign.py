@@ -22,8 +22,6 @@ from mqtick.timeserver.config import Settings
 from mqtick.timeserver.context import Context
 from mqtick.timeserver.rate import RateLimit
 
-__all__ = ["ForeignFormats"]
-
 _log = logging.getLogger(__name__)
 _RESPONSE_TOPIC_OCTETS = 128
 # A broker that allows no dots in topics (nats-server before 2.10) refuses the subscription, and

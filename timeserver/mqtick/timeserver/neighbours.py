@@ -14,8 +14,6 @@ from mqtick.timeserver.claims import Claims
 from mqtick.timeserver.context import Context
 from mqtick.timeserver.election import Election
 
-__all__ = ["Neighbours"]
-
 
 class Neighbours:
     """Passes messages of other servers to an `Election` and our `Claims`; counts refused ones."""

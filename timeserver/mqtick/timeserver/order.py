@@ -15,8 +15,6 @@ from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop, Timer
 from mqtick.mqtt.stamps import StampSource
 
-__all__ = ["OrderProbe", "keeps_order"]
-
 _BURST = 12
 _BURST_SPACING_NS = 40_000_000
 _INTERVAL_NS = 16_000_000_000

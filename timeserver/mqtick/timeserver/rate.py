@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-__all__ = ["Bucket", "RateLimit"]
-
 
 class Bucket:
     """Holds up to `burst` tokens and gains `rate` a second; times are ns of any steady clock."""

@@ -14,8 +14,6 @@ from mqtick.protocol.time_types import NS_PER_S
 from mqtick.service import ChronydError, chronyd, why_not_synchronised
 from mqtick.timeserver.served import Look, Reading
 
-__all__ = ["Asked", "Reference", "ReferenceWatch", "from_chronyd", "unsynchronised"]
-
 _STALE_NS = 60_000_000_000
 _DRIFT_PPB = 1000
 """As chronyd assumes of a clock (`maxclockerror`), and clients of the root distance."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Lateness", "next_deadline_ns"]
-
 
 def next_deadline_ns(time_ns: int, interval_ns: int) -> int:
     """Return the next whole multiple of the interval (Unix time, ns) after `time_ns`."""

@@ -38,8 +38,6 @@ from mqtick.timeserver.reference import Reference, ReferenceWatch, from_chronyd
 from mqtick.timeserver.schedule import Lateness, next_deadline_ns
 from mqtick.timeserver.served import ServedClock, most_lag_ns
 
-__all__ = ["Server"]
-
 _log = logging.getLogger(__name__)
 _LOOP_BURST = 16
 _LOOP_INTERVAL_NS = 4 * NS_PER_S

@@ -13,8 +13,6 @@ from mqtick.protocol.topics import TopicTree
 from mqtick.service.program import check_metrics_listen
 from mqtick.timeserver.config import Settings
 
-__all__ = ["NO_KEYS", "check_settings", "open_doors"]
-
 NO_KEYS = (
     "there are no keys (keys_file): anyone who may publish on the broker's time topics can set "
     "every client's clock; docs/threat-model.md says what the access list must forbid"

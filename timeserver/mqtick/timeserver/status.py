@@ -9,8 +9,6 @@ from mqtick.service import Metric
 from mqtick.service.program import trouble_lines
 from mqtick.timeserver.server import Server
 
-__all__ = ["PROGRAM", "STALE_NS", "lag_says", "metrics", "status", "status_lines"]
-
 PROGRAM = "mqtick-timeserver"
 STALE_NS = 5_000_000_000
 """If a status is older than this, the server has ended, or hangs."""

@@ -14,8 +14,6 @@ from mqtick.analysis.overlay import thinned
 from mqtick.recording.capture import Capture, CaptureError
 from mqtick.recording.cut import cut
 
-__all__ = ["Place", "example_of"]
-
 _LEAST_SPAN_FS: Final = 10**9
 
 

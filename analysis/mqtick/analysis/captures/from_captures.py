@@ -47,8 +47,6 @@ from mqtick.recording.pairing import Tally, describe, pair
 from mqtick.recording.sample_notes import first_of_each
 from mqtick.recording.transitions import Transitions
 
-__all__ = ["ListingError", "measurement_from_captures"]
-
 _FS_PER_NS: Final = 10**6
 _FS_PER_S: Final = 1e15
 

@@ -12,8 +12,6 @@ from typing import Final
 from mqtick.analysis.readers.registry import open_capture
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
 
-__all__ = ["Group", "group_files", "in_order", "read_group", "shown"]
-
 _CHANNEL: Final = re.compile(
     r"(?:(?<![A-Za-z])(?i:channel|chan|ch|c|d|digital|analog)|(?<=[a-z])(?:CH|Ch))"
     r"[ _.-]?(\d{1,2})(?!\d)"

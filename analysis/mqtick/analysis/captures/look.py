@@ -34,8 +34,6 @@ from mqtick.recording.judge import Origin, judge
 from mqtick.recording.layout import Layout
 from mqtick.recording.pairing import Tally, describe, pair
 
-__all__ = ["Lane", "Look", "look_at", "look_of"]
-
 _NOTHING_SAID: Final = CaptureOptions()
 _MOST_KEPT: Final = 500_000
 """Edges that are kept as objects while other channels are looked at."""

@@ -13,18 +13,6 @@ from mqtick.recording.edge_overrides import EVERY, EdgeOverrides, Rule
 from mqtick.recording.layout import Advice, Channel, Layout, Trigger
 from mqtick.recording.waveform import Waveform
 
-__all__ = [
-    "FIRST",
-    "LAST",
-    "PUBLISHER",
-    "NamingError",
-    "UnknownChannelError",
-    "channels_of",
-    "edge_overrides_of",
-    "layout_of_channels",
-    "resolve",
-]
-
 PUBLISHER: Final = "publisher"
 _REFERENCES: Final = (PUBLISHER, "reference")
 FIRST: Final = "first"

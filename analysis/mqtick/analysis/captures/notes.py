@@ -17,8 +17,6 @@ from mqtick.recording.capture import CaptureFile
 from mqtick.recording.layout import Layout
 from mqtick.recording.units import FS_PER_US
 
-__all__ = ["late_note", "notes_of", "provenance_of_captures"]
-
 _ENOUGH: Final = 3
 _LATE: Final = 1 / 3
 _WORTH: Final = 0.9

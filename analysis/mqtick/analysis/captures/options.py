@@ -10,8 +10,6 @@ from typing import Final
 
 from mqtick.recording.edge_overrides import NO_OVERRIDES, EdgeOverrides
 
-__all__ = ["MINIMUM_V", "CaptureOptions", "matches"]
-
 MINIMUM_V: Final = 0.5
 """Below this amplitude in volts, a signal does not count, unless the user says otherwise."""
 

@@ -19,8 +19,6 @@ from mqtick.recording.channel_edges import ChannelEdges
 from mqtick.recording.edge_overrides import AUTOMATIC, EVERY, EdgeOverrides
 from mqtick.recording.edges import instants_of
 
-__all__ = ["Glance", "advice", "glance_of", "notes", "override_flags", "proposed", "table", "what"]
-
 _MOST_NAMES: Final = 8
 _FS_PER_NS: Final = 1e6
 _FS_PER_US: Final = 1e9

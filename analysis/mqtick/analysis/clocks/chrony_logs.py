@@ -27,8 +27,6 @@ from typing import Final
 
 from mqtick.analysis.clocks.clock_log import LeftOutError, Value
 
-__all__ = ["BANNERS", "measurement", "refclock", "statistic", "tracking"]
-
 _NS: Final = 1e9
 _LEAP: Final = frozenset("N+-?")
 _TESTS: Final = re.compile(r"[01]{3,4}$")

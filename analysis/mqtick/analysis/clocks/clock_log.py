@@ -11,8 +11,6 @@ import numpy as np
 from mqtick.analysis.measurement import TimeErrors
 from mqtick.recording.units import NS_PER_S, Floats
 
-__all__ = ["ClockLog", "LeftOutError", "Series", "Value"]
-
 _STEPPED_S: Final = 0.5
 """A clock that is further off is stepped: its own stamps say nothing about when a line was made."""
 _EPOCH_S: Final = 1e9

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from mqtick.analysis.statistics.lines import slope
 from mqtick.recording.units import Floats
 
-__all__ = ["GAP_INTERVALS", "Even", "evenly", "gaps", "median_interval"]
-
 GAP_INTERVALS: Final = 5.0
 """Samples farther apart than this many median distances have a gap between them."""
 _UNEVEN: Final = 0.01

@@ -19,8 +19,6 @@ from typing import Final
 
 from mqtick.analysis.clocks.clock_log import LeftOutError, Value
 
-__all__ = ["MARK", "offset"]
-
 MARK: Final = re.compile(
     rb"offset +-?\d+ s[0-3] freq +[-+]?\d|\brms +\d+ max +\d+ freq +[-+]?\d"
     rb"|\bts2phc(?:\[[\d.]+\])?:.* offset +-?\d+\s*$",

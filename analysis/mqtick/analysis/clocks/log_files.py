@@ -24,8 +24,6 @@ from mqtick.analysis.clocks.offset_text import (
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import unpacked
 
-__all__ = ["LogKind", "kind_of", "log_of", "open_log", "parts_of"]
-
 _LONGEST_LINE: Final = 1 << 12
 _MOST_VALUES: Final = 12_000_000
 """Of one log: they take 24 octets each, and some 200 more while they are worked on."""

@@ -20,8 +20,6 @@ import numpy.typing as npt
 from mqtick.analysis.clocks.stability import Deviation
 from mqtick.recording.units import Floats
 
-__all__ = ["MASKS", "MAXIMUM", "Mask", "MaskVerdict", "mask_verdicts"]
-
 MAXIMUM: Final = "max|TE|"
 FEWEST_FOR_MASKS: Final = math.ceil(math.log(0.05) / math.log(0.95))
 """With fewer samples, all within a mask, more than 5 % may be beyond it (95 % confidence)."""

@@ -14,8 +14,6 @@ import numpy as np
 from mqtick.analysis.statistics.lines import product, slope, without_line
 from mqtick.recording.units import Floats
 
-__all__ = ["ALPHAS", "degrees_of_freedom", "noise_exponents"]
-
 ALPHAS: Final = (2, 1, 0, -1, -2)
 FEWEST: Final = 30
 """Fewer values do not show what kind of noise they are."""

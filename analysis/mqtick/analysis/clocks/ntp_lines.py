@@ -16,8 +16,6 @@ from typing import Final
 
 from mqtick.analysis.clocks.clock_log import Value
 
-__all__ = ["loop", "peer", "pulse"]
-
 _MJD_1970: Final = 40_587
 _STAMP: Final = r"([45678]\d{4}) +(\d{1,5}(?:\.\d+)?)"
 _NUMBER: Final = r"([-+]?\d+\.\d+(?:[eE][-+]?\d+)?)"

@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 from mqtick.analysis.clocks.clock_log import Value
 from mqtick.analysis.instants import since_1970
 
-__all__ = ["ColumnUnits", "delimiter_of", "reader_below", "reader_in", "units_of"]
-
 _UNITS: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
 _UNIT: Final = r"(?:[ _]?[\[(]?(?P<{}>ms|[uµ]s|ns|ps|s)[\])]?)"
 _TAU: Final = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) ?(s|ms|us|ns|)")

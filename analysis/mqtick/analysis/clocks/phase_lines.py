@@ -13,8 +13,6 @@ from typing import Final
 
 from mqtick.analysis.clocks.clock_log import Value
 
-__all__ = ["TICC", "TIMELAB", "column_reader", "ticc_reader", "timelab_reader"]
-
 TICC: Final = re.compile(rb"^\d+\.\d{9,12} ch[AB]\s*$", re.M)
 TIMELAB: Final = re.compile(rb"\ATIM [\s\S]*^TAU +[\d.]", re.M)
 """What is in a file of each and hardly anywhere else."""

@@ -9,8 +9,6 @@ import numpy as np
 from mqtick.analysis.measurement import Shot, TimeErrors
 from mqtick.recording.units import FS_PER_NS, Floats
 
-__all__ = ["one_after_another", "time_errors_of"]
-
 
 def one_after_another(records: Sequence[Floats]) -> Floats:
     """Return when events were, in records whose start is not known, from 0 s on.

@@ -16,8 +16,6 @@ from mqtick.analysis.clocks.clock_log import ClockLog
 from mqtick.analysis.clocks.sample_track import Sample, Track
 from mqtick.recording.capture import CaptureError
 
-__all__ = ["open_sample_log", "recognises"]
-
 _LONGEST_LINE: Final = 1 << 16
 _LARGEST_NS: Final = 1 << 62
 """The year 2116, as ns of the epoch."""

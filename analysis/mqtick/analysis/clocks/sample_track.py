@@ -11,8 +11,6 @@ import numpy as np
 from mqtick.analysis.measurement import TimeErrors
 from mqtick.recording.units import NS_PER_S
 
-__all__ = ["Sample", "Track"]
-
 _BURST_PAUSE_NS: Final = 500_000_000
 _BURST_NS: Final = 2_000_000_000
 _APART_NS: Final = 2_000_000_000

@@ -23,8 +23,6 @@ from mqtick.analysis.clocks.noise import ALPHAS, degrees_of_freedom, noise_expon
 from mqtick.analysis.statistics.lines import product, without_line
 from mqtick.recording.units import Floats
 
-__all__ = ["Deviation", "adev", "default_factors", "mtie", "tdev"]
-
 _A_DECADE: Final = 10
 _LARGEST_SHARE: Final = 4
 """A variance over tau above a quarter of the record is hardly more than one value."""

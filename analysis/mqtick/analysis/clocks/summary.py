@@ -17,8 +17,6 @@ from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.lines import without_line
 from mqtick.recording.units import NS_PER_US, Floats
 
-__all__ = ["ClockSummary", "Holdover", "converged_from", "summarise_clock"]
-
 FEWEST: Final = 20
 """Fewer samples do not show when a clock converged."""
 SPREADS: Final = 3.0

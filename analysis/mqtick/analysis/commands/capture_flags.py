@@ -20,8 +20,6 @@ from mqtick.analysis.commands.quantities import (
 from mqtick.recording.edge_overrides import EVERY, EdgeOverrides, Rule
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["add_capture_flags", "capture_options", "positive"]
-
 Value = TypeVar("Value")
 
 

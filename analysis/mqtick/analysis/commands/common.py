@@ -18,18 +18,6 @@ from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.limit import Limit
 from mqtick.analysis.statistics.limits import LimitError, parse_limit
 
-__all__ = [
-    "PROCESSES",
-    "WrongUseError",
-    "add_units_flag",
-    "limits_of",
-    "number_in",
-    "ratio_of",
-    "results_of",
-    "units_in",
-    "watch",
-]
-
 PROCESSES = min(os.cpu_count() or 1, 4)
 """Processes that read a run: more of them only wait for the disk."""
 _PATIENCE_S = 1.0

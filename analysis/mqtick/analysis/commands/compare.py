@@ -23,8 +23,6 @@ from mqtick.analysis.load import load, needs_units
 from mqtick.analysis.results.compare import compare
 from mqtick.service.commandline import Exit, fail
 
-__all__ = ["add"]
-
 _EPILOG = """\
 examples:
   mqtick-report compare runs/software runs/hardware

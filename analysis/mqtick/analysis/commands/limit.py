@@ -9,8 +9,6 @@ from typing import Any
 from mqtick.analysis.broker_limit import load_limit
 from mqtick.service.commandline import Exit, fail
 
-__all__ = ["add"]
-
 
 def add(commands: Any) -> None:
     """Add the parser of `limit`."""

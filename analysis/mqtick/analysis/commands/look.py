@@ -16,8 +16,6 @@ from mqtick.analysis.look_at_run import look_at_run
 from mqtick.recording.edge_overrides import EdgeOverridesError
 from mqtick.service.commandline import Exit, fail
 
-__all__ = ["add"]
-
 _EPILOG = """\
 examples:
   mqtick-report look scope.bin

@@ -19,8 +19,6 @@ from mqtick.analysis.statistics.limit import HOLDS
 from mqtick.recording.shot import replace_file
 from mqtick.service.commandline import Exit, fail
 
-__all__ = ["add_output_flags", "asks_for_files", "finish"]
-
 _INCHES: Final = {"mm": 1 / 25.4, "cm": 1 / 2.54, "in": 1.0, "pt": 1 / 72.27}
 """Of LaTeX's units; its pt is a little smaller than others'."""
 

@@ -9,17 +9,6 @@ from typing import Final, TypeVar
 
 from mqtick.recording.edge_overrides import EVERY
 
-__all__ = [
-    "count",
-    "duration_fs",
-    "hysteresis_v",
-    "instant_fs",
-    "joined",
-    "names",
-    "table_of",
-    "threshold_v",
-]
-
 Value = TypeVar("Value")
 _QUANTITY: Final = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµμ]*)\s*")
 _VOLTS: Final = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "kV": 1e3, "": 1.0}

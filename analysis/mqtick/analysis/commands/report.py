@@ -32,8 +32,6 @@ from mqtick.recording.edge_overrides import forget, keep
 from mqtick.recording.waveform import femtoseconds
 from mqtick.service.commandline import Exit, fail
 
-__all__ = ["add", "command_line"]
-
 _EPILOG = """\
 examples:
   mqtick-report runs/today

@@ -33,8 +33,6 @@ from mqtick.recording.octets import (
 )
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["FORMATS"]
-
 _AGILENT: Final = (b"AG01", b"AG03", b"AG10")
 _RIGOL: Final = (b"RG01", b"RG03")
 _NORMAL, _LOGIC, _DIGITAL = 1, 5, 6

@@ -24,20 +24,6 @@ from mqtick.analysis.readers.time_base import Floats, Grid
 from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import EXACT_S, opened, read_so_far
 
-__all__ = [
-    "Column",
-    "CsvLayout",
-    "Rows",
-    "cells_of",
-    "head_lines",
-    "is_number",
-    "is_text",
-    "number",
-    "plain_text",
-    "read_head",
-    "read_rows",
-]
-
 MAX_OCTETS: Final = 200_000_000
 """A file whose numbers would take more octets of memory than this is refused."""
 

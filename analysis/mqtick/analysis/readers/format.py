@@ -8,8 +8,6 @@ from pathlib import Path
 
 from mqtick.recording.capture import CaptureFile
 
-__all__ = ["Format"]
-
 
 @dataclass(frozen=True, slots=True)
 class Format:

@@ -14,8 +14,6 @@ from mqtick.recording.capture import Capture, CaptureFile, Signal
 from mqtick.recording.sigrok import read_sigrok_changes
 from mqtick.recording.waveform import FS_PER_SECOND
 
-__all__ = ["FORMATS"]
-
 _COMMANDS: Final = tuple(
     f"${word}".encode() for word in ("date", "version", "timescale", "comment", "scope", "var")
 )

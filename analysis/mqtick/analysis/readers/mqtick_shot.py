@@ -10,8 +10,6 @@ from mqtick.analysis.readers.format import Format
 from mqtick.recording.capture import Capture, CaptureError, CaptureFile
 from mqtick.recording.shot import DamagedShotError, read_shot, read_waveforms
 
-__all__ = ["FORMATS"]
-
 _ZIP: Final = b"PK\x03\x04"
 _NAME_AT: Final = 30
 """Where the name of its first part stands in a zip archive (APPNOTE.TXT 4.3.7)."""

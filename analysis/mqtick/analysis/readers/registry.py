@@ -22,8 +22,6 @@ from mqtick.analysis.readers.format import Format
 from mqtick.recording.capture import CaptureError, CaptureFile
 from mqtick.recording.octets import opened, reading
 
-__all__ = ["FORMATS", "HEAD_OCTETS", "open_capture"]
-
 HEAD_OCTETS: Final = 1 << 14
 """A file's format is recognised by this much of it."""
 

@@ -36,8 +36,6 @@ from mqtick.recording.octets import (
 )
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["FORMATS", "NEEDS", "by_rigolwfm"]
-
 NEEDS: Final = "RigolWFM"
 _LARGEST: Final = 1 << 30
 """RigolWFM holds several copies of a file in memory."""

@@ -27,8 +27,6 @@ from mqtick.recording.octets import (
 from mqtick.recording.transitions import Transitions
 from mqtick.recording.waveform import FS_PER_SECOND
 
-__all__ = ["FORMATS"]
-
 _MAGIC: Final = b"<SALEAE>"
 _DIGITAL: Final = 0
 _ANALOG: Final = 1

@@ -24,8 +24,6 @@ from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.recording.octets import add_waveform, channel_of, interval_fs, start_fs, text
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["FORMATS"]
-
 _VERSIONS: Final = (b":WFM#001", b":WFM#002", b":WFM#003")
 _KINDS: Final = {0: "i2", 1: "i4", 2: "u4", 4: "f4", 5: "f8", 6: "u1", 7: "i1"}
 _VECTOR, _DIGITAL = 2, 6

@@ -39,8 +39,6 @@ from mqtick.recording.capture import Capture, CaptureError, CaptureFile, Signal
 from mqtick.recording.quantise import waveform_of_volts
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["FORMATS"]
-
 _MOST_LINES: Final = 200
 _MOST_UNITS: Final = 8
 _LATEST_S: Final = 10**10

@@ -11,8 +11,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["DIALECTS", "PLAIN", "Dialect", "Table"]
-
 
 @dataclass(frozen=True, slots=True)
 class Table:

@@ -15,19 +15,6 @@ from typing import Final
 from mqtick.analysis.readers.columns import cells_of, is_number, number
 from mqtick.analysis.readers.units import time_unit, unit_of
 
-__all__ = [
-    "INDICES",
-    "Titles",
-    "fields_in",
-    "first_of",
-    "interval_in",
-    "rows_in",
-    "rows_of_numbers",
-    "titles_in",
-    "titles_without_time",
-    "zero_if_out_of_range",
-]
-
 _LINE: Final = re.compile(
     r"[\s;#%\"]*(?P<key>[A-Za-z][A-Za-z ._-]*?) *(?:[(\[](?P<unit>[^)\]]*)[)\]])?[\s\"]*"
     r"[:=,;\t](?P<values>.*)"

@@ -37,8 +37,6 @@ from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import LONGEST_S
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["layout_of"]
-
 _ROUNDED_PPM: Final = 1e-6
 """What floats make of a whole number of femtoseconds."""
 _NO_CHANNELS: Final = {"time", "timestamp", "second", "seconds", *INDICES}

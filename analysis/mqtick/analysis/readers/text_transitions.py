@@ -15,8 +15,6 @@ from mqtick.recording.octets import EXACT_S, LONGEST_S
 from mqtick.recording.transitions import UNKNOWN, Transitions
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = ["is_changes", "is_levels", "transitions_of"]
-
 _ENOUGH: Final = 8
 """This many changes are needed to find the sample interval from their distances."""
 _ODD_RATES_HZ: Final = (3e6, 6e6, 12e6, 24e6, 48e6, 96e6)

@@ -20,17 +20,6 @@ from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import EXACT_S, LONGEST_S
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = [
-    "UNEVEN_TIMES",
-    "Floats",
-    "Grid",
-    "even_times",
-    "grid_of",
-    "once",
-    "pieces_of",
-    "steps_of",
-]
-
 Floats = npt.NDArray[np.floating]
 
 _FLOAT32: Final = 6e-8

@@ -15,8 +15,6 @@ from typing import Final, Literal
 
 from mqtick.recording.capture import CaptureError
 
-__all__ = ["Named", "has_bare_unit", "has_unit", "named", "split_unit", "time_unit", "unit_of"]
-
 _TIMES: Final = {
     *("time", "t", "x", "timestamp", "zeit", "temps", "tiempo", "tempo", "x-axis", "x_value"),
     *("elapsed time", "relative time", "rel. time", "time axis", "elapsed"),

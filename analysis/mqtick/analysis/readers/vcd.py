@@ -21,8 +21,6 @@ from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import MAX_CHANGES, naming, opened, read_so_far
 from mqtick.recording.transitions import UNKNOWN, Transitions
 
-__all__ = ["VcdError", "VcdHeader", "read_vcd", "read_vcd_header"]
-
 _LEVELS: Final = {
     **dict.fromkeys("0lL", 0),
     **dict.fromkeys("1hH", 1),

@@ -24,8 +24,6 @@ from mqtick.recording.published import PUBLISHED
 from mqtick.recording.reasons import counted
 from mqtick.recording.units import NS_PER_US
 
-__all__ = ["analyse"]
-
 _NO_WHOLE_SECONDS: Final = (
     "Pps edges do not say which second they begin: this is the error within a second, and a "
     "clock that is wrong by whole seconds reads 0."

@@ -20,8 +20,6 @@ from mqtick.analysis.statistics.estimate import Estimate
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN
 from mqtick.recording.units import Floats
 
-__all__ = ["RatioLimit", "compare"]
-
 _LEAST: Final = 8
 """Of fewer values the test of ranks says nothing."""
 _STATISTICS: Final = ("mean", "median", "p95")

@@ -16,8 +16,6 @@ from mqtick.analysis.measurement import Measurement, Shot, TimeErrors
 from mqtick.recording.shot import CAPTURED
 from mqtick.recording.units import FS_PER_US, NS_PER_S, NS_PER_US, Floats
 
-__all__ = ["clock_frame", "edges_frame", "latency_frame", "pairs_frame", "skew_frame"]
-
 _EDGE_COLUMNS = (
     *("shot", "subscribers", "node", "instant_us", "uncertainty_us", "direction"),
     *("found", "clipped", "quality", "samples_in_rise"),

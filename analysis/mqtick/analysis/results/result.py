@@ -17,8 +17,6 @@ from mqtick.analysis.statistics.limit import Verdict
 from mqtick.recording.published import Published
 from mqtick.recording.units import Floats
 
-__all__ = ["NOT_SHOWN", "Comparison", "Counts", "Pairs", "QuantityResult", "Result", "RowOfN"]
-
 NOT_SHOWN: Final = "not shown"
 
 

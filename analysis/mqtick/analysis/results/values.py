@@ -23,8 +23,6 @@ from mqtick.analysis.measurement import (
 from mqtick.analysis.results.result import Pairs
 from mqtick.recording.units import FS_PER_US, NS_PER_S, NS_PER_US, Floats
 
-__all__ = ["Values", "pairs_of", "values_of"]
-
 _PER_PPM: Final = 1e-6
 _LEAST_NODES: Final = 3
 _MOST: Final = 1 << 63

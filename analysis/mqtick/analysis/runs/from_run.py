@@ -38,8 +38,6 @@ from mqtick.recording.shot import (
 )
 from mqtick.recording.units import NS_PER_S
 
-__all__ = ["measurement_from_run"]
-
 _LARGE_OCTETS: Final = 16 << 20
 """If an expanded shot is larger, a single process reads them, to save memory."""
 _WORTH_A_PROCESS: Final = 16

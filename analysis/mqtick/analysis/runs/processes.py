@@ -14,8 +14,6 @@ from typing import Final, TypeVar
 
 from mqtick.recording.run_folder import RunFolderError
 
-__all__ = ["parallel_map"]
-
 T = TypeVar("T")
 
 _CHUNK: Final = 4

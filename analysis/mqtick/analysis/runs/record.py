@@ -10,8 +10,6 @@ from typing import Any, Final
 from mqtick.analysis.instants import LATEST_NS, instant_text
 from mqtick.recording.units import NS_PER_S
 
-__all__ = ["missing_note", "provenance_of"]
-
 _MISSING_SHOWN: Final = 5
 _MOST_SHOTS: Final = 1 << 31
 

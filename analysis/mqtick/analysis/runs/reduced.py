@@ -20,8 +20,6 @@ from mqtick.recording.edges import Edge
 from mqtick.recording.layout import Layout
 from mqtick.recording.shot import Shot, replace_file
 
-__all__ = ["Reduced"]
-
 _NAME: Final = "reduced.json"
 _MOST_OCTETS: Final = 1 << 30
 _SHOT: Final = tuple(each.name for each in fields(Shot) if each.name != "source")

@@ -18,8 +18,6 @@ from mqtick.analysis.statistics.estimate import Bounded
 from mqtick.analysis.statistics.exact import student_quantile
 from mqtick.recording.units import Floats
 
-__all__ = ["LEAST", "resampled_bound", "studentise"]
-
 REPLICATES: Final = 2000
 _SEED: Final = 1451
 _MOST_BLOCKS: Final = 256

@@ -8,8 +8,6 @@ import numpy as np
 
 from mqtick.recording.units import Floats
 
-__all__ = ["autocorrelation_time", "effective_number"]
-
 _WINDOW: Final = 5.0
 """The sum stops at the first lag that is this many times the time summed up to it."""
 _LEAST: Final = 8

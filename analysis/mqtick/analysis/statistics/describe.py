@@ -15,8 +15,6 @@ from mqtick.analysis.statistics.estimate import Bounded, Distribution, Estimate
 from mqtick.analysis.statistics.exact import rank_above, rank_below, student_quantile
 from mqtick.recording.units import Floats
 
-__all__ = ["describe", "describe_absolute", "spread"]
-
 QUANTILES: Final = {"p5": 0.05, "median": 0.5, "p95": 0.95, "p99": 0.99}
 _FARTHEST: Final = math.log(10.0)
 """An end that far away is no bound: among correlated values, one makes the whole deviation."""

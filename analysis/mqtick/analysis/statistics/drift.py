@@ -14,8 +14,6 @@ from mqtick.analysis.statistics.exact import student_quantile
 from mqtick.analysis.statistics.lines import TUNING, huber_line, scale_of
 from mqtick.recording.units import Floats
 
-__all__ = ["Drift", "fit_drift"]
-
 _LEAST: Final = 10
 """With fewer values, a line over time says nothing."""
 _SECONDS_PER_HOUR: Final = 3600.0

@@ -10,17 +10,6 @@ from typing import Final
 
 import scipy  # scipy.special, which takes a third of a second, is imported by its first use
 
-__all__ = [
-    "MOST_SHOTS",
-    "rank_above",
-    "rank_below",
-    "share_at_least",
-    "share_at_most",
-    "shots_to_tell",
-    "shots_with",
-    "student_quantile",
-]
-
 MOST_SHOTS: Final = 10_000_000
 """Beyond this many, nobody waits for a proof."""
 

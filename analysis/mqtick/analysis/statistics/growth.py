@@ -16,8 +16,6 @@ from mqtick.analysis.statistics.estimate import Estimate
 from mqtick.analysis.statistics.lines import huber_line, scale_of
 from mqtick.recording.units import Floats
 
-__all__ = ["Line", "fit_line", "time_within"]
-
 Integers = npt.NDArray[np.int64]
 
 _SEED: Final = 1451

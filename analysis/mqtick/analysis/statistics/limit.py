@@ -7,8 +7,6 @@ from typing import Final
 
 from mqtick.analysis.statistics.estimate import Estimate
 
-__all__ = ["FAILS", "HOLDS", "NOT_PROVEN", "Limit", "Verdict", "duration"]
-
 HOLDS: Final = "holds"
 FAILS: Final = "fails"
 NOT_PROVEN: Final = "not proven"

@@ -9,15 +9,6 @@ from typing import Final
 
 from mqtick.analysis.statistics.limit import Limit
 
-__all__ = [
-    "PRESETS",
-    "QUANTITIES",
-    "STATISTICS",
-    "LimitError",
-    "default_limits",
-    "parse_limit",
-]
-
 QUANTITIES: Final = ("latency", "skew", "clock")
 STATISTICS: Final = ("mean", "median", "sd", "p5", "p95", "p99", "max")
 _UNITS: Final = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3, "s": 1e6}

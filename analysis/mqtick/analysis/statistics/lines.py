@@ -8,8 +8,6 @@ import numpy as np
 
 from mqtick.recording.units import Floats
 
-__all__ = ["huber_line", "product", "scale_of", "slope", "without_line"]
-
 TUNING: Final = 1.345
 """Residuals beyond this many scales weigh less; 95 % efficient for normal values (Huber, 1964)."""
 _CONSISTENT: Final = 1.4826

@@ -11,8 +11,6 @@ from mqtick.analysis.statistics.exact import (
     student_quantile,
 )
 
-__all__ = ["table"]
-
 _QUANTILES: Final = ((0.5, "median"), (0.1, "p90"), (0.05, "p95"), (0.01, "p99"), (0.001, "p99.9"))
 _CONFIDENCES: Final = (0.9, 0.95, 0.99)
 _BEYOND: Final = (1, 2, 5)

@@ -22,8 +22,6 @@ from mqtick.analysis.statistics.exact import (
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN, Limit, Verdict, duration
 from mqtick.recording.units import Floats
 
-__all__ = ["ALL", "verdict_on"]
-
 Found = tuple[str, str]
 """State and the sentence's end."""
 

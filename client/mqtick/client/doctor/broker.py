@@ -13,15 +13,6 @@ from mqtick.client.sample import Reason
 from mqtick.service import broker_checks
 from mqtick.service.check import Check, check_refusals, fail, ok, warn
 
-__all__ = [
-    "check_agreement",
-    "check_belief",
-    "check_exchanges",
-    "check_statuses",
-    "check_subscriptions",
-    "check_times",
-]
-
 
 def check_subscriptions(heard: Heard, format_: str) -> Check:
     """Check that the broker granted each subscription; `format_` is the setting."""

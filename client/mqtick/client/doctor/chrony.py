@@ -17,18 +17,6 @@ from mqtick.client.doctor.host import Identity, group_name, user_name
 from mqtick.service import ChronydError, ChronyVersion, Source, Tracking, why_not_synchronised
 from mqtick.service.check import Check, fail, ok, warn
 
-__all__ = [
-    "Refclock",
-    "check_apparmor",
-    "check_lines",
-    "check_socket",
-    "check_sources",
-    "check_tracking",
-    "check_version",
-    "parse_refclocks",
-    "server_numbers",
-]
-
 # Below, a poll needs four samples unless `filter 1` says otherwise (chrony commit 12237bf).
 _SINGLE_SAMPLE = ChronyVersion(4, 7)
 _OLDEST = ChronyVersion(4, 0)

@@ -20,8 +20,6 @@ from mqtick.service.check import (
     warn,
 )
 
-__all__ = ["REMEDIES", "check_client", "check_doors", "check_rows"]
-
 REMEDIES: Final = {
     "tag": "the keys differ: compare the key files of server and client, and the client's name",
     "unsigned": "the sender has no keys: give the server its key file",

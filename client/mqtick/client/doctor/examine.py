@@ -44,8 +44,6 @@ from mqtick.service.commandline import Exit
 from mqtick.service.processes import Process, processes
 from mqtick.service.program import status_path
 
-__all__ = ["Host", "examine", "run"]
-
 _FOREIGN = ("1451.1.6", "draft-2021")
 
 

@@ -17,20 +17,6 @@ from mqtick.protocol.auth import KeyFileError, Keyring, load_key_file
 from mqtick.service.check import Check, fail, ok, warn
 from mqtick.service.processes import Process
 
-__all__ = [
-    "Identity",
-    "check_clock",
-    "check_daemons",
-    "check_disk",
-    "check_keys",
-    "check_stamps",
-    "client_identity",
-    "group_name",
-    "probe_stamps",
-    "user_name",
-    "vmware_syncs",
-]
-
 _START_OF_2025_S = 1_735_689_600
 
 # What else steers a clock: name of the process (15 characters), and what ends it for good.

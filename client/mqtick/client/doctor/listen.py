@@ -30,8 +30,6 @@ from mqtick.protocol.precise import Time
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicTree, says_gone
 
-__all__ = ["Heard", "Server", "listen"]
-
 
 @dataclass(slots=True)
 class Server:

@@ -21,8 +21,6 @@ from mqtick.protocol.topics import TopicTree
 from mqtick.service.broker_checks import check_hold
 from mqtick.service.check import Check, ok, warn
 
-__all__ = ["Prober", "Probes", "check_access", "check_promptness"]
-
 _MS = 1_000_000
 _PAIRS = 8
 _SETTLE_S = 0.3

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from mqtick.service import Leap, Tracking
 from mqtick.service.check import Check, Result
 
-__all__ = ["Off", "Steering", "check_result"]
-
 NAME = "result"
 _GROSS_NS = 1_000_000_000
 _SMALL_NS = 10_000_000

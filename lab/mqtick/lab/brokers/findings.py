@@ -18,8 +18,6 @@ from mqtick.mqtt.pairs import find_hold
 from mqtick.service.broker_checks import check_hold, check_link, check_subscriptions
 from mqtick.service.check import Check, fail, ok, warn
 
-__all__ = ["examine", "verdict"]
-
 # Probes are as long as a time message; the status of a server has some hundreds of octets.
 _STATUS_OCTETS = 1024
 _ENOUGH = 10

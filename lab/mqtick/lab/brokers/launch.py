@@ -21,8 +21,6 @@ from pathlib import Path
 
 from mqtick.mqtt.broker import Broker
 
-__all__ = ["LaunchError", "Recipe", "launched", "listens", "prepared", "recipes"]
-
 _START_S = 15.0
 _STOP_S = 10.0
 _POLL_S = 0.05

@@ -16,19 +16,6 @@ from mqtick.lab.runner.experiment import Experiment
 from mqtick.lab.runner.summary import Statistics, SummaryRow
 from mqtick.mqtt.broker import broker_from
 
-__all__ = [
-    "LATENCY",
-    "LIMIT",
-    "MISSING",
-    "SKEW",
-    "Limit",
-    "Loaded",
-    "found",
-    "is_kept",
-    "loaded",
-    "measured",
-]
-
 FILE: Final = "mqtick-load.json"
 LATENCY: Final = "latency by mqtick-load: the first copy's arrival minus the message's sending"
 SKEW: Final = "skew by mqtick-load: the last copy's arrival minus the first one's"

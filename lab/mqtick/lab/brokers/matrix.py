@@ -24,17 +24,6 @@ from mqtick.service.commandline import Exit
 from mqtick.service.settings.load import SettingsError, key, load, tables
 from mqtick.service.settings.program import BrokerSettings
 
-__all__ = [
-    "BrokerKeys",
-    "Brokers",
-    "MatrixOutcome",
-    "experiments_of",
-    "load_brokers",
-    "result_json",
-    "result_text",
-    "run_matrix",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class BrokerKeys(BrokerSettings):

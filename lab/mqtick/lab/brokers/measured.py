@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from mqtick.mqtt.link import Link
 
-__all__ = ["Measured", "Probe"]
-
 _APART_NS = 500_000
 
 

@@ -14,16 +14,6 @@ import numpy as np
 
 from mqtick.timeserver.order import keeps_order
 
-__all__ = [
-    "FanOut",
-    "Flush",
-    "Steps",
-    "fan_out",
-    "find_flush",
-    "find_steps",
-    "quantile",
-]
-
 _MS = 1_000_000
 
 # Step, least and most delay, ms: one, two or three delayed acknowledgements

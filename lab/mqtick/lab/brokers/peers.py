@@ -10,8 +10,6 @@ from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.link import Link, look_at_door, reach
 from mqtick.mqtt.loop import Loop
 
-__all__ = ["Peer", "Peers"]
-
 _ANSWER_S = 2.0
 
 

@@ -19,8 +19,6 @@ from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.pairs import Pairs
 from mqtick.mqtt.stamps import StampSource, Transmit
 
-__all__ = ["SUBSCRIBERS", "measure"]
-
 SUBSCRIBERS = 10
 """Subscribers of each probe: eight to its exact topic, one to `+`, one to `#`."""
 _PROBE_OCTETS = 32  # like a time message

@@ -13,8 +13,6 @@ from mqtick.service.commandline import Exit, add_run_flags, fail, read_settings
 from mqtick.service.settings.program import ConnectionSettings
 from mqtick.service.settings.schema import key
 
-__all__ = ["add"]
-
 CONFIG = "/etc/mqtick/crowd.toml"
 
 EXAMPLES = """\

@@ -17,8 +17,6 @@ from mqtick.service.check import report
 from mqtick.service.commandline import Exit, fail
 from mqtick.service.settings.program import ConnectionSettings
 
-__all__ = ["add"]
-
 _EPILOG = """\
 examples:
   mqtick-lab doctor mqtt://broker.example

@@ -16,8 +16,6 @@ from mqtick.recording.run_folder import RunFolderError
 from mqtick.service.commandline import Exit, fail
 from mqtick.service.settings.load import SettingsError, add_flags, load, overrides_from
 
-__all__ = ["add"]
-
 _EPILOG = """\
 examples:
   mqtick-lab hardware --out runs/rtl

@@ -19,8 +19,6 @@ from mqtick.recording.run_folder import RunFolderError, load_run
 from mqtick.service.commandline import Exit, fail
 from mqtick.service.settings.load import SettingsError, add_flags, overrides_from, render
 
-__all__ = ["add", "report"]
-
 _EPILOG = """\
 examples:
   mqtick-lab run --example-config > experiment.toml

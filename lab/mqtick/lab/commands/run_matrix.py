@@ -22,8 +22,6 @@ from mqtick.recording.run_folder import RunFolderError
 from mqtick.service.commandline import Exit, fail
 from mqtick.service.settings.load import SettingsError
 
-__all__ = ["call_matrix"]
-
 
 def call_matrix(args: argparse.Namespace, overrides: Mapping[str, object]) -> int:
     """Carry out `run` with `--broker-matrix`; returns the exit code."""

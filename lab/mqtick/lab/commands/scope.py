@@ -22,8 +22,6 @@ from mqtick.recording.shot import replace_file
 from mqtick.service import SettingsError
 from mqtick.service.commandline import Exit, fail
 
-__all__ = ["add"]
-
 _EPILOG = """\
 examples:
   mqtick-lab scope identify TCPIP::192.168.1.5::5025::SOCKET

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from mqtick.lab.logic.analyser import LogicAnalyser
 from mqtick.service.commandline import Exit, fail
 
-__all__ = ["with_analyser"]
-
 
 def with_analyser(
     args: argparse.Namespace, capture: Callable[[argparse.Namespace, LogicAnalyser], int]

@@ -16,8 +16,6 @@ from mqtick.recording.edges import Edge, EdgeError, StateLevels, find_edges, sta
 from mqtick.recording.shot import Shot, replace_file, write_shot
 from mqtick.recording.waveform import FS_PER_SECOND, Waveform
 
-__all__ = ["show", "write"]
-
 
 def write(path: Path, waveforms: dict[int, Waveform], started_ns: int, simulated: bool) -> None:
     """Write a record as a shot (.npz) or as a table of volts (.csv); OSError."""

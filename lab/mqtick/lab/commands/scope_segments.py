@@ -12,8 +12,6 @@ from mqtick.lab.scope.dialects import Segment
 from mqtick.lab.scope.oscilloscope import Oscilloscope
 from mqtick.recording.edges import EdgeError, find_edges
 
-__all__ = ["segment_path", "show_segments", "write_segments"]
-
 
 def segment_path(out: Path, number: int) -> Path:
     """Return the file of a segment: FILE-0001.npz and so on."""

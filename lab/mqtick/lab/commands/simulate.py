@@ -25,8 +25,6 @@ from mqtick.lab.scope.simulator import (
 from mqtick.pins.base import monotonic_raw_ns
 from mqtick.service.commandline import Exit, fail
 
-__all__ = ["add"]
-
 T = TypeVar("T")
 
 _DEMO_INTERVAL_S = 1.0

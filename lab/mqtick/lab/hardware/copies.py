@@ -15,8 +15,6 @@ from mqtick.protocol import precise
 from mqtick.protocol.precise import TAG_OCTETS, TRAILER_OCTETS, Leap
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["PUBLISHER", "Fanout", "measure", "subscriber", "subscriptions"]
-
 PUBLISHER: Final = "10.0.0.1:50000"
 _BETWEEN_FILTERS: Final = 400
 _AFTER_SUBSCRIBING: Final = 20_000

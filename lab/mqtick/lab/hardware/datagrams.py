@@ -13,18 +13,6 @@ from typing import Final
 
 from mqtick.mqtt.packets import encode_publish, subscribe_packet
 
-__all__ = [
-    "CYCLE_FS",
-    "OVERHEAD_OCTETS",
-    "Datagram",
-    "DatagramError",
-    "as_line",
-    "frame_octets",
-    "publish",
-    "read_lines",
-    "subscribe",
-]
-
 CYCLE_FS: Final = 6_400_000
 """A clock cycle at 156.25 MHz, fs."""
 OVERHEAD_OCTETS: Final = 66

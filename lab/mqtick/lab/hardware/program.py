@@ -13,8 +13,6 @@ from typing import Final
 
 from mqtick.lab.hardware.datagrams import Datagram, as_line, read_lines
 
-__all__ = ["PROGRAM", "ModelError", "count_batch", "find_model", "run_batch"]
-
 PROGRAM: Final = "mqtick-broker-model"
 _BUILT: Final = Path("build/rtl/model") / PROGRAM
 """Where `make model-rtl` puts it, from the top of the checkout."""

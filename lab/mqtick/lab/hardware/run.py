@@ -27,8 +27,6 @@ from mqtick.recording.shot import CAPTURED, Shot, write_shot
 from mqtick.recording.waveform import Waveform
 from mqtick.service.settings.schema import key, table
 
-__all__ = ["HardwareRun", "run_hardware"]
-
 _NODES: Final = {"publisher": "server:0", "first": "client:first", "last": "client:last"}
 _INSTRUMENT: Final = "model"
 # The record: pins that rise from 0 to 3.3 V within 8 ns, sampled every 2 ns in 8 bits.

@@ -17,8 +17,6 @@ from typing import Final
 from mqtick.lab.hardware.datagrams import frame_octets
 from mqtick.service.settings.schema import key
 
-__all__ = ["Way"]
-
 _GAP_OCTETS: Final = 12
 """Octets of the gap after a frame; they do not delay its arrival."""
 _BEFORE_PAYLOAD: Final = 50

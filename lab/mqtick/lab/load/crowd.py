@@ -34,8 +34,6 @@ from mqtick.protocol.experiments import (
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["Crowd", "make_room", "run"]
-
 _log = logging.getLogger(__name__)
 # Connections made at the same time: Mosquitto's queue of waiting connections holds 100.
 _BUNCH = 64

@@ -30,8 +30,6 @@ from mqtick.mqtt.packets import (
     subscribe_packet,
 )
 
-__all__ = ["ConnectTarget", "Member", "State"]
-
 _LONGEST_PACKET = 65_536
 
 

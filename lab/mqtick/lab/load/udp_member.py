@@ -24,8 +24,6 @@ from mqtick.mqtt.packets import (
 )
 from mqtick.mqtt.udp_session import Repetition, why_refused
 
-__all__ = ["UdpMember"]
-
 _LONGEST = 65_536
 _MOST_READS = 10_000  # more than a socket's buffer holds
 # Long, because a PINGREQ could meet a broadcast; as long as a crowd waits for its runner.

@@ -23,8 +23,6 @@ import numpy.typing as npt
 from mqtick.lab.scope.conversation import InstrumentError
 from mqtick.recording.sigrok import SigrokFileError, read_sigrok
 
-__all__ = ["Acquisition", "Bits", "FileAcquisition", "StreamAcquisition", "first_match"]
-
 Bits = npt.NDArray[np.uint8]
 
 _PIECE: Final = 1 << 18

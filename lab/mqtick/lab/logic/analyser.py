@@ -13,8 +13,6 @@ from mqtick.lab.scope.settings import ScopeSettings
 from mqtick.recording.sigrok import logic_waveform
 from mqtick.recording.waveform import FS_PER_SECOND, Waveform, femtoseconds
 
-__all__ = ["LogicAnalyser"]
-
 _MATCHES: Final = {"rising": "r", "falling": "f", "either": "e"}
 _MOST_SAMPLES: Final = 1 << 28
 _POLL_S: Final = 0.005

@@ -11,8 +11,6 @@ from typing import Final
 
 from mqtick.lab.scope.conversation import InstrumentError
 
-__all__ = ["Offer", "Resource", "ask", "parse_show", "program_version"]
-
 _SCHEME: Final = "sigrok"
 # Options that sigrok-cli expects with --driver; all others belong to --config.
 _SCAN_OPTIONS: Final = frozenset(

@@ -8,8 +8,6 @@ from typing import Any, Final, Protocol
 from mqtick.lab.runner.control import NodeError, NodeSilentError
 from mqtick.lab.runner.experiment import Experiment
 
-__all__ = ["CrowdShortError", "Nodes", "bring_up", "clients_of", "let_join", "nodes_of", "share"]
-
 _PER_MEMBER_S: Final = 0.02
 _CROWD_S: Final = 5.0
 """Added to `subscribe_s`: a crowd answers after 12 s at most, with the missing members' error."""

@@ -17,8 +17,6 @@ from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.experiments import Parts
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["Control", "NodeError", "NodeSilentError"]
-
 
 class NodeError(Exception):
     """A node did not execute a command; the sentence says why and what to do next."""

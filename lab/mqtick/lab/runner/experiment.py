@@ -10,17 +10,6 @@ from mqtick.service.settings.load import render
 from mqtick.service.settings.program import BrokerSettings
 from mqtick.service.settings.schema import key, table, tables
 
-__all__ = [
-    "ChannelKeys",
-    "CrowdKeys",
-    "Experiment",
-    "InstrumentKeys",
-    "OrderKeys",
-    "TimeoutKeys",
-    "example",
-    "flat",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class InstrumentKeys:

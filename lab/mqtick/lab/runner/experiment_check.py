@@ -12,8 +12,6 @@ from mqtick.lab.scope.dialects import DIALECTS
 from mqtick.protocol.topics import TopicTree
 from mqtick.service.settings.load import SettingsError, load
 
-__all__ = ["load_experiment"]
-
 _NODE = re.compile(r"server:(\d{1,3})|client:([A-Za-z0-9_.-]{1,16})")
 _CROWD = re.compile(r"crowd:[A-Za-z0-9_.-]{1,16}")
 _PINS = {"server": ("time", "pps"), "client": ("arrival", "pps")}

@@ -10,8 +10,6 @@ from mqtick.lab.scope.oscilloscope import Oscilloscope
 from mqtick.lab.scope.settings import ScopeSettings
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Instrument", "open_instrument"]
-
 
 class Instrument(Protocol):
     """A connected oscilloscope or logic analyser; each method may raise InstrumentError.

@@ -16,8 +16,6 @@ from mqtick.lab.runner.subscribers import StopRunError, pauses_s
 from mqtick.lab.scope.conversation import InstrumentError
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Instruments", "MissedShotError", "Opener"]
-
 T = TypeVar("T")
 
 _ARMINGS: Final = 3

@@ -15,8 +15,6 @@ from typing import IO, Final
 from mqtick.lab.runner.experiment import Experiment
 from mqtick.service.settings.program import BrokerSettings
 
-__all__ = ["CrowdStartError", "crowd_command", "local_crowd", "refuse_low_limit"]
-
 _SPARE_FILES: Final = 64
 _END_S: Final = 3.0
 

@@ -10,8 +10,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["BusyError", "lock", "lock_of"]
-
 
 class BusyError(Exception):
     """Another program uses the folder or the instrument; the text says which."""

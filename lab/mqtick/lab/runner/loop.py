@@ -34,8 +34,6 @@ from mqtick.recording.run_folder import (
 from mqtick.recording.shot import CAPTURED, MISSED, REFUSED, Shot, write_shot
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["RunLoop"]
-
 _ATTEMPTS: Final = 3
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from mqtick.lab.runner.experiment import Experiment
 
-__all__ = ["Batch", "describe_plan", "make_plan", "plan_from_json", "plan_of", "plan_to_json"]
-
 _BRING_UP_S = 2.0
 _PER_SUBSCRIBER_S = 0.002
 _READ_S = 0.3

@@ -14,8 +14,6 @@ import numpy as np
 from mqtick.lab.runner.summary import quantities
 from mqtick.recording.shot import CAPTURED, Shot
 
-__all__ = ["Progress", "Quiet", "Watch"]
-
 _EVERY_S: Final = 5.0
 _BAR: Final = 24
 _FS_PER_US: Final = 1e9

@@ -17,8 +17,6 @@ from mqtick.service import chronyd
 from mqtick.service.chronyd_csv import ChronydError
 from mqtick.service.settings.load import render
 
-__all__ = ["first_difference", "record_of", "session_of", "setup_of"]
-
 _MAY_DIFFER: Final = ("title", "timeouts.", "keepalive_s", "connect_timeout_s")
 
 

@@ -25,8 +25,6 @@ from mqtick.recording.run_folder import RunFolderError, load_run, refuse_used
 from mqtick.recording.shot import CAPTURED, MISSED, REFUSED
 from mqtick.service.commandline import Exit
 
-__all__ = ["INTERRUPTED", "RunOutcome", "run_experiment"]
-
 INTERRUPTED: Final = 130
 
 

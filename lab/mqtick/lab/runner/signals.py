@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
-__all__ = ["InterruptedRunError", "Signals"]
-
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 

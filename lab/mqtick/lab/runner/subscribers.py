@@ -21,8 +21,6 @@ from mqtick.lab.runner.control import NodeError, NodeSilentError
 from mqtick.lab.runner.experiment import Experiment
 from mqtick.lab.runner.progress import Progress
 
-__all__ = ["StopRunError", "Subscribers", "pauses_s"]
-
 _EDGES_ASKED: Final = 4
 _FIRE_AFTER_MS: Final = 50
 _FIRST_PAUSE_S: Final = 0.2

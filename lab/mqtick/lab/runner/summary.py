@@ -16,8 +16,6 @@ from mqtick.recording.run_folder import Run
 from mqtick.recording.shot import CAPTURED, MISSED, REFUSED, Shot
 from mqtick.recording.units import FS_PER_US
 
-__all__ = ["HEAD", "Statistics", "Summary", "SummaryRow", "row_text", "summarise"]
-
 _REASONS_SHOWN: Final = 5
 ENOUGH_FOR_P99: Final = math.ceil(math.log(0.05) / math.log(0.99))
 """With fewer values, not even the largest one bounds p99 (with 95 % confidence)."""

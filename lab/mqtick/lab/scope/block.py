@@ -11,8 +11,6 @@ from typing import Final
 from mqtick.lab.scope.conversation import InstrumentError
 from mqtick.lab.scope.picture import read_picture
 
-__all__ = ["MAXIMUM_OCTETS", "definite_block", "read_block"]
-
 MAXIMUM_OCTETS: Final = 1 << 31
 """A block that announces more than this is refused: no instrument's memory is that large."""
 _BLANKS: Final = 16

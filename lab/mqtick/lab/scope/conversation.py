@@ -10,21 +10,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = [
-    "Block",
-    "Conversation",
-    "InstrumentError",
-    "Pause",
-    "Query",
-    "Reply",
-    "Step",
-    "Write",
-    "block",
-    "pause",
-    "query",
-    "write",
-]
-
 T = TypeVar("T")
 
 

@@ -18,8 +18,6 @@ from typing import TypeVar
 
 from mqtick.lab.scope.conversation import InstrumentError
 
-__all__ = ["Families"]
-
 T = TypeVar("T")
 
 

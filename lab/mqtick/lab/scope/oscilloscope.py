@@ -13,8 +13,6 @@ from mqtick.lab.scope.settings import ScopeSettings, State
 from mqtick.lab.scope.transport import Transport, VisaTransport
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Oscilloscope", "play"]
-
 T = TypeVar("T")
 
 _POLL_S: Final = 0.005

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["MAXIMUM_OCTETS", "read_picture"]
-
 MAXIMUM_OCTETS: Final = 1 << 26
 """A longer picture is refused: no instrument has such a screen."""
 _PNG: Final = b"\x89PNG\r\n\x1a\n"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-__all__ = ["ChannelSettings", "ScopeSettings", "State", "Trigger"]
-
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:

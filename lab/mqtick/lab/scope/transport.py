@@ -19,8 +19,6 @@ from mqtick.lab.scope.block import read_block
 from mqtick.lab.scope.conversation import Block, InstrumentError, Pause, Query, Reply, Step, Write
 from mqtick.lab.scope.transport_socket import line_received, mended, received
 
-__all__ = ["Transport", "VisaTransport"]
-
 _CHUNK: Final = 1 << 16
 _BLANK_LINES: Final = 3
 _OPEN_TRIES: Final = 3

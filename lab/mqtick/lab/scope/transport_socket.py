@@ -6,8 +6,6 @@ import socket
 import time
 from typing import Any, Final
 
-__all__ = ["line_received", "mended", "received"]
-
 # Time-outs restart for each piece, so that a slow instrument may take its time. These limits stop
 # endless answers: no line is longer, and no link to an instrument is slower.
 _CHUNK: Final = 1 << 16

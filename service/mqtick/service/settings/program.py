@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from mqtick.service.settings.schema import key
 
-__all__ = ["BrokerSettings", "ConnectionSettings", "PinKeys", "RealtimeKeys"]
-
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:

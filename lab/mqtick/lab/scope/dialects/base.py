@@ -13,8 +13,6 @@ from mqtick.lab.scope.conversation import Conversation, InstrumentError, query
 from mqtick.lab.scope.settings import ScopeSettings, State
 from mqtick.recording.waveform import Waveform, femtoseconds
 
-__all__ = ["INVALID", "Dialect", "Identity", "Segment", "number", "numbers", "step_up"]
-
 INVALID = 9e37
 """From this value on, it means "not a number" (IEEE 488.2 instruments answer 9.9E37 or 9.91E37)."""
 

@@ -15,8 +15,6 @@ from mqtick.lab.scope.dialects.base import Dialect, Segment, number, numbers
 from mqtick.lab.scope.settings import ScopeSettings, State
 from mqtick.recording.waveform import Waveform, femtoseconds
 
-__all__ = ["Keysight"]
-
 _RUN, _WAIT_TRIGGER = 8, 32  # bits of the operation status condition register
 _SLOPES = {"rising": "POSitive", "falling": "NEGative", "either": "EITHer"}
 

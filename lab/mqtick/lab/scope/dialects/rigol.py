@@ -18,8 +18,6 @@ from mqtick.lab.scope.dialects.rigol_record import Recording
 from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, State
 from mqtick.recording.waveform import Waveform, femtoseconds
 
-__all__ = ["Rigol", "ask_depth"]
-
 _SLOPES = {"rising": "POSitive", "falling": "NEGative", "either": "RFALl"}
 _STATES = {
     "STOP": State.STOPPED,

@@ -16,8 +16,6 @@ from mqtick.lab.scope.dialects.base import Dialect, Segment, number
 from mqtick.lab.scope.settings import State
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Recording", "frame_time_s"]
-
 _WORKS_OUT_S = 0.5
 _UNITS = {"ks": 1e3, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
 

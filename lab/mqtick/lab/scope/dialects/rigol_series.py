@@ -11,8 +11,6 @@ import re
 from mqtick.lab.scope.conversation import Conversation, write
 from mqtick.lab.scope.dialects.rigol import Rigol, ask_depth
 
-__all__ = ["RigolDho", "RigolDs1000z", "RigolMso5000"]
-
 
 class RigolDs1000z(Rigol):
     """DS1000Z, MSO1000Z: twelve divisions, 250 000 points per read."""

@@ -8,8 +8,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["KINDS", "Faults", "FaultyAnswer"]
-
 KINDS = {
     "short-block": "a block ends before the octets that it announced",
     "empty-block": "a block comes without data, as when asked too soon after the trigger",

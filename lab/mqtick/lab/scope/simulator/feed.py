@@ -15,8 +15,6 @@ from typing import Final
 
 from mqtick.pins.memory import RECORD_OCTETS, decode_record
 
-__all__ = ["EdgeFeed"]
-
 _KEPT: Final = 20_000
 _RECEIVE_OCTETS: Final = 1 << 22
 

@@ -13,8 +13,6 @@ from mqtick.lab.scope.block import definite_block
 from mqtick.lab.scope.simulator.model import Model, Physics
 from mqtick.lab.scope.simulator.scpi import Scpi
 
-__all__ = ["Front", "boolean", "flag", "png"]
-
 
 class Front:
     """The language of one simulated instrument, above a `Model`.

@@ -12,8 +12,6 @@ from mqtick.lab.scope.settings import State
 from mqtick.lab.scope.simulator.front import Front, boolean, flag
 from mqtick.lab.scope.simulator.model import Frame, Model, Physics
 
-__all__ = ["KeysightFront"]
-
 _FORMATS = {"BYTE": 0, "WORD": 1, "ASC": 4}
 _SLOPES = {"POS": "rising", "NEG": "falling", "EITH": "either"}
 _REAL = "{:+.6E}".format

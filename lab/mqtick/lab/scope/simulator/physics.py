@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-__all__ = ["Frame", "Input", "Physics"]
-
 
 @dataclass(frozen=True, slots=True)
 class Physics:

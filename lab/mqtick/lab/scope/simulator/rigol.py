@@ -16,8 +16,6 @@ from mqtick.lab.scope.simulator.model import Model
 from mqtick.lab.scope.simulator.rigol_record import Recorder
 from mqtick.lab.scope.simulator.rigol_waveform import RigolWaveform, channel_of, choice_of
 
-__all__ = ["RigolFront"]
-
 _STATES = {
     State.STOPPED: "STOP",
     State.PREPARING: "RUN",

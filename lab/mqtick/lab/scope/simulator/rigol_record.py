@@ -8,8 +8,6 @@ from typing import Protocol
 from mqtick.lab.scope.settings import State
 from mqtick.lab.scope.simulator.front import Front, boolean, flag
 
-__all__ = ["Recorder"]
-
 _MOST_POINTS = 50_000_000
 _REFRESH_S = 0.3
 

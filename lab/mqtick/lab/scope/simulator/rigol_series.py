@@ -6,8 +6,6 @@ from mqtick.lab.scope.simulator.model import Frame, Model, Physics
 from mqtick.lab.scope.simulator.rigol import RigolFront
 from mqtick.recording.waveform import Codes
 
-__all__ = ["RigolDhoFront", "RigolDs1000zFront", "RigolMso5000Front"]
-
 
 class RigolDs1000zFront(RigolFront):
     """DS1054Z; in words the upper octet is 0."""

@@ -16,8 +16,6 @@ from mqtick.lab.scope.simulator.front import Front
 from mqtick.lab.scope.simulator.model import Frame, Model
 from mqtick.recording.waveform import Codes
 
-__all__ = ["RigolWaveform", "channel_of", "choice_of"]
-
 _FORMATS = {"BYTE": 0, "WORD": 1, "ASC": 2}
 _OCTETS = {"BYTE": 1, "WORD": 2, "ASC": 16}
 _MODES = {"NORM": 0, "MAX": 1, "RAW": 2}

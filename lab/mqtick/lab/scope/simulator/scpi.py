@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Scpi"]
-
 _MAXIMUM_ERRORS: Final = 32
 _COMMANDS: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^;])+""")
 

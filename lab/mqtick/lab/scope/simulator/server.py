@@ -8,8 +8,6 @@ from typing import Final
 from mqtick.lab.scope.simulator.faults import Faults
 from mqtick.lab.scope.simulator.front import Front
 
-__all__ = ["InstrumentServer"]
-
 _LONGEST_LINE: Final = 1 << 16
 _CONNECTIONS: Final = 32
 _PATIENCE_S: Final = 30.0

@@ -13,8 +13,6 @@ from typing import Final
 
 from mqtick.lab.scope.conversation import InstrumentError
 
-__all__ = ["OCTETS", "Descriptor"]
-
 OCTETS: Final = 346
 """In sequence mode, 16 octets for each segment follow."""
 _LEAST_DIVISIONS, _MOST_DIVISIONS = 6.0, 30.0

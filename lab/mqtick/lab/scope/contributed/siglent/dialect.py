@@ -24,8 +24,6 @@ from mqtick.lab.scope.dialects.base import Dialect, Identity, step_up
 from mqtick.lab.scope.settings import ScopeSettings, State
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Siglent"]
-
 _SLOPES = {"rising": "RISing", "falling": "FALLing", "either": "ALTernate"}
 _DEPTHS = (
     # Model, depths with a converter for each channel, and with two channels on one.

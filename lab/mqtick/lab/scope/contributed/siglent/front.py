@@ -17,8 +17,6 @@ from mqtick.lab.scope.settings import State
 from mqtick.lab.scope.simulator.front import Front, boolean
 from mqtick.lab.scope.simulator.model import Frame, Model, Physics
 
-__all__ = ["SiglentFront"]
-
 _DIVISIONS = 10
 _PAGE = 5_000_000
 _CODES_PER_DIVISION = 7680.0

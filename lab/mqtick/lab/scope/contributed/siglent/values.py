@@ -12,8 +12,6 @@ from mqtick.lab.scope.dialects.base import number
 from mqtick.lab.scope.settings import State
 from mqtick.recording.waveform import Codes, Waveform, femtoseconds
 
-__all__ = ["interleaved", "nearest_depth", "quantity", "recorded", "run_state"]
-
 _QUANTITY: Final = re.compile(
     r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([pnuµmkKMG]?)(Sa(?:/s)?|pts?|Pts?|[sSvV])?$"
 )

@@ -25,8 +25,6 @@ from mqtick.lab.scope.dialects.base import Dialect, Identity, step_up
 from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, State, Trigger
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["SiglentWf"]
-
 _CODES_PER_DIVISION: Final = 25
 _DIVISIONS: Final = 14
 """Horizontal divisions of a record: only to choose a time base, not to compute times."""

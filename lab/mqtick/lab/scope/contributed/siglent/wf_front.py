@@ -20,8 +20,6 @@ from mqtick.lab.scope.settings import State
 from mqtick.lab.scope.simulator.front import Front
 from mqtick.lab.scope.simulator.model import Frame, Model, Physics
 
-__all__ = ["SiglentWfFront"]
-
 _DIVISIONS = 14
 _CODES_PER_DIVISION = 25
 _DEPTHS = ("7K", "70K", "700K", "7M", "14K", "140K", "1.4M", "14M")

@@ -10,8 +10,6 @@ from mqtick.lab.scope.conversation import InstrumentError
 from mqtick.lab.scope.dialects.base import number
 from mqtick.recording.waveform import Waveform, femtoseconds
 
-__all__ = ["FIELDS", "Preamble", "fields"]
-
 _NUMBERS = ("NR_Pt", "XINcr", "PT_Off", "XZEro", "YMUlt", "YOFf", "YZEro", "BYT_Nr")
 FIELDS = (*_NUMBERS, "BN_Fmt", "BYT_Or")
 

@@ -16,8 +16,6 @@ from mqtick.lab.scope.dialects.base import Dialect, Identity, number, step_up
 from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, State
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Tektronix"]
-
 _STATES = {
     "REA": State.ARMED,  # READY: the part before the trigger is complete
     "ARM": State.PREPARING,  # ARMED: takes the part before the trigger, and ignores triggers

@@ -12,8 +12,6 @@ from mqtick.lab.scope.settings import State
 from mqtick.lab.scope.simulator.front import boolean, flag
 from mqtick.lab.scope.simulator.model import Model, Physics
 
-__all__ = ["TektronixFront"]
-
 _STATES = {
     State.STOPPED: "SAVE",
     State.PREPARING: "ARMED",

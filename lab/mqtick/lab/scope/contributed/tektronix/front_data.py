@@ -15,8 +15,6 @@ from mqtick.lab.scope.simulator.front import Front, boolean, flag
 from mqtick.lab.scope.simulator.model import Frame, Model
 from mqtick.recording.waveform import Codes
 
-__all__ = ["TektronixData"]
-
 _ENCODINGS = {
     "RI": (True, False),
     "RP": (False, False),

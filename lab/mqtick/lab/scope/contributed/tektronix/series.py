@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["Series", "series_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Series:
