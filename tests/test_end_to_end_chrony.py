@@ -8,12 +8,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "client/tests"))
 from chronyd_rig import ChronydRig, needs_chronyd
 from rig import MS, US, Client, Rig, needs_mosquitto, wait_until
 

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import signal
 import socket
-import sys
-from pathlib import Path
 
 import pytest
 from rig import FLEET, US, Rig, client_lines, fleet_lines
+from udp_peer import Board
 
 from demo.local_broker import UdpReference, running
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "mqtt/tests"))
-from udp_peer import Board
 
 pytestmark = pytest.mark.slow
 

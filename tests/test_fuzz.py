@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "fuzz"))
 import fuzz_rooms
+import pytest
 
 
 @pytest.mark.slow

@@ -7,20 +7,16 @@ set by less than a millisecond, for milliseconds.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
+from live_world import MS, SECOND, US, Client, World, needs_broker, world
 
 from bench.clock_keeper import ADJ_NANO, ADJ_TICK, ClockKeeper, adjtimex, may_set_the_clock
 from mqtick.client.sample import Kind, Sample
 from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.steps import Change, StepDetector
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "client/tests"))
-from live_world import MS, SECOND, US, Client, World, needs_broker, world
 
 __all__ = ["world"]  # a fixture
 

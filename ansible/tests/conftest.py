@@ -7,12 +7,9 @@ import sys
 import types
 from pathlib import Path
 
+from blank_tree import CACHE
+
 COLLECTION = Path(__file__).parent.parent
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from blank_tree import CACHE  # noqa: E402
-
 # A test has it compiled once; what bench/fleet.py measures is not helped.
 os.environ.setdefault("MQTICK_KEPT_MODULES", str(CACHE / "modules"))
 for name, folder in (

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from paho.mqtt import publish
+from rig import Rig, needs_mosquitto
 
 from demo.local_broker import free_port
-
-sys.path.append(str(Path(__file__).parents[2] / "tests"))
-from rig import Rig, needs_mosquitto
 
 ROLE = Path(__file__).parent.parent / "roles/monitoring"
 DASHBOARD = json.loads((ROLE / "files/dashboard.json").read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from samples import holds
 
+from demo.local_broker import Mosquitto, program
 from mqtick.client.agent import Agent
 from mqtick.client.config import Settings as ClientSettings
 from mqtick.client.pending import WallSample
@@ -21,11 +22,6 @@ from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.timeserver.config import Settings as ServerSettings
 from mqtick.timeserver.server import Server
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
-sys.path.insert(0, str(Path(__file__).parent))
-from local_broker import Mosquitto, program
-from samples import holds
 
 SECOND, MS, US = 1_000_000_000, 1_000_000, 1_000
 HAS_BROKER = program("mosquitto") is not None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from live_world import SECOND, US, World, needs_broker, world
 
 from mqtick.client import agent as agent_module
 from mqtick.client.foreign import ForeignTrack
@@ -19,9 +18,6 @@ from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol import namesakes
 from mqtick.protocol.auth import KeyFileError, Keyring
 from mqtick.protocol.precise import Leap, Time
-
-sys.path.insert(0, str(Path(__file__).parent))
-from live_world import SECOND, US, World, needs_broker, world
 
 __all__ = ["world"]  # a fixture
 

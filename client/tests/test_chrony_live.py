@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from chronyd_rig import ChronydRig, chronyds, needs_chronyd
 
 from mqtick.client.chrony import (
     ChronySock,
@@ -18,9 +18,6 @@ from mqtick.client.chrony import (
 )
 from mqtick.client.chrony_lines import DELAYS_NS, refclock_lines, refid_for, socket_path
 from mqtick.service import ChronyVersion, Leap, chronyd, why_not_synchronised
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chronyd_rig import ChronydRig, chronyds, needs_chronyd
 
 __all__ = ["chronyds"]  # a fixture
 

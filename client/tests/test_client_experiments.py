@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import deque
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from live_world import Client, World, needs_broker, world
 
 from mqtick.client import experiments as experiments_module
 from mqtick.client.experiments import Experiments
@@ -18,9 +17,6 @@ from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.stamps import Stamp, StampSource
 from mqtick.pins import Edge
 from mqtick.protocol.topics import TopicTree
-
-sys.path.insert(0, str(Path(__file__).parent))
-from live_world import Client, World, needs_broker, world
 
 __all__ = ["world"]  # a fixture
 

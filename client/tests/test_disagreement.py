@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from live_world import MS, SECOND, US, World, needs_broker, world
+from test_doctor_live import examined, in_background
 
 from mqtick.client.disagreement import Disagreement, disagreements
 from mqtick.client.doctor import broker as doctor_broker
@@ -15,10 +16,6 @@ from mqtick.client.metrics import metrics
 from mqtick.client.status import status
 from mqtick.client.status_text import status_lines, summary
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
-
-sys.path.insert(0, str(Path(__file__).parent))
-from live_world import MS, SECOND, US, World, needs_broker, world
-from test_doctor_live import examined, in_background
 
 __all__ = ["world"]  # a fixture
 

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import stat
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chronyd_rig import ChronydRig, chronyds, needs_chronyd
+from udp_peer import Door
 
 from mqtick.client.chrony_lines import refclock_lines
 from mqtick.client.config import ChronyKeys, Settings
@@ -40,11 +41,6 @@ from mqtick.service import ChronydError, ChronyVersion, Source, Status, StatusEr
 from mqtick.service.check import Check, fail, guarded, ok, warn
 from mqtick.service.chronyd_csv import parse_sources, parse_tracking
 from mqtick.service.processes import processes
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2] / "mqtt/tests"))
-from chronyd_rig import ChronydRig, chronyds, needs_chronyd
-from udp_peer import Door
 
 __all__ = ["chronyds"]  # a fixture
 

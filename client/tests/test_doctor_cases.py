@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -18,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from live import House, house, program
+from test_client_cli import server_row, values_of
+from test_doctor import DERIVED, KERNEL, OLD, USER, add_process
 
 from mqtick.client.chrony_lines import refclock_lines
 from mqtick.client.config import ChronyKeys, Settings
@@ -29,12 +31,6 @@ from mqtick.mqtt.stamps import StampSource
 from mqtick.service import ChronydError, ChronyVersion, StatusFile
 from mqtick.service.check import Check
 from mqtick.service.chronyd_csv import parse_sources, parse_tracking
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2] / "mqtt/tests"))
-from live import House, house, program
-from test_client_cli import server_row, values_of
-from test_doctor import DERIVED, KERNEL, OLD, USER, add_process
 
 __all__ = ["house"]  # a fixture
 

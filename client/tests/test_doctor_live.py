@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,16 +13,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from live_world import HAS_BROKER, Mosquitto, World, program
 
+from demo.local_broker import Nats, running
 from mqtick.client.config import Settings
 from mqtick.client.doctor import examine as doctor
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.service.check import Check
-
-sys.path.insert(0, str(Path(__file__).parent))
-from live_world import HAS_BROKER, Mosquitto, World, program
-from local_broker import Nats, running
 
 pytestmark = pytest.mark.skipif(
     not HAS_BROKER, reason="mosquitto is not installed; install it with: apt install mosquitto"

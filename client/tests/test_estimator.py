@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from mqtick.client.estimate import State
-from mqtick.client.estimator_settings import EstimatorSettings
-from mqtick.client.sample import Kind, Reason, Sample, SampleVerdict
-from mqtick.service.settings.load import load
-
-sys.path.insert(0, str(Path(__file__).parent))
 from samples import (
     EPOCH,
     HOUR,
@@ -29,6 +20,11 @@ from samples import (
     outcome,
     settled,
 )
+
+from mqtick.client.estimate import State
+from mqtick.client.estimator_settings import EstimatorSettings
+from mqtick.client.sample import Kind, Reason, Sample, SampleVerdict
+from mqtick.service.settings.load import load
 
 
 @pytest.fixture

@@ -4,20 +4,15 @@ Whatever the errors inside the guaranteed intervals are, and however they follow
 answer must hold the truth from the first sample on.
 """
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from samples import EPOCH, SECOND, US, exchange, holds
 
 from mqtick.client.estimate import Estimate
 from mqtick.client.estimator import Estimator
 from mqtick.client.estimator_settings import EstimatorSettings
 from mqtick.client.sample import Kind, Sample, SampleVerdict
-
-sys.path.insert(0, str(Path(__file__).parent))
-from samples import EPOCH, SECOND, US, exchange, holds
 
 START_BURST = [0.06 * number for number in range(8)]
 BURSTS = [at + 0.06 * number for at in range(16, 160, 16) for number in range(4)]

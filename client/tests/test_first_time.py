@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
+from test_foreign_track import DRAFT_SYN, OFFSET_NS, SYN, Bench
+from track_bench import KEYS, MS, SECOND, TrackBench
+from track_bench import Bench as PreciseBench
 
 from mqtick.client.config import Settings
 from mqtick.client.doctor import broker as doctor_broker
@@ -15,11 +16,6 @@ from mqtick.client.estimate import State
 from mqtick.client.estimator import Estimator
 from mqtick.client.first_time import FirstTime, Trouble
 from mqtick.client.sample import Kind, Reason, Sample, SampleVerdict
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_foreign_track import DRAFT_SYN, OFFSET_NS, SYN, Bench
-from track_bench import KEYS, MS, SECOND, TrackBench
-from track_bench import Bench as PreciseBench
 
 HOUR = 3600
 SETTINGS = Settings()

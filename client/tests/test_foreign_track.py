@@ -6,12 +6,11 @@ westlab/IES-TCSTD-Plugfest (TimeSync).
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+from track_bench import MS, NAME, SECOND, US, TrackBench, is_inside
 
 from mqtick.client.config import Settings
 from mqtick.client.foreign import ForeignTrack
@@ -21,9 +20,6 @@ from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.properties import decode_properties, encode_properties
 from mqtick.mqtt.stamps import Stamp, StampSource
 from mqtick.protocol.errors import DecodeError
-
-sys.path.insert(0, str(Path(__file__).parent))
-from track_bench import MS, NAME, SECOND, US, TrackBench, is_inside
 
 # `'%.9f' % time.time()` of NCAP.py, line 331.
 TEXT_PAYLOAD, TEXT_NS = b"1781234567.123456717", 1_781_234_567_123_456_717

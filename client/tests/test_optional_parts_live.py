@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
-from local_broker import Mosquitto, free_port, program, running
+from demo.local_broker import Mosquitto, free_port, program, running
 
 pytestmark = [
     pytest.mark.slow,

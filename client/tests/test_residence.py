@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
 from track_bench import KEYS, MS, NAME, OFFSET_NS, SECOND, TREE, US, Bench, arrival
 
 from mqtick.client.estimator_settings import EstimatorSettings

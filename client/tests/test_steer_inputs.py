@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from samples import exchange
 
 from mqtick.client.config import ChronyKeys
 from mqtick.client.discipline import Discipline
@@ -21,9 +21,6 @@ from mqtick.client.estimator import Estimator
 from mqtick.client.pending import WallSample
 from mqtick.client.sample import Kind, Reason, Sample, SampleVerdict
 from mqtick.mqtt.loop import Loop
-
-sys.path.insert(0, str(Path(__file__).parent))
-from samples import exchange
 
 MS, US, SECOND = 1_000_000, 1_000, 1_000_000_000
 BURST_NS = 50 * MS

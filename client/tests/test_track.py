@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-from mqtick.client.estimate import State
-from mqtick.client.estimator_settings import EstimatorSettings
-from mqtick.client.sample import Kind, Reason, SampleVerdict
-from mqtick.mqtt.stamps import StampSource
-from mqtick.protocol.auth import Keyring
-from mqtick.protocol.precise import Leap
-
-sys.path.insert(0, str(Path(__file__).parent))
 from track_bench import (
     KEYS,
     MS,
@@ -32,6 +21,13 @@ from track_bench import (
     arrival,
     is_inside,
 )
+
+from mqtick.client.estimate import State
+from mqtick.client.estimator_settings import EstimatorSettings
+from mqtick.client.sample import Kind, Reason, SampleVerdict
+from mqtick.mqtt.stamps import StampSource
+from mqtick.protocol.auth import Keyring
+from mqtick.protocol.precise import Leap
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_proxy import Drop, Fault, Flush, Proxy, Shuffle, Steps, Swap
 
 from demo.local_broker import Amqtt, Mosquitto, MqtickBroker, Nats, program, running
 from mqtick.lab.cli import main
@@ -25,9 +26,6 @@ from mqtick.mqtt.loop import Loop
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import SystemClock
 from mqtick.timeserver import Server, Settings
-
-sys.path.insert(0, str(Path(__file__).parent))
-from faulty_proxy import Drop, Fault, Flush, Proxy, Shuffle, Steps, Swap
 
 needs_mosquitto = pytest.mark.skipif(
     program("mosquitto") is None, reason="mosquitto is not installed"

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import socket
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from crowd_rig import Running
 from hypothesis import given
 from hypothesis import strategies as st
+from udp_peer import Door, Peer
 
 from mqtick.lab.load import udp_member
 from mqtick.lab.load.member import ConnectTarget, State
 from mqtick.lab.load.udp_member import UdpMember
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.loop import Loop
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "mqtt/tests"))
-from udp_peer import Door, Peer
 
 ACCEPTED, GRANTED = b"\x20\x02\x00\x00", b"\x90\x03\x00\x01\x00"
 TIME = b"\x30\x0d\x00\x0amqtick/t/0x"

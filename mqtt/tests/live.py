@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +15,11 @@ from typing import Any
 
 import pytest
 
+from demo.local_broker import Amqtt, Mosquitto, Nats, free_port, program, running
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
-from local_broker import Amqtt, Mosquitto, Nats, free_port, program, running
 
 __all__ = [
     "Amqtt",

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from live import Node, scripted
 
 CONNACK = b"\x20\x03\x00\x00\x00"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from live import Mosquitto, Node, program, running
 from paho.mqtt.client import WebsocketConnectionError
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
@@ -21,9 +21,6 @@ from mqtick.mqtt.link import NO_DOTS, Link, look_at_door, reach
 from mqtick.mqtt.pairs import DELAYED_ACK_NS, Pairs, find_hold
 from mqtick.service.broker_checks import check_hold, check_link, check_subscriptions
 from mqtick.service.check import Check
-
-sys.path.insert(0, str(Path(__file__).parent))
-from live import Mosquitto, Node, program, running
 
 US, MS = 1_000, 1_000_000
 

@@ -8,18 +8,14 @@ import hashlib
 import random
 import re
 import socket
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
+from live import Node, scripted
 
 from mqtick.mqtt.causes import Cause
 from mqtick.mqtt.packets import encode_publish
-
-sys.path.insert(0, str(Path(__file__).parent))
-from live import Node, scripted
 
 CONNACK = b"\x20\x03\x00\x00\x00"  # MQTT 5: no session, success, no properties
 PUBLISH_256_MB = b"\x30\xff\xff\xff\x7f" + bytes(2 << 20)  # begins

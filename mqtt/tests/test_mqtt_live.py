@@ -6,18 +6,15 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
+from live import House, Mosquitto, Node, free_port, house, program, running
 
 from mqtick.mqtt.causes import Cause
 from mqtick.mqtt.stamps import StampSource
-
-sys.path.insert(0, str(Path(__file__).parent))
-from live import House, Mosquitto, Node, free_port, house, program, running
 
 pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
 

@@ -6,21 +6,18 @@ import re
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from live import House, Node, certificate, house, program
 
 from mqtick.mqtt.broker import BrokerError
 from mqtick.mqtt.causes import Cause
 from mqtick.mqtt.stamps import StampSource
 from mqtick.mqtt.tls import NO_CHECK_TIME, certificate_dates_error, client_context
-
-sys.path.insert(0, str(Path(__file__).parent))
-from live import House, Node, certificate, house, program
 
 __all__ = ["house"]  # a fixture
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from live import Amqtt, Mosquitto, Nats, Node, running, scripted
 
 TOPIC = "mqtick/t/0"

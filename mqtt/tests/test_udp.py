@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 import socket
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from live import Node, free_port
+from udp_peer import Door, Peer
 
 from broker.rtl.sim.golden import packet, publish
 from mqtick.mqtt import udp_session
@@ -21,10 +21,6 @@ from mqtick.mqtt.link import Link
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.packets import subscribe_packet, unsubscribe_packet
 from mqtick.mqtt.stamps import StampSource
-
-sys.path.insert(0, str(Path(__file__).parent))
-from live import Node, free_port
-from udp_peer import Door, Peer
 
 TOPIC = "mqtick/l/0"
 CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT = 0x10, 0x30, 0x82, 0xA2, 0xC0, 0xE0

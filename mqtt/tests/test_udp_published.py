@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import logging
 import socket
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-from mqtick.mqtt.published_session import PublishedSession
-
-sys.path.insert(0, str(Path(__file__).parent))
 from live import Node
 from udp_peer import Board
+
+from mqtick.mqtt.published_session import PublishedSession
 
 TIME, LOOP = "m/t/0", "m/l/0"
 

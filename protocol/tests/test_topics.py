@@ -1,7 +1,6 @@
 """The topic tree and its access list, the latter against a real Mosquitto where there is one."""
 
 import re
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from demo.local_broker import Mosquitto, program, running
 from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.topics import MAX_TOPIC_OCTETS, TopicKind, TopicTree, acl, check_client_name
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
-from local_broker import Mosquitto, program, running
 
 TREE = TopicTree()
 numbers = st.integers(0, 255)

@@ -20,15 +20,13 @@ import paho.mqtt.client as paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from demo.local_broker import Mosquitto, free_port, program, running
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock, SystemClock
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.server import Server
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
-from local_broker import Mosquitto, free_port, program, running
 
 __all__ = [
     "ALL_FORMATS",

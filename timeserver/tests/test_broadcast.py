@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from stage import KEYS, US, Stage
 
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Leap, Time
 from mqtick.timeserver.broadcast import Broadcast
 from mqtick.timeserver.reference import unsynchronised
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import KEYS, US, Stage
 
 
 class Server(Stage):

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stage import KEYS, MS, S, Stage, arrival
 
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Timer
 from mqtick.protocol.auth import Keyring, Keys
 from mqtick.protocol.precise import Claim
 from mqtick.timeserver.claims import Claims
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import KEYS, MS, S, Stage, arrival
 
 TIMEOUT = 4 * S
 TOPIC = "mqtick/o/0/claim"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from server_rig import Mosquitto, PlainNode, Served, program, running
 
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.frames import Arrival
@@ -18,9 +18,6 @@ from mqtick.protocol.precise import Request, decode
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver import echo as echo_module
 from mqtick.timeserver.echo import EchoPair
-
-sys.path.insert(0, str(Path(__file__).parent))
-from server_rig import Mosquitto, PlainNode, Served, program, running
 
 pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
 

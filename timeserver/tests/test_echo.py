@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Self
+
+from udp_peer import Door
 
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.frames import Arrival
@@ -12,9 +12,6 @@ from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.stamps import Stamp, StampSource
 from mqtick.protocol.topics import MAX_TOPIC_OCTETS, TopicTree
 from mqtick.timeserver.echo import EchoPair
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "mqtt/tests"))
-from udp_peer import Door
 
 
 class Echoes:

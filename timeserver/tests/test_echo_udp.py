@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+from udp_peer import Door
 
 from mqtick.mqtt import udp_session
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver.echo import EchoPair
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "mqtt/tests"))
-from udp_peer import Door
 
 TREE = TopicTree()
 NAMES = [f"pi{number}" for number in range(10, 20)]

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import itertools
 import struct
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from stage import KEYS, MS, NONCE, TREE, US, Stage, arrival
 
 from mqtick.mqtt.stamps import Stamp, StampSource
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Echo, FollowUp, Leap, Loop, Reply, Request, decode
 from mqtick.timeserver.exchange import PreciseResponder
 from mqtick.timeserver.rate import RateLimit
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import KEYS, MS, NONCE, TREE, US, Stage, arrival
 
 STATED = (61_250 << 16) + 16_384
 

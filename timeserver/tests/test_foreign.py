@@ -7,22 +7,18 @@ westlab/IES-TCSTD-Plugfest; the payloads here are written by hand as theirs are.
 from __future__ import annotations
 
 import re
-import sys
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
+from stage import Stage, arrival
 
 from mqtick.mqtt.properties import decode_properties, encode_properties
 from mqtick.protocol.precise import Leap
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.foreign import ForeignFormats
 from mqtick.timeserver.reference import Reference
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import Stage, arrival
 
 REQUEST, SYN = "_1451.1.6/RRS/REQ", "_1451.1.6/BRSU/SYN"
 ALL = ("precise", "1451.1.6", "draft-2021")

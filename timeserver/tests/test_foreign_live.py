@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import datetime
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from server_rig import ALL_FORMATS, Message, Mosquitto, PlainNode, Served, program, running
 
 from mqtick.client.agent import Agent
 from mqtick.client.config import Settings
@@ -22,9 +22,6 @@ from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
-
-sys.path.insert(0, str(Path(__file__).parent))
-from server_rig import ALL_FORMATS, Message, Mosquitto, PlainNode, Served, program, running
 
 pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
 

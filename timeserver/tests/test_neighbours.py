@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from stage import KEYS, TREE, S, Stage, arrival
 
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
@@ -16,9 +15,6 @@ from mqtick.timeserver.announcement import GONE
 from mqtick.timeserver.claims import Claims
 from mqtick.timeserver.election import Election
 from mqtick.timeserver.neighbours import Neighbours
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import KEYS, TREE, S, Stage, arrival
 
 
 class Server(Stage):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server_rig import Mosquitto, PlainNode, Program, free_port, program, running
 
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
@@ -28,9 +29,6 @@ from mqtick.protocol.precise import Leap, Request, Time
 from mqtick.service import StatusFile
 from mqtick.timeserver import Settings, cli
 from mqtick.timeserver.settings_check import open_doors
-
-sys.path.insert(0, str(Path(__file__).parent))
-from server_rig import Mosquitto, PlainNode, Program, free_port, program, running
 
 pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
 

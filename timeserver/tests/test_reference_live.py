@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from chronyd_rig import ChronydRig, chronyds, needs_chronyd
+from server_rig import Mosquitto, PlainNode, Served, program, running
 
 from mqtick.protocol.precise import Leap, Time
 from mqtick.service import Leap as ChronydLeap
 from mqtick.service import chronyd
 from mqtick.timeserver.reference import ReferenceWatch, from_chronyd, unsynchronised
 from mqtick.timeserver.served import Look
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "client/tests"))
-from chronyd_rig import ChronydRig, chronyds, needs_chronyd
-from server_rig import Mosquitto, PlainNode, Served, program, running
 
 __all__ = ["chronyds"]  # a fixture
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server_rig import Mosquitto, PlainNode, Program, free_port, program, running
 
 from mqtick.mqtt.link import Link
 from mqtick.mqtt.stamps import StampSource
@@ -21,9 +21,6 @@ from mqtick.service.check import Check
 from mqtick.timeserver import Settings, cli, doctor
 from mqtick.timeserver.doctor_listen import Heard
 from mqtick.timeserver.reference import Reference, unsynchronised
-
-sys.path.insert(0, str(Path(__file__).parent))
-from server_rig import Mosquitto, PlainNode, Program, free_port, program, running
 
 needs_mosquitto = pytest.mark.skipif(
     program("mosquitto") is None, reason="mosquitto is not installed"

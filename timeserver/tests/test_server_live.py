@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +11,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from server_rig import ALL_FORMATS, Mosquitto, PlainNode, Served, program, running
 
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, Time, decode
 from mqtick.protocol.steps import StepDetector
-
-sys.path.insert(0, str(Path(__file__).parent))
-from server_rig import ALL_FORMATS, Mosquitto, PlainNode, Served, program, running
 
 pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
 
