@@ -11,7 +11,7 @@ import time
 from mqtick.client.interval import NowError, now_from
 from mqtick.protocol import VirtualClock, VirtualClockSettings, read_kernel_time
 from mqtick.service import StatusError, read_status
-from mqtick.service.program import status_path
+from mqtick.service.status_file import status_path
 
 
 def look() -> dict[str, object]:

@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from mqtick.client import chrony_lines
@@ -22,7 +22,6 @@ from mqtick.client.status_text import (
     ASSUMPTION,
     MARKS,
     ONLY_HEARD,
-    STALE_NS,
     apart,
     sources_lines,
     status_lines,
@@ -32,7 +31,7 @@ from mqtick.pins import PinError
 from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.clocks import VirtualClockSettings
 from mqtick.protocol.time_types import NS_PER_S
-from mqtick.service import StatusError, read_status
+from mqtick.service import Status, StatusError, read_status
 from mqtick.service.commandline import (
     Exit,
     add_run_flags,
@@ -40,9 +39,11 @@ from mqtick.service.commandline import (
     fail,
     make_parser,
     read_settings,
+    show_status,
     with_default_command,
 )
-from mqtick.service.program import check_metrics_listen, status_path
+from mqtick.service.program import check_metrics_listen
+from mqtick.service.status_file import status_path
 
 CONFIG = "/etc/mqtick/client.toml"
 _MINUTE = 60 * NS_PER_S
@@ -180,15 +181,13 @@ def _run(args: argparse.Namespace) -> int:
     settings = read_settings(args, Settings, CONFIG, _check)
     if isinstance(settings, Exit):
         return settings
-    try:
+
+    def run() -> int:
         check_together(settings)
         return follow(settings, client_name(settings))
-    except PinError as error:
-        return fail(str(error))
-    except OSError as error:
-        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except ValueError as error:  # a broker's address, a key file, a name
-        return fail(str(error), Exit.WRONG_USE)
+
+    # ValueError: a broker's address, a key file, a name
+    return carry_out(run, {PinError: Exit.FAILED, OSError: Exit.FAILED, ValueError: Exit.WRONG_USE})
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -203,23 +202,14 @@ def _status(args: argparse.Namespace) -> int:
 def _show_status(args: argparse.Namespace) -> Exit:
     if args.watch and sys.stdout.isatty() and not args.json:
         print("\033[H\033[2J", end="")
-    try:
-        found = read_status(status_path(PROGRAM, args.state_folder), PROGRAM)
-        why = found.why_old() if found.age_ns > STALE_NS else ""
-        lines = list(args.lines(found.values, found.age_ns, why))
-    except StatusError as error:
-        return fail(str(error), Exit.NOT_SYNCHRONISED)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        return fail(
-            f"the status was written by another version of mqtick-client ({error!r}): restart it",
-            Exit.NOT_SYNCHRONISED,
+
+    def lines(found: Status) -> Iterable[str]:
+        shown: Iterable[str] = args.lines(
+            found.values, found.age_ns, found.why_old() if found.is_old else ""
         )
-    if args.json:
-        print(json.dumps({"age_ns": found.age_ns, "pid": found.pid, **found.values}, indent=1))
-    else:
-        print("\n".join(lines))
-    good = found.age_ns <= STALE_NS and found.values["state"] == "synchronised"
-    return Exit.GOOD if good else Exit.NOT_SYNCHRONISED
+        return shown
+
+    return show_status(PROGRAM, args.state_folder, lines, as_json=args.json)
 
 
 def _now(args: argparse.Namespace) -> int:
@@ -227,7 +217,7 @@ def _now(args: argparse.Namespace) -> int:
         found = read_status(status_path(PROGRAM, args.state_folder), PROGRAM)
         told = now_from(found)
     except (StatusError, NowError) as error:
-        return fail(str(error), Exit.NOT_SYNCHRONISED)
+        return fail(error, Exit.NOT_SYNCHRONISED)
     if args.json:
         print(json.dumps(asdict(told)))
     else:
@@ -263,7 +253,7 @@ def _is_good(args: argparse.Namespace) -> tuple[Exit, str]:
     """Return GOOD, LIMIT_NOT_MET or NOT_SYNCHRONISED, and a sentence for the user."""
     try:
         found = read_status(status_path(PROGRAM, args.state_folder), PROGRAM)
-        if found.age_ns > STALE_NS:
+        if found.is_old:
             raise NowError(f"the status is {found.age_ns / 1e9:.0f} s old: {found.why_old()}")
         told = now_from(found)
     except (StatusError, NowError) as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtick.service import Status, StatusError, read_status
-from mqtick.service.program import status_path
+from mqtick.service.status_file import status_path
 
 PROGRAM = "mqtick-client"
 _SLEPT_NS = 1_000_000

@@ -16,9 +16,6 @@ ONLY_HEARD = "(assumed: only broadcasts are heard)"
 
 MARKS = "* in use, + good too, x contradicts another one, ? its time is not known"
 
-STALE_NS = 5_000_000_000
-"""A client writes its status every second: if it is older than this, the client is not running."""
-
 
 def summary(values: Mapping[str, Any]) -> str:
     """Return one line for systemd and for logs."""
@@ -53,7 +50,7 @@ def apart(row: Mapping[str, Any]) -> str:
 
 def _heading(values: Mapping[str, Any], age_ns: int, why_old: str) -> Iterator[str]:
     """Say first whether the status is current."""
-    if age_ns <= STALE_NS:
+    if not why_old:
         yield f"client            {values['name']}, {values['state']}"
         return
     age = f"{age_ns / 1e9:.0f} s"
@@ -174,7 +171,7 @@ _HEADINGS = "server format stratum state last offset bound assumed root delay au
 
 def sources_lines(values: Mapping[str, Any], age_ns: int = 0, why_old: str = "") -> Iterator[str]:
     """Yield one line per server, below a line of headings."""
-    if age_ns > STALE_NS:
+    if why_old:
         yield f"this status is {age_ns / 1e9:.0f} s old: {why_old}"
     lines: list[tuple[str, ...]] = [(" ", *_HEADINGS.split())]
     lines += [_source(values, index) for index in range(len(values["servers"]))]

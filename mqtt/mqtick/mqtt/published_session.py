@@ -14,11 +14,8 @@ from collections.abc import Callable, Sequence
 
 from paho.mqtt.client import topic_matches_sub
 
-from mqtick.mqtt.broker import Broker
 from mqtick.mqtt.datagrams import Message
-from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.packets import PUBLISH
-from mqtick.mqtt.session import Events, Will
 from mqtick.mqtt.stamps import Transmit
 from mqtick.mqtt.udp_socket import UdpSocket
 
@@ -32,16 +29,7 @@ _BETWEEN_WARNINGS_NS = 60_000_000_000  # a board that comes and goes must not fi
 class PublishedSession(UdpSocket):
     """See `Session`. It counts as up once the socket exists, because the board never answers."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        broker: Broker,
-        client_id: str,
-        will: Will | None,
-        events: Events,
-        hooks: dict[bytes, Callable[[], None]],
-    ) -> None:
-        super().__init__(loop, broker, client_id, will, events, hooks)
+    def _prepare(self) -> None:
         self.foreign = 0
         """Messages on topics without a subscription of ours."""
         self._filters: set[str] = set()

@@ -36,7 +36,6 @@ from mqtick.mqtt.packets import (
     subscribe_packet,
     unsubscribe_packet,
 )
-from mqtick.mqtt.session import Events, Will
 from mqtick.mqtt.stamps import Transmit
 from mqtick.mqtt.udp_socket import UdpSocket
 
@@ -105,18 +104,10 @@ class _Request(NamedTuple):
 class UdpSession(UdpSocket):
     """See `Session`."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        broker: Broker,
-        client_id: str,
-        will: Will | None,
-        events: Events,
-        hooks: dict[bytes, Callable[[], None]],
-    ) -> None:
-        super().__init__(loop, broker, client_id, will, events, hooks)
-        self._connect_datagram = connect_packet(client_id, keepalive_s=broker.keepalive_s)
-        self._keepalive_ns = broker.keepalive_s * _SECOND
+    def _prepare(self) -> None:
+        keepalive_s = self._broker.keepalive_s
+        self._connect_datagram = connect_packet(self._name, keepalive_s=keepalive_s)
+        self._keepalive_ns = keepalive_s * _SECOND
         self._identifier = random.randrange(0xFFFF)  # random, so that others cannot guess the next
         self._forget()
 

@@ -57,6 +57,10 @@ class UdpSocket:
         self._loop, self._broker, self._name = loop, broker, client_id
         self._will, self._events, self._hooks = will, events, hooks
         self._accepted = False
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Begin with what a dialect knows besides."""
 
     def abort(self) -> None:
         """See `Session`: the resolver has limits of its own."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, ParamSpec
 
-from mqtick.service.status_file import Status, StatusError, read_status
+from mqtick.service.status_file import STALE_NS, Status, StatusError, read_status
 
 P = ParamSpec("P")
 Result = Literal["OK", "WARN", "FAIL"]
@@ -92,19 +92,13 @@ def known_status(path: str | os.PathLike[str], program: str) -> Status | StatusE
         return error
 
 
-def fresh_values(status: Status | StatusError, stale_ns: int) -> Mapping[str, Any]:
+def fresh_values(status: Status | StatusError) -> Mapping[str, Any]:
     """Return the values of a running program's status; empty if it is old or missing."""
-    if isinstance(status, StatusError) or status.age_ns > stale_ns:
-        return {}
-    return status.values
+    return {} if isinstance(status, StatusError) or status.is_old else status.values
 
 
 def check_program(
-    name: str,
-    unit: str,
-    status: Status | StatusError,
-    stale_ns: int,
-    unsynchronised: Callable[[str], Check],
+    name: str, unit: str, status: Status | StatusError, unsynchronised: Callable[[str], Check]
 ) -> Check:
     """Check that a program runs, is connected and synchronised, by its own status.
 
@@ -112,10 +106,10 @@ def check_program(
     """
     if isinstance(status, StatusError):
         return warn(name, str(status), f"a running {name}", f"systemctl status {unit}")
-    if status.age_ns > stale_ns:
+    if status.is_old:
         value = f"its status is {status.age_ns / 1e9:.0f} s old: {status.why_old()}"
         remedy = f"journalctl -u {unit}"
-        return fail(name, value, f"at most {stale_ns / 1e9:g} s", remedy)
+        return fail(name, value, f"at most {STALE_NS / 1e9:g} s", remedy)
     state = status.values.get("state")
     text = f"process {status.pid}, {state}"
     if not status.values.get("connected"):

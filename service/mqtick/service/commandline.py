@@ -7,11 +7,12 @@ import contextlib
 import difflib
 import enum
 import importlib.metadata
+import json
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -23,6 +24,7 @@ from mqtick.service.settings.text import (
     overrides_from,
     render,
 )
+from mqtick.service.status_file import Status, StatusError, read_status, status_path
 
 T = TypeVar("T")
 
@@ -37,10 +39,12 @@ class Exit(enum.IntEnum):
     LIMIT_NOT_MET = 4
 
 
-def fail(sentence: str, code: Exit = Exit.FAILED) -> Exit:
+def fail(error: str | Exception, code: Exit = Exit.FAILED) -> Exit:
     """Print an error to standard error, and return the exit code."""
+    if isinstance(error, OSError) and error.filename:
+        error = f"{error.filename}: {error.strerror}"
     red, plain = ("\033[31m", "\033[0m") if _colours() else ("", "")
-    print(f"{red}error:{plain} {sentence}", file=sys.stderr)
+    print(f"{red}error:{plain} {error}", file=sys.stderr)
     return code
 
 
@@ -80,7 +84,30 @@ def carry_out(
         return Exit.GOOD
     except tuple(refusals or ()) as error:
         codes = (refusals or {}).items()
-        return fail(str(error), next(code for kind, code in codes if isinstance(error, kind)))
+        return fail(error, next(code for kind, code in codes if isinstance(error, kind)))
+
+
+def show_status(
+    program: str, folder: str, lines: Callable[[Status], Iterable[str]], *, as_json: bool
+) -> Exit:
+    """Print the last status of a program; returns GOOD if it runs and is synchronised."""
+    try:
+        found = read_status(status_path(program, folder), program)
+        if as_json:
+            about = {"age_ns": found.age_ns, "pid": found.pid}
+            text = json.dumps({**about, **found.values}, indent=1)
+        else:
+            text = "\n".join(lines(found))
+    except StatusError as error:
+        return fail(error, Exit.NOT_SYNCHRONISED)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        return fail(
+            f"the status was written by another version of {program} ({error!r}): restart it",
+            Exit.NOT_SYNCHRONISED,
+        )
+    print(text)
+    good = not found.is_old and found.values.get("state") == "synchronised"
+    return Exit.GOOD if good else Exit.NOT_SYNCHRONISED
 
 
 class Parser(argparse.ArgumentParser):
@@ -211,10 +238,8 @@ def read_settings(
     if args.check_config:
         try:
             check(settings)
-        except OSError as error:
-            return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        except ValueError as error:
-            return fail(str(error), Exit.WRONG_USE)
+        except (OSError, ValueError) as error:
+            return fail(error, Exit.FAILED if isinstance(error, OSError) else Exit.WRONG_USE)
         print(f"the configuration is good ({path or 'defaults and flags only'})")
         return Exit.GOOD
     return settings

@@ -5,40 +5,20 @@ from __future__ import annotations
 import gc
 import importlib.metadata
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 from mqtick.service import realtime
 from mqtick.service.metrics import Metric
 from mqtick.service.metrics_http import MetricsServer, parse_address
 from mqtick.service.settings.program import RealtimeKeys
-from mqtick.service.status_file import StatusFile
+from mqtick.service.status_file import StatusFile, status_path
 from mqtick.service.systemd import Notifier
 
 _log = logging.getLogger(__name__)
 _COLLECT_EVERY = 64
 TICK_NS = (750_000_000, 500_000_000)
 """Delay and slack of `Housekeeping.tick`: once a second, when the program is awake anyway."""
-
-
-def status_path(program: str, folder: str) -> Path:
-    """Return the path of the program's status: in the configured folder, systemd's, or the usual.
-
-    Users other than root have no /run/PROGRAM: their usual folder is below $XDG_RUNTIME_DIR.
-    """
-    if folder:
-        return Path(folder) / "status.json"
-    # The unit's RuntimeDirectory= sets this for the service itself, but not for a status command.
-    own = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
-    if own:
-        return Path(own) / "status.json"
-    usual = Path("/run") / program
-    private = os.environ.get("XDG_RUNTIME_DIR", "")
-    if private and not usual.exists() and os.geteuid() != 0:
-        usual = Path(private) / program
-    return usual / "status.json"
 
 
 def check_metrics_listen(address: str) -> None:

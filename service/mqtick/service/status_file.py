@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mqtick.service.processes import find_program
@@ -20,6 +21,26 @@ from mqtick.service.processes import find_program
 VERSION = 1
 MAXIMUM_SIZE = 1 << 20
 """Larger files are neither written nor read."""
+STALE_NS = 5_000_000_000
+"""A program writes its status every second: if it is older than this, it has ended, or hangs."""
+
+
+def status_path(program: str, folder: str) -> Path:
+    """Return the path of the program's status: in the configured folder, systemd's, or the usual.
+
+    Users other than root have no /run/PROGRAM: their usual folder is below $XDG_RUNTIME_DIR.
+    """
+    if folder:
+        return Path(folder) / "status.json"
+    # The unit's RuntimeDirectory= sets this for the service itself, but not for a status command.
+    own = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    if own:
+        return Path(own) / "status.json"
+    usual = Path("/run") / program
+    private = os.environ.get("XDG_RUNTIME_DIR", "")
+    if private and not usual.exists() and os.geteuid() != 0:
+        usual = Path(private) / program
+    return usual / "status.json"
 
 
 class StatusError(ValueError):
@@ -36,6 +57,11 @@ class Status:
     """How long ago it was written, by CLOCK_BOOTTIME: steps of the clock do not change it."""
     values: dict[str, Any]
     path: str = ""
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the program should have written a newer one."""
+        return self.age_ns > STALE_NS
 
     def why_old(self) -> str:
         """Say why the program writes no newer one, as far as this host shows."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mqtick.mqtt.broker import broker_from
 from mqtick.mqtt.loop import Loop
@@ -19,24 +18,24 @@ from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.experiments import about_host
 from mqtick.protocol.hangup import read_keys_on_hangup
-from mqtick.service import StatusError, read_status
+from mqtick.service import Status
 from mqtick.service.check import report
 from mqtick.service.commandline import (
     Exit,
     add_run_flags,
     carry_out,
-    fail,
     make_parser,
     read_settings,
+    show_status,
     with_default_command,
 )
-from mqtick.service.program import TICK_NS, Housekeeping, status_path
+from mqtick.service.program import TICK_NS, Housekeeping
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.doctor import Host, examine
 from mqtick.timeserver.experiments import KEPT_EDGES, Experiments
 from mqtick.timeserver.server import Server
 from mqtick.timeserver.settings_check import check_settings, open_doors
-from mqtick.timeserver.status import PROGRAM, STALE_NS, metrics, status, status_lines
+from mqtick.timeserver.status import PROGRAM, metrics, status, status_lines
 
 CONFIG = "/etc/mqtick/timeserver.toml"
 _log = logging.getLogger("mqtick.timeserver")
@@ -76,44 +75,28 @@ def _main(arguments: Sequence[str] | None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     args = parser.parse_args(with_default_command(parser, words, ("run", "doctor", "status")))
     if args.command == "status":
-        return _show_status(args.state_folder, args.json)
+        return show_status(PROGRAM, args.state_folder, _status_lines, as_json=args.json)
     settings = read_settings(args, Settings, CONFIG, check_settings)
     if isinstance(settings, Exit):
         return settings
     if args.command == "doctor":
         checks = examine(settings, Host())
         return Exit.GOOD if report(checks, as_json=args.json) else Exit.FAILED
-    try:
+
+    def checked() -> int:
         check_settings(settings)
         return serve(settings)
-    except PinError as error:
-        return fail(str(error))
-    except OSError as error:
-        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except ValueError as error:  # a broker's address, a key file, a name
-        return fail(str(error), Exit.WRONG_USE)
+
+    # ValueError: a broker's address, a key file, a name
+    return carry_out(
+        checked, {PinError: Exit.FAILED, OSError: Exit.FAILED, ValueError: Exit.WRONG_USE}
+    )
 
 
-def _show_status(folder: str, as_json: bool) -> int:
-    try:
-        found = read_status(status_path(PROGRAM, folder), PROGRAM)
-        lines = [] if as_json else list(status_lines(found.values))
-    except StatusError as error:
-        return fail(str(error), Exit.NOT_SYNCHRONISED)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        return fail(
-            f"the status was written by another version of {PROGRAM} ({error!r}): restart it",
-            Exit.NOT_SYNCHRONISED,
-        )
-    if as_json:
-        print(json.dumps({"age_ns": found.age_ns, "pid": found.pid, **found.values}, indent=1))
-    else:
-        print("\n".join(lines))
-        if found.age_ns > STALE_NS:
-            print(f"this status is {found.age_ns / 1e9:.0f} s old: {found.why_old()}")
-    fresh = found.age_ns <= STALE_NS
-    good = fresh and found.values.get("state") == "synchronised"
-    return Exit.GOOD if good else Exit.NOT_SYNCHRONISED
+def _status_lines(found: Status) -> Iterator[str]:
+    yield from status_lines(found.values)
+    if found.is_old:
+        yield f"this status is {found.age_ns / 1e9:.0f} s old: {found.why_old()}"
 
 
 def serve(settings: Settings) -> int:

@@ -23,13 +23,13 @@ from mqtick.service.check import (
     ok,
     warn,
 )
-from mqtick.service.program import status_path
+from mqtick.service.status_file import status_path
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.doctor_listen import Heard, listen
 from mqtick.timeserver.reference import Reference, from_chronyd
 from mqtick.timeserver.served import most_lag_ns
 from mqtick.timeserver.settings_check import NO_KEYS, check_settings
-from mqtick.timeserver.status import PROGRAM, STALE_NS, lag_says
+from mqtick.timeserver.status import PROGRAM, lag_says
 
 _OWN_NUMBER = "give each time server a number of its own (number)"
 # Reasons in `refused` for which there is a remedy.
@@ -53,7 +53,7 @@ class Host:
 def examine(settings: Settings, host: Host) -> Iterator[Check]:
     """Yield the findings one by one; never raises."""
     status = known_status(status_path(PROGRAM, settings.state_folder), PROGRAM)
-    running = fresh_values(status, STALE_NS)
+    running = fresh_values(status)
     try:
         check_settings(settings)
     except (ValueError, OSError) as error:
@@ -133,14 +133,13 @@ def check_reference(settings: Settings, host: Host) -> Check:
 
 def check_server(status: Status | StatusError) -> Iterator[Check]:
     """Check that the server runs, is connected and serves, by its own status."""
-    values = fresh_values(status, STALE_NS)
+    values = fresh_values(status)
     state = values.get("state")
     remedy = _OWN_NUMBER if state == "standing by" else "see the reference clock above"
     yield check_program(
         "time server",
         PROGRAM,
         status,
-        STALE_NS,
         lambda text: fail("time server", f"{text}: {values.get('reason')}", "synchronised", remedy),
     )
     if values.get("same_number") and state != "standing by":

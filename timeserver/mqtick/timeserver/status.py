@@ -10,9 +10,6 @@ from mqtick.service.program import trouble_lines
 from mqtick.timeserver.server import Server
 
 PROGRAM = "mqtick-timeserver"
-STALE_NS = 5_000_000_000
-"""If a status is older than this, the server has ended, or hangs."""
-
 
 _ECHO = {
     "kept": "offered, the broker keeps the order",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mqtick.client.interval import PROGRAM
-from mqtick.client.status_text import ASSUMPTION, STALE_NS
+from mqtick.client.status_text import ASSUMPTION
 from mqtick.service import Status, StatusError
 from mqtick.service.check import (
     Check,
@@ -62,13 +62,9 @@ def check_client(status: Status | StatusError) -> Iterator[Check]:
     """Check that the client runs, is connected and knows the time, by its own status."""
     remedy = "see below; after a start it takes seconds"
     yield check_program(
-        "client",
-        PROGRAM,
-        status,
-        STALE_NS,
-        lambda text: warn("client", text, "synchronised", remedy),
+        "client", PROGRAM, status, lambda text: warn("client", text, "synchronised", remedy)
     )
-    values = fresh_values(status, STALE_NS)
+    values = fresh_values(status)
     yield from check_troubles(values)
     if values.get("name_heard_twice"):
         yield fail(

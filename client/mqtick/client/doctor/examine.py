@@ -25,7 +25,6 @@ from mqtick.client.doctor.result import Off, Steering, check_result
 from mqtick.client.first_time import Trouble
 from mqtick.client.interval import PROGRAM, NowError, now_from
 from mqtick.client.settings_check import check_settings
-from mqtick.client.status_text import STALE_NS
 from mqtick.mqtt.broker import broker_from
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring, load_key_file
@@ -42,7 +41,7 @@ from mqtick.service.broker_checks import check_link
 from mqtick.service.check import Check, fail, fresh_values, guarded, known_status, ok, report
 from mqtick.service.commandline import Exit
 from mqtick.service.processes import Process, processes
-from mqtick.service.program import status_path
+from mqtick.service.status_file import status_path
 
 _FOREIGN = ("1451.1.6", "draft-2021")
 
@@ -86,7 +85,7 @@ def examine(settings: Settings, host: Host, *, broker_only: bool = False) -> Ite
     """Yield the findings one by one; never raises."""
     path = status_path(PROGRAM, settings.state_folder)
     status = known_status(path, PROGRAM)
-    running = fresh_values(status, STALE_NS)
+    running = fresh_values(status)
     heard: list[Heard] = []
     if broker_only:
         yield from guarded("broker", _at_broker, settings, host, heard, running)
@@ -136,7 +135,7 @@ def _off(status: Status | StatusError) -> Off | str:
     """Return how far off the clock is by the client that runs, or why that is not known."""
     if isinstance(status, StatusError):
         return str(status)
-    if status.age_ns > STALE_NS:
+    if status.is_old:
         return status.why_old()
     try:
         now = now_from(status)

@@ -9,7 +9,7 @@ from typing import Any
 from mqtick.lab.load import crowd
 from mqtick.mqtt.broker import broker_from
 from mqtick.protocol.topics import TopicTree
-from mqtick.service.commandline import Exit, add_run_flags, fail, read_settings
+from mqtick.service.commandline import Exit, add_run_flags, carry_out, read_settings
 from mqtick.service.settings.program import ConnectionSettings
 from mqtick.service.settings.schema import key
 
@@ -60,15 +60,11 @@ def _run(args: argparse.Namespace) -> int:
     settings = read_settings(args, CrowdSettings, CONFIG, _check)
     if isinstance(settings, Exit):
         return settings
-    try:
-        crowd.run(
-            broker_from(settings),
-            settings.name,
-            prefix=settings.prefix,
-            most=settings.most_members,
-        )
-    except OSError as error:
-        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except ValueError as error:  # a broker's address, a name
-        return fail(str(error), Exit.WRONG_USE)
-    return Exit.GOOD
+
+    def run() -> int:
+        at, most = broker_from(settings), settings.most_members
+        crowd.run(at, settings.name, prefix=settings.prefix, most=most)
+        return Exit.GOOD
+
+    # ValueError: a broker's address, a name
+    return carry_out(run, {OSError: Exit.FAILED, ValueError: Exit.WRONG_USE})

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from mqtick.lab.load.member import ConnectTarget, Member, State
+from mqtick.lab.load.member import BaseMember, ConnectTarget, Member, State
 from mqtick.lab.load.udp_member import UdpMember
 from mqtick.mqtt.broker import Broker, BrokerError, refuse_dialect
 from mqtick.mqtt.connection import Connection
@@ -87,7 +87,7 @@ class Crowd:
         self._most = most
         self._refusals: Counter[str] = Counter()
         self._kind = UdpMember if broker.scheme == "mqtt+udp" else Member
-        self._members: list[Member | UdpMember] = []
+        self._members: list[BaseMember] = []
         self._to_make = 0
         self._target: ConnectTarget | None = None
         self._then: Callable[[], None] | None = None
@@ -256,7 +256,7 @@ class Crowd:
                 return
             self._members.append(member)
 
-    def _changed(self, member: Member | UdpMember) -> None:
+    def _changed(self, member: BaseMember) -> None:
         if self._then is None:
             if member.state is State.LOST:
                 _log.warning("a member of %s was lost: %s", self.node, member.problem)

@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -63,43 +64,27 @@ class State(StrEnum):
     LEFT = "left"
 
 
-class Member:
-    """A connection; `changed(member)` is called when it is up, refused, failed, lost or has left.
+class BaseMember(ABC):
+    """What members have in common over TCP and UDP.
 
-    Once it is up, messages are not read before `count`: they stay in the kernel's buffer, and the
-    process is not woken. The drawback: without reads the kernel acknowledges late (up to 40 ms,
-    Linux's TCP_DELACK_MIN), so that a broker with Nagle's algorithm on would hold back a second
-    message to this member meanwhile. There is one message per interval, so no message is held back;
-    but buffers have to be read now and then. There is no keep-alive either, because a PINGREQ could
-    meet a broadcast. If a broker's host vanishes, the publisher notices.
+    `changed()` is called when the member is up, refused, failed, lost or has left.
     """
 
     def __init__(
-        self, loop: Loop, target: ConnectTarget, client_id: str, changed: Callable[[Member], None]
+        self, loop: Loop, target: ConnectTarget, kind: socket.SocketKind, changed: Changed
     ) -> None:
         self.state = State.CONNECTING
         self.problem = ""
         self.messages = 0
         """Messages since the subscription was granted; retained ones are not counted."""
-        self._loop, self._target, self._client_id = loop, target, client_id
-        self._changed = changed
-        self._rest = b""
-        self._step = self._connected
-        self._socket = socket.socket(target.family, socket.SOCK_STREAM)
-        self._fd = self._socket.fileno()
+        self._loop, self._target, self._changed = loop, target, changed
+        self._socket = socket.socket(target.family, kind)
         self._socket.setblocking(False)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        code = self._socket.connect_ex(target.address)
-        if code not in (0, errno.EINPROGRESS):
-            self._loop.call_soon_threadsafe(lambda: self._end(State.FAILED, os.strerror(code)))
-            return
-        loop.add(self._fd, Loop.WRITE, self._ready)
+        self._fd = self._socket.fileno()
 
+    @abstractmethod
     def count(self) -> None:
         """Read and count messages; notice a broken connection."""
-        if self.state is not State.UP:
-            return
-        self._read()
 
     def give_up(self, problem: str) -> None:
         """Fail if the answer has not come yet."""
@@ -107,7 +92,7 @@ class Member:
             self._end(State.FAILED, problem)
 
     def leave(self) -> None:
-        """Send DISCONNECT; the member has left once the broker has closed the connection."""
+        """Send DISCONNECT; `changed` is called when the member has left."""
         if self.state is not State.UP:
             self.close()
             return
@@ -120,6 +105,53 @@ class Member:
         """Close the connection at once."""
         if self.state in (State.CONNECTING, State.UP, State.LEAVING):
             self._end(State.LEFT, "")
+
+    @abstractmethod
+    def _read(self) -> None:
+        """Read and process what has come."""
+
+    def _send(self, packet: bytes) -> None:
+        # No other data is unsent, and a socket's buffer is longer than any of our packets.
+        with contextlib.suppress(OSError):  # the read of the answer will report the error
+            self._socket.send(packet)
+
+    def _end(self, state: State, problem: str) -> None:
+        self.state, self.problem = state, problem
+        self._loop.remove(self._fd)
+        self._socket.close()
+        self._changed(self)
+
+
+Changed = Callable[[BaseMember], None]
+
+
+class Member(BaseMember):
+    """A connection over TCP, with TLS or without.
+
+    Once it is up, messages are not read before `count`: they stay in the kernel's buffer, and the
+    process is not woken. The drawback: without reads the kernel acknowledges late (up to 40 ms,
+    Linux's TCP_DELACK_MIN), so that a broker with Nagle's algorithm on would hold back a second
+    message to this member meanwhile. There is one message per interval, so no message is held back;
+    but buffers have to be read now and then. There is no keep-alive either, because a PINGREQ could
+    meet a broadcast. If a broker's host vanishes, the publisher notices.
+    """
+
+    def __init__(self, loop: Loop, target: ConnectTarget, client_id: str, changed: Changed) -> None:
+        super().__init__(loop, target, socket.SOCK_STREAM, changed)
+        self._client_id = client_id
+        self._rest = b""
+        self._step = self._connected
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        code = self._socket.connect_ex(target.address)
+        if code not in (0, errno.EINPROGRESS):
+            self._loop.call_soon_threadsafe(lambda: self._end(State.FAILED, os.strerror(code)))
+            return
+        loop.add(self._fd, Loop.WRITE, self._ready)
+
+    def count(self) -> None:
+        """See `BaseMember`."""
+        if self.state is State.UP:
+            self._read()
 
     # -- in the loop ---------------------------------------------------------------------------
 
@@ -164,11 +196,6 @@ class Member:
         self._step = self._read
         self._loop.modify(self._fd, Loop.READ)
         self._send(connect_packet(self._client_id, target.username, target.password))
-
-    def _send(self, packet: bytes) -> None:
-        # No other data is unsent, and a socket's buffer is longer than any of our packets.
-        with contextlib.suppress(OSError):  # the read of the answer will report the error
-            self._socket.send(packet)
 
     def _read(self) -> None:
         """Read and process all available data."""
@@ -226,9 +253,3 @@ class Member:
                 # From now on, only the end of the connection wakes the process.
                 self._loop.modify(self._fd, select.EPOLLRDHUP)
                 self._changed(self)
-
-    def _end(self, state: State, problem: str) -> None:
-        self.state, self.problem = state, problem
-        self._loop.remove(self._fd)
-        self._socket.close()
-        self._changed(self)

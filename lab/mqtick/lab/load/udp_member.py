@@ -5,18 +5,15 @@ broker/spec/mqtt-udp.md, section 10.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
 
-from mqtick.lab.load.member import ConnectTarget, State
+from mqtick.lab.load.member import BaseMember, Changed, ConnectTarget, State
 from mqtick.mqtt.datagrams import PINGREQ, PINGRESP, PROOF, Answer, Message, decode
 from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.packets import (
     CONNACK,
-    DISCONNECT,
     SUBACK,
     connect_packet,
     encode_publish,
@@ -31,31 +28,19 @@ _KEEPALIVE_S = 900
 _GRANTED_AT_MOST = 2  # MQTT 3.1.1, 3.9.3
 
 
-class UdpMember:
+class UdpMember(BaseMember):
     """Like `Member`: once it is up, messages are not read before `count`.
 
     `count` also renews the lease, and finds out whether the broker still knows the member.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        target: ConnectTarget,
-        client_id: str,
-        changed: Callable[[UdpMember], None],
-    ) -> None:
-        self.state = State.CONNECTING
-        self.problem = ""
-        self.messages = 0
-        """Messages since the subscription was granted; retained ones are not counted."""
-        self._loop, self._target, self._changed = loop, target, changed
+    def __init__(self, loop: Loop, target: ConnectTarget, client_id: str, changed: Changed) -> None:
+        super().__init__(loop, target, socket.SOCK_DGRAM, changed)
         self._answered_s = 0.0
         self._may_prove = 0
         self._accepted = False
-        self._socket = socket.socket(target.family, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
         self._socket.connect(target.address)
-        loop.add(self._socket.fileno(), Loop.READ, lambda _events: self._read())
+        loop.add(self._fd, Loop.READ, lambda _events: self._read())
         self._request = connect_packet(client_id, keepalive_s=_KEEPALIVE_S)
         self._repetition = Repetition(loop, self._ask)
 
@@ -69,36 +54,17 @@ class UdpMember:
         elif self.state is State.UP and silent_s > _KEEPALIVE_S / 3:
             self._send(PINGREQ)
 
-    def give_up(self, problem: str) -> None:
-        """Fail if the answer has not come yet."""
-        if self.state is State.CONNECTING:
-            self._end(State.FAILED, problem)
-
     def leave(self) -> None:
-        """Send DISCONNECT, to which there is no answer."""
-        if self.state is not State.UP:
-            self.close()
-            return
-        self._read()
-        if self.state is State.UP:
-            self.state = State.LEAVING
-            self._send(DISCONNECT)
+        """See `BaseMember`; there is no answer to DISCONNECT."""
+        super().leave()
+        if self.state is State.LEAVING:
             self._loop.call_soon_threadsafe(self.close)
-
-    def close(self) -> None:
-        """Close the socket at once."""
-        if self.state in (State.CONNECTING, State.UP, State.LEAVING):
-            self._end(State.LEFT, "")
 
     # -- in the loop ---------------------------------------------------------------------------
 
     def _ask(self) -> None:
         self._may_prove += 1
         self._send(self._request)
-
-    def _send(self, packet: bytes) -> None:
-        with contextlib.suppress(OSError):  # a read reports the error, or the packet is repeated
-            self._socket.send(packet)
 
     def _read(self) -> None:
         """Read and process all available datagrams, up to a limit, for the other members' sake."""
@@ -151,12 +117,9 @@ class UdpMember:
         elif answer.kind == SUBACK:
             self._repetition.stop()
             self.state = State.UP
-            self._loop.remove(self._socket.fileno())  # from now on, messages do not wake us
+            self._loop.remove(self._fd)  # from now on, messages do not wake us
             self._changed(self)
 
     def _end(self, state: State, problem: str) -> None:
-        self.state, self.problem = state, problem
         self._repetition.stop()
-        self._loop.remove(self._socket.fileno())
-        self._socket.close()
-        self._changed(self)
+        super()._end(state, problem)
