@@ -12,8 +12,6 @@ from mqtick.recording.edges import MOST_EDGES
 from mqtick.recording.transitions import UNKNOWN, Transitions
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Changes", "changes_of", "transitions_of_bits"]
-
 
 @dataclass(slots=True)
 class Changes:

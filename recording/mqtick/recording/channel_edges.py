@@ -25,8 +25,6 @@ from mqtick.recording.transitions import UNKNOWN, Transitions
 from mqtick.recording.units import FS_PER_US
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["ChannelEdges", "channel_edges", "edges_of_all"]
-
 _CLIPPED_SHARE: Final = 0.01
 _FLAT_SHARE: Final = 0.25
 _HALF_SCREEN: Final = 4.0

@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from mqtick.recording.units import Floats
 
-__all__ = ["BETWEEN", "FITTED", "INTERPOLATED", "Crossings", "Search", "crossings"]
-
 BETWEEN: Final = "between samples"
 INTERPOLATED: Final = "interpolated"
 FITTED: Final = "fitted"

@@ -8,8 +8,6 @@ from dataclasses import replace
 from mqtick.recording.capture import Signal
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["cut"]
-
 
 def cut(signal: Signal, begin_fs: int, end_fs: int) -> Signal:
     """Return what a signal does from `begin_fs` to `end_fs`; at least one sample of a waveform."""

@@ -9,8 +9,6 @@ import numpy as np
 
 from mqtick.recording.crossing import Search
 
-__all__ = ["drifting_levels"]
-
 _LEAST_REST: Final = 16
 """Samples at rest that it takes to find a level."""
 _MOST_REST: Final = 1000

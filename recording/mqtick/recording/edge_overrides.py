@@ -11,18 +11,6 @@ from typing import Any, Final
 
 from mqtick.recording.shot import replace_file
 
-__all__ = [
-    "AUTOMATIC",
-    "EVERY",
-    "NO_OVERRIDES",
-    "EdgeOverrides",
-    "EdgeOverridesError",
-    "Rule",
-    "forget",
-    "keep",
-    "kept",
-]
-
 EVERY: Final = ""
 """In the place of a channel's name: all channels without a rule of their own."""
 _FILE: Final = "edges.json"

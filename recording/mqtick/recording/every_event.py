@@ -12,8 +12,6 @@ import numpy.typing as npt
 from mqtick.recording.edges import Edge, instants_of
 from mqtick.recording.layout import Layout
 
-__all__ = ["EARLY", "Windows", "windows_of"]
-
 EARLY: Final = 20
 """A node may be early (the publisher drives its own pin once it has sent) by this part of
 the time between two events, or of a record where that is not known or longer. What comes still

@@ -21,8 +21,6 @@ from mqtick.recording.shot import MISSED, Shot
 from mqtick.recording.units import FS_PER_US
 from mqtick.recording.waveform import Waveform, femtoseconds
 
-__all__ = ["Origin", "directions", "judge", "judge_triggered"]
-
 _TOLERANCE_FS: Final = femtoseconds(1e-6)
 """How far the edge that triggered may seem to be from the trigger, by what deskew leaves."""
 _DIRECTIONS: Final = {"rising": (True,), "falling": (False,)}

@@ -9,18 +9,6 @@ from typing import Any, Final
 from mqtick.recording.edge_overrides import NO_OVERRIDES, EdgeOverrides
 from mqtick.recording.waveform import femtoseconds
 
-__all__ = [
-    "CLOCK",
-    "LATENCY",
-    "SKEW",
-    "Advice",
-    "Channel",
-    "Layout",
-    "LayoutError",
-    "Trigger",
-    "layout_of",
-]
-
 LATENCY: Final = "latency"
 """First subscriber's edge minus the publisher's."""
 SKEW: Final = "skew"

@@ -15,14 +15,6 @@ import numpy.typing as npt
 from mqtick.recording.outliers import Counts, is_few, mode, without_outliers
 from mqtick.recording.waveform import Codes, Waveform, seen
 
-__all__ = [
-    "HYSTERESIS",
-    "SIGMAS",
-    "EdgeError",
-    "StateLevels",
-    "state_levels",
-]
-
 HYSTERESIS: Final = 0.25
 """Share of the amplitude by which the signal has to pass the middle before the next edge counts."""
 SIGMAS: Final = 5.0

@@ -12,8 +12,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Counts", "is_few", "mode", "range_without_outliers", "without_outliers"]
-
 Counts = npt.NDArray[np.intp]
 Samples = npt.NDArray[np.floating]
 

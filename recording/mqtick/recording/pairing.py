@@ -17,8 +17,6 @@ from mqtick.recording.layout import Layout
 from mqtick.recording.shot import CAPTURED, MISSED, Shot
 from mqtick.recording.units import FS_PER_US
 
-__all__ = ["LEFT_OUT", "Tally", "describe", "pair"]
-
 LEFT_OUT = "left out"
 Tally = Counter[tuple[str, str]]
 """How many there are of something, by channel and by what it is."""

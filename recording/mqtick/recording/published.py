@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["PUBLISHED", "SHORT", "SOURCE", "Published", "published_growth"]
-
 SHORT: Final = "IEEJ Transactions 17(2), 2022"
 SOURCE: Final = (
     "Yamamoto, Fukuhara, Nishi: Hardware MQTT broker and MQTT time synchronisation, "

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from mqtick.recording.outliers import range_without_outliers
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["waveform_of_volts"]
-
 _MOST_CODES: Final = 65_000
 _MARGIN: Final = 256
 """Codes left free below and above: a record that reaches the type's limits is taken as clipped."""

@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["counted"]
-
 # A number of its own; those of client:pi7, MQT0 and 10.0.0.5 say who is meant.
 _NUMBER: Final = re.compile(r"(?<![\w.:-])[-+]?\d[\d,]*(\.\d+)?(?![\w:]|\.\d)")
 

@@ -11,18 +11,6 @@ from typing import Any, Final
 from mqtick.recording.layout import CLOCK, LATENCY, SKEW
 from mqtick.recording.shot import DamagedShotError, Shot, read_shot, replace_file
 
-__all__ = [
-    "FORMAT_VERSION",
-    "RECORD",
-    "Run",
-    "RunFolderError",
-    "create_run",
-    "load_run",
-    "refuse_used",
-    "shot_path",
-    "write_record",
-]
-
 FORMAT_VERSION: Final = 1
 RECORD: Final = "run.json"
 _SHOTS: Final = "shots"

@@ -10,8 +10,6 @@ import numpy as np
 from mqtick.recording.levels import StateLevels
 from mqtick.recording.waveform import Waveform, seen
 
-__all__ = ["first_of_each", "no_passage", "outliers_of"]
-
 _RARE: Final = 4
 """A level of fewer samples may not be a real level."""
 

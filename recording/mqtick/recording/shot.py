@@ -17,20 +17,6 @@ import numpy as np
 from mqtick.recording.edges import Edge
 from mqtick.recording.waveform import Codes, Waveform
 
-__all__ = [
-    "CAPTURED",
-    "MISSED",
-    "REFUSED",
-    "DamagedShotError",
-    "Shot",
-    "expanded_octets",
-    "read_shot",
-    "read_waveforms",
-    "read_whole_shot",
-    "replace_file",
-    "write_shot",
-]
-
 CAPTURED: Final = "captured"
 MISSED: Final = "missed"
 """The event was not recorded, or what was recorded cannot be used."""

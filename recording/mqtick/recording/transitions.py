@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from mqtick.recording.edges import Edge
 
-__all__ = ["UNKNOWN", "Transitions"]
-
 UNKNOWN: Final = -1
 
 

@@ -7,8 +7,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FS_PER_NS", "FS_PER_S", "FS_PER_US", "NS_PER_S", "NS_PER_US", "Floats"]
-
 FS_PER_NS: Final = 10**6
 FS_PER_US: Final = 10**9
 FS_PER_S: Final = 10**15

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from mqtick.recording.units import FS_PER_S, Floats
 
-__all__ = ["FS_PER_SECOND", "Codes", "Waveform", "femtoseconds", "seen"]
-
 FS_PER_SECOND: Final = FS_PER_S
 
 Codes = npt.NDArray[np.integer[Any]]
