@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from accelerate_rig import kernel, launch, launch_sn, proxy
 from rig import Rig
-from told import kernel, launch, launch_sn, proxy
 
 __all__ = ["kernel", "launch", "launch_sn", "proxy"]
 

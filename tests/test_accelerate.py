@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from told import where_the_kernel_can
+from accelerate_rig import where_the_kernel_can
 
 from demo.local_broker import running
 from demo.local_sensors import (

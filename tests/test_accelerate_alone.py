@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from told import Place, Publisher, hear_all, where_the_kernel_can
+from accelerate_rig import Place, Publisher, hear_all, where_the_kernel_can
 
 from broker.tests.harness.clock import slew, stepped_clock
 from demo.local_broker import running

@@ -14,7 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 
 import pytest
-from told import where_the_kernel_can
+from accelerate_rig import where_the_kernel_can
 
 from demo.local_sensors import (
     Accelerator,

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from told import Launch, Place, hear_all, numbers
+from accelerate_rig import Launch, Place, hear_all, numbers
 
 from demo.local_sensors import (
     DISCONNECT,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from told import where_the_kernel_can
+from accelerate_rig import where_the_kernel_can
 
 from demo.local_sensors import (
     CLIENT_SIDE,

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from told import where_the_kernel_can
+from accelerate_rig import where_the_kernel_can
 
 from bench.accelerated_residence import measure
 from demo.local_sensors import (

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from accelerate_rig import where_the_kernel_can
 from test_accelerate import (
     Launch,
     test_a_publisher_is_kept_alive_and_hears_nothing_of_it,
@@ -22,7 +23,6 @@ from test_accelerate import (
     test_subscribers_get_everything_in_order_and_the_broker_is_left_alone,
     test_who_unsubscribes_or_leaves_gets_no_more,
 )
-from told import where_the_kernel_can
 
 from demo.local_broker import Mosquitto, free_port, program, running
 from demo.local_sensors import (

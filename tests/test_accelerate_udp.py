@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from told import Launch, Place, hear_all, numbers, where_the_kernel_can
+from accelerate_rig import Launch, Place, hear_all, numbers, where_the_kernel_can
 
 from demo.local_broker import free_port
 from demo.local_sensors import (

@@ -111,7 +111,7 @@ def _refuse(options: CaptureOptions, may: Sequence[str], what: str) -> None:
         if name not in may and getattr(options, name) != getattr(default, name):
             flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
             raise LoadError(
-                f"{what} says itself what {flag} would say, or has no use for it; leave {flag} out."
+                f"{what} states what {flag} would, or does not need it; leave {flag} out."
             )
 
 

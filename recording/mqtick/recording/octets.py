@@ -33,8 +33,8 @@ __all__ = [
     "short_decimal",
     "start_fs",
     "text",
-    "told_of",
     "unpacked",
+    "watched",
 ]
 
 _NUMBERED: Final = re.compile(r"(?i)ch(?:annel)?[ _-]?(\d{1,2})$")
@@ -98,8 +98,8 @@ _WATCHER: ContextVar[Callable[[float], None] | None] = ContextVar("_WATCHER", de
 
 
 @contextmanager
-def told_of(watcher: Callable[[float], None]) -> Iterator[None]:
-    """Tell a watcher how much of a large file has been read so far."""
+def watched(watcher: Callable[[float], None]) -> Iterator[None]:
+    """Let a function know how much (0 to 1) of a large file has been read so far."""
     token = _WATCHER.set(watcher)
     try:
         yield

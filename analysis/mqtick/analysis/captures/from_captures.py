@@ -42,7 +42,7 @@ from mqtick.recording.channel_edges import edges_of_all
 from mqtick.recording.edge_overrides import NO_OVERRIDES
 from mqtick.recording.judge import Origin, directions, judge
 from mqtick.recording.layout import Layout
-from mqtick.recording.octets import told_of
+from mqtick.recording.octets import watched
 from mqtick.recording.pairing import Tally, describe, pair
 from mqtick.recording.sample_notes import first_of_each
 from mqtick.recording.transitions import Transitions
@@ -99,7 +99,7 @@ def measurement_from_captures(
     for done, group in enumerate(groups, start=1):
         reading.only = None
         try:
-            with told_of(partial(_tell_share, tell, done - 1, len(groups))):
+            with watched(partial(_tell_share, tell, done - 1, len(groups))):
                 _read(reading, group, paths)
         except NamingError:
             tell(len(groups), len(groups))
