@@ -330,6 +330,17 @@ def test_every_example_of_a_configuration_is_one_that_a_program_takes() -> None:
 HOP = re.compile(r"^\| .+ \| `(\S+)/(mqtick/\S+)\.py` \| `(\S+)` \|$", re.MULTILINE)
 
 
+def test_every_hop_through_the_broker_is_in_the_code() -> None:
+    text = (ROOT / "docs/how-it-fits.md").read_text()
+    hops = re.findall(r"^\| .+ \| `(broker/\S+)` \| `(\S+)` \|$", text, re.MULTILINE)
+    assert len(hops) > 25
+    for file, name in hops:
+        *of, function = name.split("::")
+        what = r"(?s:\bimpl\b[^{]*\b%s\b.*\bfn %s\()" if of else r"^(?:\S.* )?(?:int|long) %s\("
+        code = (ROOT / file).read_text()
+        assert re.search(what % (*of, function), code, re.MULTILINE), (file, name)
+
+
 def test_every_hop_of_the_two_ways_of_data_is_in_the_code() -> None:
     hops = HOP.findall((ROOT / "docs/how-it-fits.md").read_text())
     assert len(hops) > 25
