@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from demo.local_broker import MqtickBroker
+from demo.local_broker import MqtickBroker, program
 from mqtick.mqtt.stamps import KernelSocket, StampSource
 
 # How long an example takes says how busy the machine is. Where a change is judged, the same
@@ -37,6 +37,15 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     temporary.mkdir(exist_ok=True)
     temporary.chmod(0o1777)
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose programs are not all installed."""
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            if program(name) is None:
+                pytest.skip(f"{name} is not installed (make setup-test brings most programs)")
 
 
 @pytest.fixture(autouse=True)

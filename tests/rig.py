@@ -15,8 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pytest
-
 from demo.local_broker import Mosquitto, program
 from demo.local_programs import true_error_ns, wait_until
 from mqtick.client.interval import Now, NowError, now_from
@@ -27,13 +25,6 @@ from mqtick.service import StatusError, read_status
 T = TypeVar("T")
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 MODULES = {"mqtick-timeserver": "mqtick.timeserver.cli", "mqtick-client": "mqtick.client.cli"}
-
-needs_mosquitto = pytest.mark.skipif(
-    program("mosquitto") is None, reason="mosquitto is not installed (make setup-test brings it)"
-)
-needs_openssl = pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="openssl is not installed: it makes certificates"
-)
 
 
 class Program:

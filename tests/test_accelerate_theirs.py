@@ -41,7 +41,7 @@ BISQUITT = Path(__file__).parent.parent / "build/bisquitt"
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.skipif(not BISQUITT.exists(), reason="Bisquitt is not built: make build/bisquitt"),
-    pytest.mark.skipif(program("mosquitto") is None, reason=Mosquitto.missing),
+    pytest.mark.needs("mosquitto"),
 ]
 __all__ = [
     "test_a_publisher_is_kept_alive_and_hears_nothing_of_it",

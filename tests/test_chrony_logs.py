@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from demo.local_broker import program
 from demo.local_programs import Chronyd, wait_until
 from mqtick.analysis import load
 
@@ -56,7 +55,7 @@ def server_ahead() -> Iterator[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(program("chronyd") is None, reason="chronyd is not installed")
+@pytest.mark.needs("chronyd")
 def test_a_clock_that_is_behind_is_behind_in_all_logs_of_chrony(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
-from rig import Rig, Wire, needs_mosquitto, password_file
+from rig import Rig, Wire, password_file
 
 from mqtick.mqtt.packets import read_variable_length
 
-pytestmark = [needs_mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.needs("mosquitto"), pytest.mark.slow]
 
 PUBLISH, SUBSCRIBE, CONNECT = 3, 8, 1
 

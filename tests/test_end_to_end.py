@@ -28,8 +28,6 @@ from rig import (
     Server,
     client_lines,
     fleet_lines,
-    needs_mosquitto,
-    needs_openssl,
     password_file,
     wait_until,
 )
@@ -40,7 +38,7 @@ from mqtick.protocol.topics import TopicTree, acl
 
 ROOT = Path(__file__).parent.parent
 
-pytestmark = [needs_mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.needs("mosquitto"), pytest.mark.slow]
 
 
 # ---- the demo -----------------------------------------------------------------------------------
@@ -107,7 +105,7 @@ def test_every_way_to_the_broker_carries_time(rig: Rig, way: str) -> None:
     assert client.status()["kernel_timestamps"] == (way != "unix socket")
 
 
-@needs_openssl
+@pytest.mark.needs("openssl")
 @pytest.mark.parametrize("scheme", ["mqtts", "wss"])
 def test_tls_keys_password_and_access_list_together(rig: Rig, scheme: str) -> None:
     authority = Authority(rig.new_folder("authority"))

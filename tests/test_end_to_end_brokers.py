@@ -10,18 +10,15 @@ from pathlib import Path
 
 import pytest
 from nats_cluster import cluster
-from rig import US, Rig, needs_mosquitto, wait_until
+from rig import US, Rig, wait_until
 
-from demo.local_broker import Mosquitto, Nats, program, running
+from demo.local_broker import Mosquitto, Nats, running
 from demo.simulated_bench import bench, experiment_text
 from mqtick.recording.run_folder import load_run
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        program("nats-server") is None,
-        reason="nats-server is not installed (apt-get install nats-server)",
-    ),
+    pytest.mark.needs("nats-server"),
 ]
 LOAD = Path(__file__).parent.parent / "broker/server/target/debug/mqtick-load"
 OLDER = ("--mqtt-version", "3.1.1")
@@ -85,7 +82,7 @@ def test_a_client_comes_back_after_nats_was_away(rig: Rig) -> None:
 
 
 @pytest.mark.alone
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_one_experiment_runs_over_mosquitto_and_nats(rig: Rig) -> None:
     out, tables = rig.folder / "out", []
     with contextlib.ExitStack() as stack:

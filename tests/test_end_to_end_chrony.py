@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from chronyd_rig import ChronydRig, needs_chronyd
-from rig import MS, US, Client, Rig, needs_mosquitto, wait_until
+from chronyd_rig import ChronydRig
+from rig import MS, US, Client, Rig, wait_until
 
 from mqtick.protocol.clocks import VirtualClockSettings
 from mqtick.service import Leap
 
-pytestmark = [needs_mosquitto, needs_chronyd, pytest.mark.slow]
+pytestmark = [pytest.mark.needs("mosquitto", "chronyd"), pytest.mark.slow]
 
 
 @pytest.fixture

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from load_stamps import MESSAGES, differences
 from nats_cluster import cluster, through
-from rig import Authority, needs_mosquitto, needs_openssl
+from rig import Authority
 
 from demo.local_broker import Mosquitto, MqtickBroker, Nats, free_port, running
 from demo.local_broker import program as program_named
 from mqtick.analysis.broker_limit import BrokerLimit
 from mqtick.analysis.report.broker_limit_page import limit_page
 
-pytestmark = [pytest.mark.broker, needs_mosquitto]
+pytestmark = [pytest.mark.broker, pytest.mark.needs("mosquitto")]
 BUILT = Path(__file__).resolve().parent.parent / "broker/server/target"
 # Fewer messages than Mosquitto takes at once: a busy machine may send them together.
 SCENARIO = """
@@ -221,7 +221,7 @@ def test_a_csv_that_cannot_grow_costs_no_figure(broker: Mosquitto, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.parametrize("way", ["TCP", pytest.param("TLS", marks=needs_openssl)])
+@pytest.mark.parametrize("way", ["TCP", pytest.param("TLS", marks=pytest.mark.needs("openssl"))])
 def test_stamps_are_those_of_a_packet_capture(tmp_path: Path, way: str) -> None:
     lines, port, ca = "", 0, None
     if way == "TLS":

@@ -19,13 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rig import needs_mosquitto
 from test_load import program
 
 from broker.tests.harness.clock import stepped_clock
 from demo.local_broker import Mosquitto, running
 
-pytestmark = [pytest.mark.broker, needs_mosquitto]
+pytestmark = [pytest.mark.broker, pytest.mark.needs("mosquitto")]
 HERE, THERE = "10.214.7.1", "10.214.7.2"
 _TUN, _TUNSETIFF, _NO_INFORMATION = 0x0001, 0x400454CA, 0x1000
 SCENARIO = """

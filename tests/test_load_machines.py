@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import needs_mosquitto
 from test_load import program, values
 
 from demo.local_broker import Mosquitto, running
 from demo.local_programs import wait_until
 from mqtick.analysis.cli import main as report
 
-pytestmark = [pytest.mark.broker, needs_mosquitto]
+pytestmark = [pytest.mark.broker, pytest.mark.needs("mosquitto")]
 # Fewer messages than Mosquitto takes at once: a busy machine may send them together.
 GROUPS = """
 seconds = 60

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rig import Authority, needs_mosquitto, needs_openssl, password_file
+from rig import Authority, password_file
 from test_load import SCENARIO, Debug, load, program, values
 from test_load_machines import STAND_IN, Rig, executable
 
 from demo.local_broker import Mosquitto, free_port, running
 
-pytestmark = [pytest.mark.broker, needs_mosquitto, needs_openssl]
+pytestmark = [pytest.mark.broker, pytest.mark.needs("mosquitto"), pytest.mark.needs("openssl")]
 RECORDS = "stamps over TLS: those of the record"
 
 

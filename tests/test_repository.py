@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import tomllib
 from importlib import metadata
@@ -179,13 +178,13 @@ def dry_run(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.needs("make")
 @pytest.mark.parametrize("target", ["help", "demo", "test", "check", "bench", "install-client"])
 def test_make_understands_its_targets(target: str) -> None:
     dry_run(target)
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.needs("make")
 def test_values_for_the_installation_come_from_makes_command_line_only() -> None:
     # desktops export USERNAME
     words = dry_run(
@@ -227,9 +226,7 @@ def test_what_is_run_may_be_run() -> None:
         assert os.access(ROOT / name, os.X_OK) == is_program, name
 
 
-@pytest.mark.skipif(
-    shutil.which("shellcheck") is None, reason="shellcheck is not installed (make check brings it)"
-)
+@pytest.mark.needs("shellcheck")
 def test_the_scripts_are_clean() -> None:
     done = subprocess.run(
         ["shellcheck", "-x", *scripts()], cwd=ROOT, capture_output=True, text=True, check=False

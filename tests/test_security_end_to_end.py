@@ -31,8 +31,6 @@ from rig import (
     Server,
     client_lines,
     fleet_lines,
-    needs_mosquitto,
-    needs_openssl,
     password_file,
     wait_until,
 )
@@ -43,7 +41,7 @@ from mqtick.protocol.auth import Keys, derive_broadcast_key, derive_client_key
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.protocol.precise import TAG_OCTETS, FollowUp, Leap, Reply, Request, Time
 
-pytestmark = [needs_mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.needs("mosquitto"), pytest.mark.slow]
 
 HOUR = 3600 * SECOND
 NO_KEYS = Keys()
@@ -388,7 +386,7 @@ def tls_broker(rig: Rig, since: str, until: str) -> tuple[str, str, list[str]]:
     return f"mqtts://127.0.0.1:{port}", broker.url, flags
 
 
-@needs_openssl
+@pytest.mark.needs("openssl")
 def test_dates_that_only_the_wrong_clock_refuses_are_accepted(rig: Rig) -> None:
     # The host's clock is decades behind the time server, as after a boot without a battery.
     tls, plain, flags = tls_broker(rig, "20450101", "20700101")
@@ -405,7 +403,7 @@ def test_dates_that_only_the_wrong_clock_refuses_are_accepted(rig: Rig) -> None:
     assert client.is_right(within_ns=MS)
 
 
-@needs_openssl
+@pytest.mark.needs("openssl")
 @pytest.mark.parametrize(
     ("since", "until", "fault"),
     [
@@ -430,7 +428,7 @@ def test_dates_that_the_true_time_refuses_end_the_connection_after_the_first_syn
     assert client.status()["connects"] == 1  # but now the dates are checked at once
 
 
-@needs_openssl
+@pytest.mark.needs("openssl")
 def test_without_keys_nobody_vouches_for_the_time_and_dates_are_checked_at_once(rig: Rig) -> None:
     tls, plain, flags = tls_broker(rig, "20450101", "20700101")
     rig.server(plain).wait_ready()
@@ -441,7 +439,7 @@ def test_without_keys_nobody_vouches_for_the_time_and_dates_are_checked_at_once(
     assert values["connects"] == 0
 
 
-@needs_openssl
+@pytest.mark.needs("openssl")
 def test_a_broker_with_a_certificate_of_somebody_else_is_refused_with_keys_too(rig: Rig) -> None:
     tls, plain, _ = tls_broker(rig, "20200101", "20700101")
     other = Authority(rig.new_folder("other-authority"))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from live_world import MS, SECOND, US, Client, World, needs_broker, world
+from live_world import MS, SECOND, US, Client, World, world
 
 from bench.clock_keeper import ADJ_NANO, ADJ_TICK, ClockKeeper, adjtimex, may_set_the_clock
 from mqtick.client.sample import Kind, Sample
@@ -130,7 +130,7 @@ class Hall:
             assert told.lower_ns <= self.truth_ns(told.local_ns) <= told.upper_ns
 
 
-@needs_broker
+@pytest.mark.needs("mosquitto")
 @pytest.mark.parametrize("move", [step, step_and_back])
 @pytest.mark.parametrize("by_ns", [150 * US, -150 * US])
 def test_no_sample_is_made_of_a_reply_during_which_the_clock_was_set(
@@ -145,7 +145,7 @@ def test_no_sample_is_made_of_a_reply_during_which_the_clock_was_set(
     hall.says_the_truth()
 
 
-@needs_broker
+@pytest.mark.needs("mosquitto")
 @pytest.mark.parametrize("by_ns", [1, -1])
 def test_a_sample_of_a_reply_during_which_the_clock_was_slewed_is_as_much_wider(
     world: World, by_ns: int

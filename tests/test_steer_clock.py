@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rig import US, Program, Rig, Server, needs_mosquitto
+from rig import US, Program, Rig, Server
 
 from bench.clock_keeper import (
     ADJ_FREQUENCY,
@@ -36,7 +36,7 @@ from bench.clock_keeper import (
 from bench.steered import generated_lines
 from broker.tests.harness.sites import JOIN, Site
 from broker.tests.harness.timing import NOT_STATED, TOPIC, Node, payload, relayed, until_stated
-from demo.local_broker import Mosquitto, program, running
+from demo.local_broker import Mosquitto, running
 from demo.local_programs import Chronyd
 from mqtick.client.interval import NowError, now_from
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings, read_kernel_time
@@ -53,13 +53,13 @@ SOCK_SAMPLE = struct.Struct("@qqdiiii")  # struct sock_sample of chrony, 64 bits
 
 pytestmark = [
     pytest.mark.steers_clock,
-    needs_mosquitto,
+    pytest.mark.needs("mosquitto"),
     pytest.mark.skipif(
         os.environ.get("MQTICK_STEER_CLOCK") != "1",
         reason="it moves the clock of this machine: only with MQTICK_STEER_CLOCK=1",
     ),
     pytest.mark.skipif(not may_set_the_clock(), reason="no right to set the clock (CAP_SYS_TIME)"),
-    pytest.mark.skipif(program("chronyd") is None, reason="chronyd is not installed"),
+    pytest.mark.needs("chronyd"),
 ]
 
 

@@ -165,7 +165,7 @@ def test_pinning_to_cpus_is_allowed_by_the_last_word_of_the_filter(name: str) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount something read-only")
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
+@pytest.mark.needs("unshare")
 def test_a_socket_below_a_read_only_mount_can_be_sent_to(tmp_path: Path) -> None:
     # what ProtectSystem=strict makes of /run, and why the units open no path for chronyd's socket
     path = tmp_path / "chrony.mqtick0.sock"

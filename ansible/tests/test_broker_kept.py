@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 import yaml
 
 ROLE = Path(__file__).parent.parent / "roles/broker"
-pytestmark = pytest.mark.skipif(shutil.which("ss") is None, reason="ss is not installed")
+pytestmark = pytest.mark.needs("ss")
 
 
 class Host:

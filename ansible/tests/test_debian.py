@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -35,7 +34,6 @@ def installed(*lines: tuple[str, str, str, str]) -> dict[str, Package]:
     )
 
 
-needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
 Lines = list[tuple[str, str, str, str]]
 
 
@@ -67,7 +65,7 @@ def chosen(folder: Path, wanted: list[str], host: Lines, cache: Lines) -> list[s
     return sorted(file.partition("_")[0] for file in files)
 
 
-@needs_apt
+@pytest.mark.needs("apt-get")
 def test_only_what_the_host_lacks_is_sent(tmp_path: Path) -> None:
     host = [("libc6", "2.36", "", ""), ("debconf", "1.5", "debconf-2.0", "")]
     cache = [
@@ -79,7 +77,7 @@ def test_only_what_the_host_lacks_is_sent(tmp_path: Path) -> None:
     assert chosen(tmp_path, ["chrony"], host, cache) == ["chrony", "libcap2"]
 
 
-@needs_apt
+@pytest.mark.needs("apt-get")
 def test_a_library_that_is_too_old_is_replaced_with_all_that_is_bound_to_it(tmp_path: Path) -> None:
     host = [
         ("systemd", "252.33", "", "libsystemd-shared (= 252.33)"),
@@ -97,7 +95,7 @@ def test_a_library_that_is_too_old_is_replaced_with_all_that_is_bound_to_it(tmp_
     ]  # fmt: skip
 
 
-@needs_apt
+@pytest.mark.needs("apt-get")
 def test_what_nobody_has_is_named(tmp_path: Path) -> None:
     with pytest.raises(DebianError, match="Unable to locate package gpsd"):
         chosen(tmp_path, ["gpsd"], [], [("chrony", "4.3", "", "")])
@@ -105,7 +103,7 @@ def test_what_nobody_has_is_named(tmp_path: Path) -> None:
         chosen(tmp_path, ["chrony"], [], [("chrony", "4.3", "", "libc6 (>= 2.36)")])
 
 
-@needs_apt
+@pytest.mark.needs("apt-get")
 @needs_ansible
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mqtick-nothing", "mqtick-never"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from paho.mqtt import publish
-from rig import Rig, needs_mosquitto
+from rig import Rig
 
 from demo.local_broker import free_port
 
@@ -28,10 +27,6 @@ VARIABLES = {
     "monitoring_timeservers": "2",
     "monitoring_joined": "3",
 }
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None,
-    reason="promtool is not installed (Debian's package prometheus brings it)",
-)
 
 
 def rules_text() -> str:
@@ -189,7 +184,7 @@ def expect(selector: str, minute: int, count: int = 0) -> dict[str, Any]:
     return {"expr": expression, "eval_time": f"{minute}m", "exp_samples": samples}
 
 
-@needs_promtool
+@pytest.mark.needs("promtool")
 def test_each_alert_comes_when_something_is_wrong_and_not_before(tmp_path: Path) -> None:
     assert CASES.keys() == ALERTS.keys()
     (tmp_path / "rules.yml").write_text(rules_text())
@@ -291,7 +286,7 @@ def test_the_dashboard_asks_for_no_variable_that_it_does_not_have() -> None:
     assert asked - {"__rate_interval"} == had
 
 
-@needs_promtool
+@pytest.mark.needs("promtool")
 def test_prometheus_understands_every_query_of_the_dashboard(tmp_path: Path) -> None:
     rules = [{"record": f"query_{n}", "expr": query} for n, query in enumerate(queries())]
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "all", "rules": rules}]}))
@@ -305,7 +300,7 @@ NAME = r"mqtick_(?:client|timeserver)_\w+"
 
 
 @pytest.mark.slow
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_rules_and_dashboard_use_only_what_the_programs_export() -> None:
     with contextlib.closing(Rig()) as rig:
         exported = scrape_real_programs(rig)

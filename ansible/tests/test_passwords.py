@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,9 +9,6 @@ import pytest
 from ansible_collections.mqtick.fleet.plugins.module_utils.passwords import mosquitto_passwords
 
 USERS = {"pi7": "correct-horse", "pi8": "battery:staple$"}
-needs_tool = pytest.mark.skipif(
-    shutil.which("mosquitto_passwd") is None, reason="mosquitto_passwd is not installed"
-)
 
 
 def test_a_second_run_changes_nothing() -> None:
@@ -32,7 +28,7 @@ def test_another_password_changes_that_line_only_and_who_left_is_gone() -> None:
     assert [line.split(":")[0] for line in second] == ["pi7", "pi8"]
 
 
-@needs_tool
+@pytest.mark.needs("mosquitto_passwd")
 def test_lines_that_mosquitto_passwd_made_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "passwords"
     file.touch(mode=0o600)

@@ -261,7 +261,6 @@ def test_an_unknown_target_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> N
 
 
 # ---- a mirror whose lists do not fit together ---------------------------------------------------
-needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
 
 
 def make_mirror(folder: Path, suites: dict[str, bool]) -> str:
@@ -309,7 +308,7 @@ def lists_of(
     return left_out, set(known.split()), said
 
 
-@needs_apt
+@pytest.mark.needs("apt-get")
 def test_updates_whose_list_is_not_the_one_that_was_signed_are_left_out_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,7 +322,7 @@ def test_updates_whose_list_is_not_the_one_that_was_signed_are_left_out_with_a_s
     assert "run the same again on another day" in left_out["bookworm-security"]
 
 
-@needs_apt
+@pytest.mark.needs("apt-get")
 def test_a_release_whose_own_list_is_not_the_one_that_was_signed_is_no_wheelhouse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,7 +332,7 @@ def test_a_release_whose_own_list_is_not_the_one_that_was_signed_is_no_wheelhous
         lists_of(monkeypatch, tmp_path, bookworm=False, bookworm_updates=True)
 
 
-@needs_apt
+@pytest.mark.needs("apt-get")
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/debian", "file:/nowhere"])
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_updates_that_cannot_be_reached_are_never_left_out(

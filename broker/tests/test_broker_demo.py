@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from demo import software_broker
-from tests.rig import needs_mosquitto
 
-pytestmark = [pytest.mark.broker, needs_mosquitto]
+pytestmark = [pytest.mark.broker, pytest.mark.needs("mosquitto")]
 
 
 def test_the_demo_ends_with_both_brokers_beside_each_other(

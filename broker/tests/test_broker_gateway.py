@@ -35,7 +35,7 @@ from broker.tests.harness.sensors import (
 )
 from broker.tests.harness.servers import Server
 from demo.local_broker import Mosquitto, MqtickBroker, Nats, free_port, running
-from tests.rig import Authority, needs_openssl
+from tests.rig import Authority
 
 pytestmark = pytest.mark.broker
 
@@ -488,7 +488,7 @@ def test_other_brokers_are_upstreams_too(
         upstream.stop()
 
 
-@needs_openssl
+@pytest.mark.needs("openssl")
 def test_an_upstream_over_tls_is_believed_with_the_right_authority_only(
     launch: Launch, tmp_path: Path
 ) -> None:
@@ -510,7 +510,7 @@ def test_an_upstream_over_tls_is_believed_with_the_right_authority_only(
         gateway.says("away: invalid peer certificate")
 
 
-@needs_openssl
+@pytest.mark.needs("openssl")
 def test_an_upstream_that_wants_a_certificate_is_shown_one(launch: Launch, tmp_path: Path) -> None:
     authority, port = Authority(tmp_path), free_port()
     certificate, key = authority.issue("gateway")

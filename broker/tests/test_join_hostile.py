@@ -27,7 +27,7 @@ from broker.tests.harness.sites import (
     works,
 )
 from demo.local_broker import Mosquitto, free_port, running
-from tests.rig import Authority, needs_openssl
+from tests.rig import Authority
 
 pytestmark = MARKS
 
@@ -136,7 +136,7 @@ def test_who_does_not_know_the_secret_is_no_neighbour(tmp_path: Path) -> None:
         works(sites[0], sites[1])
 
 
-@needs_openssl
+@pytest.mark.needs("openssl")
 def test_nodes_with_certificates_take_each_other_and_nobody_else_for_neighbours(
     tmp_path: Path,
 ) -> None:

@@ -15,7 +15,7 @@ from broker.conformance.websocket import WebSocket
 from broker.tests.harness.events import PATIENCE_S, until
 from broker.tests.harness.sites import MARKS, Site, row_of, settled
 from demo.local_broker import free_port
-from tests.rig import Authority, needs_openssl
+from tests.rig import Authority
 
 pytestmark = MARKS
 Way = tuple[str, Callable[[], Carrier]]
@@ -56,7 +56,7 @@ def over_tls(folder: Path) -> Way:
 
 
 @pytest.mark.parametrize(
-    "kind", [over_unix, over_websocket, pytest.param(over_tls, marks=needs_openssl)]
+    "kind", [over_unix, over_websocket, pytest.param(over_tls, marks=pytest.mark.needs("openssl"))]
 )
 @pytest.mark.parametrize("version", [V3, V5])
 def test_a_client_of_each_kind_of_listener_is_served_by_both_sites(
@@ -87,7 +87,7 @@ def test_a_client_of_each_kind_of_listener_is_served_by_both_sites(
         until(lambda: here.now("clients") == 0, "both are gone")
 
 
-@needs_openssl
+@pytest.mark.needs("openssl")
 def test_octets_that_are_no_tls_and_no_websocket_end_their_connection_only(tmp_path: Path) -> None:
     ways = [over_tls(tmp_path), over_websocket(tmp_path)]
     more = "".join(f"[[listener]]\n{lines}\n" for lines, _ in ways)

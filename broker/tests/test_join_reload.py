@@ -13,7 +13,7 @@ import pytest
 from broker.tests.harness.events import until
 from broker.tests.harness.sites import MARKS, Site, row_of, settled, works
 from demo.local_broker import free_port
-from tests.rig import Authority, needs_openssl
+from tests.rig import Authority
 
 pytestmark = MARKS
 READ = "the configuration and the files that it names were read again"
@@ -74,7 +74,7 @@ def certified(tmp_path: Path) -> Iterator[list[Site]]:
         yield found
 
 
-@needs_openssl
+@pytest.mark.needs("openssl")
 def test_who_is_taken_off_the_list_loses_his_link_at_once_and_is_let_in_again_when_he_is_back(
     certified: list[Site],
 ) -> None:
@@ -92,7 +92,7 @@ def test_who_is_taken_off_the_list_loses_his_link_at_once_and_is_let_in_again_wh
         works(here, there, client)
 
 
-@needs_openssl
+@pytest.mark.needs("openssl")
 def test_new_certificates_of_a_new_authority_hold_from_the_next_connection_on(
     certified: list[Site], tmp_path: Path
 ) -> None:
@@ -133,7 +133,7 @@ def test_a_neighbour_that_comes_into_the_configuration_is_dialled_and_one_that_g
         works(here, there, client)
 
 
-@needs_openssl
+@pytest.mark.needs("openssl")
 def test_where_one_file_is_wrong_nothing_changes_and_a_sentence_says_which(
     certified: list[Site], tmp_path: Path
 ) -> None:

@@ -25,15 +25,12 @@ from typing import TypeVar
 
 import pytest
 
+from demo.local_broker import program
 from mqtick.service import ChronydError, Source, Tracking, chronyd
 
 T = TypeVar("T")
 
-CHRONYD = shutil.which("chronyd", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin")
-
-needs_chronyd = pytest.mark.skipif(
-    CHRONYD is None, reason="chronyd is not installed; install it with: apt install chrony"
-)
+CHRONYD = program("chronyd")
 
 
 class ChronydRig:

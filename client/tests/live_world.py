@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from samples import holds
 
-from demo.local_broker import Mosquitto, program
+from demo.local_broker import Mosquitto
 from mqtick.client.agent import Agent
 from mqtick.client.config import Settings as ClientSettings
 from mqtick.client.pending import WallSample
@@ -24,10 +24,6 @@ from mqtick.timeserver.config import Settings as ServerSettings
 from mqtick.timeserver.server import Server
 
 SECOND, MS, US = 1_000_000_000, 1_000_000, 1_000
-HAS_BROKER = program("mosquitto") is not None
-needs_broker = pytest.mark.skipif(
-    not HAS_BROKER, reason="mosquitto is not installed; install it with: apt install mosquitto"
-)
 OFFSET_NS = -3 * MS
 """Server minus client: the client's clock is three milliseconds ahead."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from live_world import SECOND, US, World, needs_broker, world
+from live_world import SECOND, US, World, world
 
 from mqtick.client import agent as agent_module
 from mqtick.client.foreign import ForeignTrack
@@ -21,7 +21,7 @@ from mqtick.protocol.precise import Leap, Time
 
 __all__ = ["world"]  # a fixture
 
-pytestmark = needs_broker
+pytestmark = pytest.mark.needs("mosquitto")
 
 KEYS = Keyring(fleet=(b"fleet key of 24 octets..",))
 OTHER_KEYS = Keyring(fleet=(b"another key of 26 octets..",))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from chronyd_rig import ChronydRig, chronyds, needs_chronyd
+from chronyd_rig import ChronydRig, chronyds
 
 from mqtick.client.chrony import (
     ChronySock,
@@ -21,7 +21,7 @@ from mqtick.service import ChronyVersion, Leap, chronyd, why_not_synchronised
 
 __all__ = ["chronyds"]  # a fixture
 
-pytestmark = needs_chronyd
+pytestmark = pytest.mark.needs("chronyd")
 
 Rigs = Callable[[], ChronydRig]
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from live_world import Client, World, needs_broker, world
+from live_world import Client, World, world
 
 from mqtick.client import experiments as experiments_module
 from mqtick.client.experiments import Experiments
@@ -20,7 +20,7 @@ from mqtick.protocol.topics import TopicTree
 
 __all__ = ["world"]  # a fixture
 
-pytestmark = needs_broker
+pytestmark = pytest.mark.needs("mosquitto")
 
 
 class Commanded:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_world import MS, SECOND, US, World, needs_broker, world
+from live_world import MS, SECOND, US, World, world
 from test_doctor_live import examined, in_background
 
 from mqtick.client.disagreement import Disagreement, disagreements
@@ -61,7 +61,7 @@ def values_of(world: World) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@needs_broker
+@pytest.mark.needs("mosquitto")
 def test_servers_half_a_second_apart_are_named_in_status_summary_and_metrics(
     servers: World,
 ) -> None:
@@ -81,7 +81,7 @@ def test_servers_half_a_second_apart_are_named_in_status_summary_and_metrics(
 
 
 @pytest.mark.slow
-@needs_broker
+@pytest.mark.needs("mosquitto")
 def test_the_doctor_names_servers_that_disagree(servers: World, tmp_path: Path) -> None:
     with in_background(servers):
         check = examined(tmp_path, servers.mosquitto.port, listen_s=3.0)["servers 3 and 5"]

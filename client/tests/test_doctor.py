@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chronyd_rig import ChronydRig, chronyds, needs_chronyd
+from chronyd_rig import ChronydRig, chronyds
 from udp_peer import Door
 
 from mqtick.client.chrony_lines import refclock_lines
@@ -711,7 +711,7 @@ def test_the_doctor_does_not_ask_under_the_name_of_a_client_that_runs(
     assert ("exchange with server 0" in names) is not asks
 
 
-@needs_chronyd
+@pytest.mark.needs("chronyd")
 def test_against_a_real_chronyd_the_chain_is_followed_to_its_end(
     chronyds: Callable[[], ChronydRig], tmp_path: Path
 ) -> None:

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live import House, house, program
+from live import House, house
 from test_client_cli import server_row, values_of
 from test_doctor import DERIVED, KERNEL, OLD, USER, add_process
 
+from demo.local_broker import program
 from mqtick.client.chrony_lines import refclock_lines
 from mqtick.client.config import ChronyKeys, Settings
 from mqtick.client.doctor import examine as doctor

@@ -13,18 +13,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from live_world import HAS_BROKER, Mosquitto, World, program
+from live_world import World
 
-from demo.local_broker import Nats, running
+from demo.local_broker import Mosquitto, Nats, program, running
 from mqtick.client.config import Settings
 from mqtick.client.doctor import examine as doctor
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.service.check import Check
 
-pytestmark = pytest.mark.skipif(
-    not HAS_BROKER, reason="mosquitto is not installed; install it with: apt install mosquitto"
-)
+pytestmark = pytest.mark.needs("mosquitto")
 
 KEYS = Keyring(fleet=(b"fleet key of 24 octets..",))
 
@@ -216,7 +214,7 @@ def test_a_server_that_is_a_day_ahead_answers_and_its_time_is_not_believed_yet(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(program("nats-server") is None, reason="nats-server is not installed")
+@pytest.mark.needs("nats-server")
 def test_at_nats_a_topic_with_a_dot_and_an_older_mqtt_are_no_faults(
     tmp_path: Path, examine: Examine
 ) -> None:

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from demo.local_broker import Mosquitto, free_port, program, running
+from demo.local_broker import Mosquitto, free_port, running
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed"),
+    pytest.mark.needs("mosquitto"),
 ]
 STEPS_IN_S = 30
 # Modes hold root back, too, without these two rights.

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
 from mqtick.lab.logic.analyser import LogicAnalyser
 from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, Trigger
-
-needs_sigrok = pytest.mark.skipif(
-    shutil.which("sigrok-cli") is None, reason="sigrok-cli is not installed"
-)
 
 # What sigrok-cli 0.7.2 prints of a clone of the Saleae Logic, from other people's notes.
 FX2LAFW = """Driver functions:

@@ -27,12 +27,6 @@ from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import SystemClock
 from mqtick.timeserver import Server, Settings
 
-needs_mosquitto = pytest.mark.skipif(
-    program("mosquitto") is None, reason="mosquitto is not installed"
-)
-needs_nats = pytest.mark.skipif(
-    program("nats-server") is None, reason="nats-server is not installed"
-)
 # Each listens for seconds, or it could not tell chance from pattern.
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -83,7 +77,7 @@ def test_nothing_is_wrong_with_a_broker_that_is_set_up_well(
     assert ask(broker.url, "--mqtt-version", "3.1.1") == (0, {})
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_mosquitto_as_it_comes_has_no_tcp_nodelay(tmp_path: Path, ask: Ask) -> None:
     broker = Mosquitto(tmp_path)
     broker.config.write_text(broker.config.read_text().replace("set_tcp_nodelay true\n", ""))
@@ -93,7 +87,7 @@ def test_mosquitto_as_it_comes_has_no_tcp_nodelay(tmp_path: Path, ask: Ask) -> N
     assert "set_tcp_nodelay true" in found["TCP_NODELAY"]["remedy"]
 
 
-@needs_nats
+@pytest.mark.needs("nats-server")
 def test_nats_speaks_the_older_mqtt_and_keeps_no_order_of_subscribers(
     tmp_path: Path, ask: Ask
 ) -> None:
@@ -149,7 +143,7 @@ def test_the_fault_that_is_there_is_named_and_no_other(
     assert (got, list(found)) == (code, names), found
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_an_access_list_in_the_way_is_said_with_the_topic(tmp_path: Path, ask: Ask) -> None:
     rules = tmp_path / "acl"
     rules.write_text("topic readwrite other/#\n")
@@ -161,7 +155,7 @@ def test_an_access_list_in_the_way_is_said_with_the_topic(tmp_path: Path, ask: A
         assert ask(broker.url, "--prefix", "other") == (0, {})
 
 
-@needs_nats
+@pytest.mark.needs("nats-server")
 def test_a_broker_that_refuses_subscriptions_is_quoted(tmp_path: Path, ask: Ask) -> None:
     password = tmp_path / "password"
     password.write_text("secret\n")
@@ -192,7 +186,7 @@ def test_a_unix_socket_has_neither_nagle_nor_kernel_stamps(tmp_path: Path, ask: 
         assert ask(f"unix://{tmp_path}/b.sock") == (0, {})
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_credentials_that_the_broker_does_not_know_are_said(tmp_path: Path, ask: Ask) -> None:
     with running(Mosquitto(tmp_path, anonymous=False)) as broker:
         code, found = ask(broker.url)

@@ -15,11 +15,11 @@ import paho.mqtt.client as paho
 import pytest
 from crowd_rig import Running
 
-from demo.local_broker import Mosquitto, free_port, program, running
+from demo.local_broker import Mosquitto, free_port, running
 from mqtick.lab.runner.control import Control, NodeError, NodeSilentError
 from mqtick.mqtt.broker import parse_broker_url
 
-pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
+pytestmark = pytest.mark.needs("mosquitto")
 
 
 class Bench:

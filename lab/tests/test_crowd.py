@@ -21,7 +21,7 @@ from crowd_rig import Running, clock_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from demo.local_broker import Mosquitto, Nats, free_port, program, running
+from demo.local_broker import Mosquitto, Nats, free_port, running
 from mqtick.lab.cli import main
 from mqtick.lab.load import crowd as crowd_module
 from mqtick.lab.load.member import ConnectTarget, Member, State
@@ -31,10 +31,6 @@ from mqtick.mqtt.loop import Loop
 from mqtick.mqtt.packets import connect_packet, subscribe_packet
 from mqtick.protocol.topics import TopicTree, acl
 
-needs_mosquitto = pytest.mark.skipif(
-    program("mosquitto") is None, reason="mosquitto is not installed"
-)
-
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
@@ -42,7 +38,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
         yield made
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_three_hundred_are_up_soon_and_each_counts_each_message(broker: Mosquitto) -> None:
     with Running(parse_broker_url(broker.url)) as crowd, clock_on(broker.port) as clock:
         began_s = time.monotonic()
@@ -59,7 +55,7 @@ def test_three_hundred_are_up_soon_and_each_counts_each_message(broker: Mosquitt
         assert crowd.ask("count") == {**gone, "messages": 900}
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_those_who_join_take_the_place_of_those_who_were_there(broker: Mosquitto) -> None:
     with Running(parse_broker_url(broker.url)) as crowd, clock_on(broker.port) as clock:
         crowd.ask("join", count=20)
@@ -70,7 +66,7 @@ def test_those_who_join_take_the_place_of_those_who_were_there(broker: Mosquitto
         crowd.counted(members=10, messages=10, least=1, most=1, lost=0)
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_a_message_that_the_broker_kept_is_not_counted(broker: Mosquitto) -> None:
     with Running(parse_broker_url(broker.url)) as crowd, clock_on(broker.port) as clock:
         clock.publish("mqtick/t/9", b"old", qos=1, retain=True).wait_for_publish(5)
@@ -80,7 +76,7 @@ def test_a_message_that_the_broker_kept_is_not_counted(broker: Mosquitto) -> Non
         clock.publish("mqtick/t/9", b"", qos=1, retain=True).wait_for_publish(5)
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_what_a_broadcast_costs_the_crowd_is_next_to_nothing(broker: Mosquitto) -> None:
     with Running(parse_broker_url(broker.url)) as crowd, clock_on(broker.port) as clock:
         crowd.ask("join", count=100)
@@ -100,7 +96,7 @@ def test_what_a_broadcast_costs_the_crowd_is_next_to_nothing(broker: Mosquitto) 
         crowd.counted(messages=2000)
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_what_nobody_asks_for_is_read_now_and_then(
     broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +112,7 @@ def test_what_nobody_asks_for_is_read_now_and_then(
         assert crowd.ask("count")["messages"] == 100
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_members_that_their_runner_forgot_leave(
     broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +124,7 @@ def test_members_that_their_runner_forgot_leave(
         assert running.ask("info")["members"] == 0
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 @pytest.mark.parametrize("count", [0, 601, -1, "many", None])
 def test_a_number_of_members_that_makes_no_sense_is_refused(
     broker: Mosquitto, count: object
@@ -140,7 +136,7 @@ def test_a_number_of_members_that_makes_no_sense_is_refused(
         crowd.ask("join", count=count)
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_members_whose_broker_goes_away_are_lost_and_new_ones_can_join(tmp_path: Path) -> None:
     broker = Mosquitto(tmp_path)
     broker.start()
@@ -163,7 +159,7 @@ def test_members_whose_broker_goes_away_are_lost_and_new_ones_can_join(tmp_path:
         broker.stop()
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_subscriptions_that_the_broker_refuses_are_counted(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     plugin = next(Path("/usr/lib").glob("*/mosquitto_dynamic_security.so"), None)
@@ -192,7 +188,7 @@ def test_subscriptions_that_the_broker_refuses_are_counted(tmp_path: Path) -> No
         crowd.counted(members=0, lost=0)
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 @pytest.mark.parametrize("user", ["w1", "mqtick-lab"])
 def test_the_access_list_of_the_document_lets_a_runner_and_its_crowds_talk(
     tmp_path: Path, user: str
@@ -217,7 +213,7 @@ def test_the_access_list_of_the_document_lets_a_runner_and_its_crowds_talk(
             crowd.counted(members=5)
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_a_broker_that_accepts_and_says_nothing_is_given_up(
     broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +231,7 @@ def test_a_broker_that_accepts_and_says_nothing_is_given_up(
             crowd.ask("join", count=3)
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_a_password_and_tls_let_the_members_in(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     subprocess.run(
@@ -404,7 +400,7 @@ def test_the_packets_are_those_of_the_standard() -> None:
     assert long[:3] == bytes((0x10, (len(long) - 3) % 128 | 0x80, (len(long) - 3) // 128))
 
 
-@pytest.mark.skipif(program("nats-server") is None, reason="nats-server is not installed")
+@pytest.mark.needs("nats-server")
 def test_another_broker_takes_a_crowd_too(tmp_path: Path) -> None:
     with running(Nats(tmp_path)) as broker:
         here = replace(parse_broker_url(broker.url), version=broker.mqtt_version)
@@ -417,7 +413,7 @@ def test_another_broker_takes_a_crowd_too(tmp_path: Path) -> None:
             crowd.counted(members=0, lost=0)
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 def test_a_crowd_that_is_joining_can_be_told_to_leave(broker: Mosquitto) -> None:
     with (
         socket.create_server(("127.0.0.1", 0), backlog=200) as silent,

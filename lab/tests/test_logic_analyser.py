@@ -7,7 +7,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from logic_analyser_rig import analyser, needs_sigrok, usual
+from logic_analyser_rig import analyser, usual
 
 from mqtick.lab.logic.analyser import LogicAnalyser
 from mqtick.lab.runner.instrument import Instrument, open_instrument
@@ -16,7 +16,7 @@ from mqtick.lab.scope.settings import ChannelSettings, ScopeSettings, Trigger
 from mqtick.recording.edges import Edge, find_edges
 from mqtick.recording.waveform import Waveform
 
-pytestmark = needs_sigrok
+pytestmark = pytest.mark.needs("sigrok-cli")
 
 
 def shoot(instrument: Instrument, channels: tuple[int, ...]) -> dict[int, Waveform]:

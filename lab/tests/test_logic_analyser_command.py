@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from logic_analyser_rig import needs_sigrok
 
 from mqtick.lab.cli import main
 from mqtick.recording.shot import read_shot, read_waveforms
 
-pytestmark = needs_sigrok
+pytestmark = pytest.mark.needs("sigrok-cli")
 DEMO = "sigrok:demo:logic_channels=8:pattern=graycode"
 
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from logic_analyser_rig import FX2LAFW, analyser, needs_sigrok, usual
+from logic_analyser_rig import FX2LAFW, analyser, usual
 
 from mqtick.lab.logic.analyser import LogicAnalyser
 from mqtick.lab.scope.conversation import InstrumentError
@@ -58,7 +58,7 @@ def test_output_that_is_no_session_is_a_sentence(tmp_path: Path) -> None:
             device.read((1,))
 
 
-@needs_sigrok
+@pytest.mark.needs("sigrok-cli")
 def test_a_record_that_is_too_short_is_a_sentence(tmp_path: Path) -> None:
     record = (
         "sigrok-cli -d demo:logic_channels=8:analog_channels=0 -c samplerate=1m --samples 50 "

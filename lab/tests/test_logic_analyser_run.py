@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +15,7 @@ from mqtick.lab.runner.experiment import InstrumentKeys
 from mqtick.recording.run_folder import load_run
 from mqtick.recording.shot import CAPTURED
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("sigrok-cli") is None, reason="sigrok-cli is not installed"
-)
+pytestmark = pytest.mark.needs("sigrok-cli")
 RESOURCE = "sigrok:demo:logic_channels=8:pattern=graycode"
 # In the demo's Gray code of 8 bits D6 rises at step 64, D7 at 128, D5 at 32 and at 160 of 256.
 INPUTS = {"pub": 7, "near": 8, "far": 6}

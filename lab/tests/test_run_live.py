@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from demo.local_broker import Mosquitto, UdpReference, program, running
+from demo.local_broker import Mosquitto, UdpReference, running
 from demo.simulated_bench import bench, experiment_text
 from mqtick.recording.run_folder import load_run
 from mqtick.recording.shot import CAPTURED
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed"),
+    pytest.mark.needs("mosquitto"),
 ]
 LAB = Path(sys.executable).with_name("mqtick-lab")
 

@@ -15,26 +15,11 @@ from typing import Any
 
 import pytest
 
-from demo.local_broker import Amqtt, Mosquitto, Nats, free_port, program, running
+from demo.local_broker import Mosquitto, free_port, running
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.connection import Connection
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
-
-__all__ = [
-    "Amqtt",
-    "House",
-    "Mosquitto",
-    "Nats",
-    "Node",
-    "certificate",
-    "free_port",
-    "house",
-    "openssl",
-    "program",
-    "running",
-    "scripted",
-]
 
 
 @contextlib.contextmanager

@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from live import Mosquitto, Node, program, running
+from live import Node
 from paho.mqtt.client import WebsocketConnectionError
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
+from demo.local_broker import Mosquitto, running
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.causes import Cause, cause_of, cause_of_refusal, why_not_connected
 from mqtick.mqtt.connection import Connection
@@ -126,7 +127,7 @@ def test_what_is_found_is_said_with_what_helps(
     assert all((each.result == "OK") is (not each.remedy) for each in checks)
 
 
-@pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
+@pytest.mark.needs("mosquitto")
 def test_a_plain_port_that_is_asked_for_tls_is_named(tmp_path: Path) -> None:
     with running(Mosquitto(tmp_path)) as broker:
         port = parse_broker_url(broker.url).port
@@ -194,7 +195,7 @@ def test_a_hold_is_said_with_its_length(second_ns: int, result: str, says: str) 
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
+@pytest.mark.needs("mosquitto")
 @pytest.mark.parametrize("nodelay", [True, False])
 def test_a_real_broker_holds_the_second_back_unless_it_is_told_not_to(
     tmp_path: Path, nodelay: bool

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
-from live import House, Mosquitto, Node, free_port, house, program, running
+from live import House, Node, house
 
+from demo.local_broker import Mosquitto, free_port, running
 from mqtick.mqtt.causes import Cause
 from mqtick.mqtt.stamps import StampSource
 
-pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
+pytestmark = pytest.mark.needs("mosquitto")
 
 __all__ = ["house"]  # a fixture
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live import House, Node, certificate, house, program
+from live import House, Node, certificate, house
 
 from mqtick.mqtt.broker import BrokerError
 from mqtick.mqtt.causes import Cause
@@ -25,12 +25,8 @@ DAY = 86_400.0
 TOPIC = "mqtick/l/0"
 OPERATIONS = Path(__file__).parents[2] / "docs/operations.md"
 
-needs_mosquitto = pytest.mark.skipif(
-    program("mosquitto") is None, reason="mosquitto is not installed"
-)
 
-
-pytestmark = needs_mosquitto
+pytestmark = pytest.mark.needs("mosquitto")
 
 
 # -- whom we believe -------------------------------------------------------------------------------

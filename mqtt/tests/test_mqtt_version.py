@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live import Amqtt, Mosquitto, Nats, Node, running, scripted
+from live import Node, scripted
+
+from demo.local_broker import Amqtt, Mosquitto, Nats, running
 
 TOPIC = "mqtick/t/0"
 # The level of the protocol in a CONNECT, behind the packet's length and the name MQTT.

@@ -9,10 +9,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from live import Node, free_port
+from live import Node
 from udp_peer import Door, Peer
 
 from broker.rtl.sim.golden import packet, publish
+from demo.local_broker import free_port
 from mqtick.mqtt import udp_session
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.causes import Cause

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -202,7 +201,7 @@ def fenced(language: str) -> str:
     return str(found[0])
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@pytest.mark.needs("openssl")
 def test_the_shell_commands_make_the_keys_of_a_client() -> None:
     made = subprocess.run(
         ["sh", "-eu", "-c", fenced("sh")], capture_output=True, text=True, check=True
@@ -226,7 +225,7 @@ int main(void)
 """
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+@pytest.mark.needs("cc")
 def test_the_lines_of_c_read_a_message(tmp_path: Path) -> None:
     source, program = tmp_path / "example.c", tmp_path / "example"
     source.write_text("#include <stdint.h>\n#include <stdio.h>\n" + fenced("c") + C_MAIN)

@@ -107,9 +107,7 @@ def test_a_full_socket_neither_blocks_nor_raises(manager: socket.socket, socket_
     assert received(manager) == "WATCHDOG=1"
 
 
-@pytest.mark.skipif(
-    shutil.which("systemd-notify") is None, reason="systemd-notify is not installed"
-)
+@pytest.mark.needs("systemd-notify")
 def test_what_systemd_itself_sends_is_what_is_sent_here(
     manager: socket.socket, socket_path: str
 ) -> None:

@@ -20,24 +20,12 @@ import paho.mqtt.client as paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from demo.local_broker import Mosquitto, free_port, program, running
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.loop import Loop
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import Clock, SystemClock
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.server import Server
-
-__all__ = [
-    "ALL_FORMATS",
-    "Mosquitto",
-    "PlainNode",
-    "Program",
-    "Served",
-    "free_port",
-    "program",
-    "running",
-]
 
 ALL_FORMATS = ("precise", "1451.1.6", "draft-2021")
 SETTLED_S = 2.0

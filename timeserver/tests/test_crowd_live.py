@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server_rig import Mosquitto, PlainNode, Served, program, running
+from server_rig import PlainNode, Served
 
+from demo.local_broker import Mosquitto, running
 from mqtick.mqtt.broker import parse_broker_url
 from mqtick.mqtt.frames import Arrival
 from mqtick.mqtt.loop import Loop
@@ -19,7 +20,7 @@ from mqtick.protocol.topics import TopicTree
 from mqtick.timeserver import echo as echo_module
 from mqtick.timeserver.echo import EchoPair
 
-pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
+pytestmark = pytest.mark.needs("mosquitto")
 
 TREE = TopicTree()
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server_rig import ALL_FORMATS, Message, Mosquitto, PlainNode, Served, program, running
+from server_rig import ALL_FORMATS, Message, PlainNode, Served
 
+from demo.local_broker import Mosquitto, running
 from mqtick.client.agent import Agent
 from mqtick.client.config import Settings
 from mqtick.mqtt.broker import parse_broker_url
@@ -23,7 +24,7 @@ from mqtick.mqtt.loop import Loop
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.clocks import SystemClock, VirtualClock, VirtualClockSettings
 
-pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
+pytestmark = pytest.mark.needs("mosquitto")
 
 SYN, REQUEST = "_1451.1.6/BRSU/SYN", "_1451.1.6/RRS/REQ"
 AHEAD_S = 120.0

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server_rig import Mosquitto, PlainNode, Program, free_port, program, running
+from server_rig import PlainNode, Program
 
+from demo.local_broker import Mosquitto, free_port, running
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.errors import DecodeError
@@ -30,7 +31,7 @@ from mqtick.service import StatusFile
 from mqtick.timeserver import Settings, cli
 from mqtick.timeserver.settings_check import open_doors
 
-pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
+pytestmark = pytest.mark.needs("mosquitto")
 
 SYN, REQUEST = "_1451.1.6/BRSU/SYN", "_1451.1.6/RRS/REQ"
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chronyd_rig import ChronydRig, chronyds, needs_chronyd
-from server_rig import Mosquitto, PlainNode, Served, program, running
+from chronyd_rig import ChronydRig, chronyds
+from server_rig import PlainNode, Served
 
+from demo.local_broker import Mosquitto, running
 from mqtick.protocol.precise import Leap, Time
 from mqtick.service import Leap as ChronydLeap
 from mqtick.service import chronyd
@@ -22,8 +23,8 @@ from mqtick.timeserver.served import Look
 __all__ = ["chronyds"]  # a fixture
 
 pytestmark = [
-    needs_chronyd,
-    pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed"),
+    pytest.mark.needs("chronyd"),
+    pytest.mark.needs("mosquitto"),
 ]
 
 SOCK_SAMPLE = struct.Struct("@qqdiiii")  # struct sock_sample of chrony's refclock_sock.c, 64 bits

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server_rig import Mosquitto, PlainNode, Program, free_port, program, running
+from server_rig import PlainNode, Program
 
+from demo.local_broker import Mosquitto, free_port, running
 from mqtick.mqtt.link import Link
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
@@ -22,9 +23,6 @@ from mqtick.timeserver import Settings, cli, doctor
 from mqtick.timeserver.doctor_listen import Heard
 from mqtick.timeserver.reference import Reference, unsynchronised
 
-needs_mosquitto = pytest.mark.skipif(
-    program("mosquitto") is None, reason="mosquitto is not installed"
-)
 RING = Keyring((bytes(range(32)),))
 GOOD = {
     "state": "synchronised",
@@ -212,7 +210,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
     return asked
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 @pytest.mark.slow
 def test_nothing_is_wrong_with_a_server_that_runs_and_is_alone(
     broker: Mosquitto, tmp_path: Path, keys: str, ask: Ask
@@ -231,7 +229,7 @@ def test_nothing_is_wrong_with_a_server_that_runs_and_is_alone(
         assert server.terminate() == 0
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 @pytest.mark.slow
 def test_a_number_that_another_server_holds_is_a_fault_before_the_second_one_starts(
     broker: Mosquitto, tmp_path: Path, ask: Ask
@@ -251,7 +249,7 @@ def test_a_number_that_another_server_holds_is_a_fault_before_the_second_one_sta
         assert found["other servers"] == "OK 0 (stratum 1)"
 
 
-@needs_mosquitto
+@pytest.mark.needs("mosquitto")
 @pytest.mark.slow
 def test_an_access_list_in_the_way_is_named_with_the_topic(tmp_path: Path, ask: Ask) -> None:
     rules = tmp_path / "acl"

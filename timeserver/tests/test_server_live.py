@@ -11,14 +11,15 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from server_rig import ALL_FORMATS, Mosquitto, PlainNode, Served, program, running
+from server_rig import ALL_FORMATS, PlainNode, Served
 
+from demo.local_broker import Mosquitto, running
 from mqtick.mqtt.stamps import StampSource
 from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Echo, FollowUp, Leap, Reply, Request, Time, decode
 from mqtick.protocol.steps import StepDetector
 
-pytestmark = pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed")
+pytestmark = pytest.mark.needs("mosquitto")
 
 S = 1_000_000_000
 
