@@ -16,13 +16,11 @@ from typing import Any
 import pytest
 
 from analysis.tests.browser import MISSING, Browser, browser
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
-from local_broker import Mosquitto, program, running
+from demo.local_broker import Mosquitto, running
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(program("mosquitto") is None, reason="mosquitto is not installed"),
+    pytest.mark.needs("mosquitto"),
 ]
 NAMES = ["far", "pi1", "pi2"]
 

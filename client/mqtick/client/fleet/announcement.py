@@ -12,8 +12,6 @@ from mqtick.client.config import Settings
 from mqtick.mqtt.connection import Connection
 from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = ["GONE", "Announcer", "announcement"]
-
 GONE = b'{"state":"gone"}'
 """What the broker, or the client itself, leaves behind when the client ends."""
 _INTERVAL_S = {"normal": 10, "low": 60}

@@ -16,8 +16,6 @@ from mqtick.client.status_text import offset_text, width_text
 from mqtick.protocol.errors import DecodeError, shown
 from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = ["Client", "Fleet", "read", "table"]
-
 _MOST_OCTETS = 8192
 _MOST_CLIENTS = 10_000
 _MOST_NS = 1 << 62

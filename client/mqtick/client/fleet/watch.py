@@ -22,8 +22,6 @@ from mqtick.protocol.topics import TopicTree
 from mqtick.service.commandline import Exit, fail
 from mqtick.service.metrics_http import MetricsError, PageServer
 
-__all__ = ["judge", "watch"]
-
 _QUIET_S = 1.0
 _EMPTY = (
     "no client publishes its status: set publish_status = true in their client.toml, and let this "
