@@ -21,6 +21,7 @@ from mqtick.analysis.commands.outputs import add_output_flags, finish
 from mqtick.analysis.commands.report import command_line
 from mqtick.analysis.load import load, needs_units
 from mqtick.analysis.results.compare import compare
+from mqtick.analysis.results.result import SIGNED_RANKS
 from mqtick.service.commandline import Exit, fail
 
 _EPILOG = """\
@@ -28,6 +29,7 @@ examples:
   mqtick-report compare runs/software runs/hardware
   mqtick-report compare runs/brokers/* --out comparison --limit skew.mean<52us
   mqtick-report compare runs/before runs/after --limit 'latency.mean<0.8x'
+  mqtick-report compare runs/cable-a runs/cable-b --paired
   mqtick-report compare ntp/ mqtick/ --figure stability --width 88mm
 
 exit codes: 0 every limit holds in every run, 1 it failed, 2 wrong use, 4 a limit is not met or
@@ -49,6 +51,12 @@ def add(commands: Any) -> None:
         type=Path,
         metavar="PATH",
         help="two or more run folders, logs, or folders of logs",
+    )
+    parser.add_argument(
+        "--paired",
+        action="store_true",
+        help="shots of the same N and number belong together, as those of one event do: their "
+        "differences are tested (Wilcoxon), and what they have in common leaves the intervals",
     )
     add_units_flag(parser)
     add_output_flags(parser)
@@ -83,10 +91,18 @@ def _call(args: argparse.Namespace) -> int:
             if titles.count(measurement.title) > 1 or not measurement.title:
                 measurement.title = path.resolve().name
         first, *others = results_of(measurements, limits, args.confidence)
+        compared = compare(first, others, ratios, paired=args.paired)
         results = [
             first,
-            *(replace(each, compared=compare(first, each, ratios)) for each in others),
+            *(replace(each, compared=rows) for each, rows in zip(others, compared, strict=True)),
         ]
+        if args.paired and not all(
+            any(row.test == SIGNED_RANKS for row in rows) for rows in compared
+        ):
+            raise WrongUseError(
+                "--paired needs at least 8 shots of one N and one number in every two runs; leave "
+                "it out, then the runs count as independent."
+            )
         held = {row.limit for each in results for row in each.compared}
         if missing := [each.name for each in ratios if each.name not in held]:
             raise WrongUseError(

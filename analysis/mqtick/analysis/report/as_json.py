@@ -16,7 +16,8 @@
       clocks[]              clock, source, samples, constant_us, spread_us, max_us, absolute, ...
       verdicts[]            limit, source, quantity, statistic, bound_us, of, state, value_us, n
       compared[]            with the first measurement: quantity, subscribers (null: of growth),
-                            statistic, reference_us, value_us, difference_us, ratio, p, shown, ...
+                            statistic, reference_us, value_us, difference_us, ratio, p, test,
+                            shown, limit, state
       damaged[], notes[]    sentences
       by_hand[]             sentences: how edges were found and paired, where overridden by the user
       provenance[]          label, text
@@ -188,6 +189,7 @@ def _compared(each: Comparison) -> dict[str, Any]:
         "difference_us": _estimate(each.difference),
         "ratio": _estimate(each.ratio),
         "p": each.p,
+        "test": each.test or None,
         "shown": each.shown,
         "limit": each.limit or None,
         "state": each.state or None,

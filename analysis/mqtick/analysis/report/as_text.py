@@ -115,7 +115,7 @@ def _compared(results: Sequence[Result], result: Result) -> list[str]:
             )
         if each.p is not None and each.statistic == "median":
             what = each.shown if each.shown == NOT_SHOWN else f"shown to be {each.shown}"
-            parts.append(f"{what} (p {each.p:.2g})")
+            parts.append(f"{what} (p {each.p:.2g}, {each.test})")
         if each.limit:
             parts.append(f"{each.limit}: {each.state.upper()}")
         lines += _wrapped(f"{of}: {', '.join(parts)}", "  ", "      ")

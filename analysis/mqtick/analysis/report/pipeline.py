@@ -7,7 +7,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from mqtick.analysis.report.headline import headlines_of
-from mqtick.analysis.report.numbers import plain
+from mqtick.analysis.report.numbers import NOTHING, interval_of, plain, value_of
 from mqtick.analysis.report.statistics_tables import short_tables
 from mqtick.analysis.report.words import MARKS, names_of, title_of_all
 from mqtick.analysis.report.writers import md, md_table
@@ -46,37 +46,50 @@ def markdown_of(results: Sequence[Result]) -> str:
 
 
 def junit_of(results: Sequence[Result]) -> bytes:
-    """Return one suite for each measurement and one test for each verdict.
+    """Return one suite for each measurement and one test for each verdict, those on ratios too.
 
     A limit that is not proven is a failure of another type, as the exit code has it.
     """
     suites = ET.Element("testsuites", name="mqtick-report")
     for result, name in zip(results, names_of(results), strict=True):
-        bad = [verdict for verdict in result.verdicts if verdict.state != HOLDS]
+        cases = [
+            (
+                f"{each.limit.name}: {each.limit.statistic} |{each.limit.quantity}|"
+                + (f" of {each.of}" if each.of else ""),
+                each.state,
+                each.sentence,
+                each.limit.source,
+            )
+            for each in result.verdicts
+        ]
+        cases += [
+            (
+                f"{each.limit} against {names_of(results)[0]}, N = {each.subscribers or NOTHING}",
+                each.state,
+                f"The ratio is {value_of(each.ratio)} ({interval_of(each.ratio) or NOTHING}).",
+                "",
+            )
+            for each in result.compared
+            if each.limit
+        ]
+        bad = [state for _, state, _, _ in cases if state != HOLDS]
         suite = ET.SubElement(
             suites,
             "testsuite",
             name=_xml(name),
-            tests=str(len(result.verdicts)),
+            tests=str(len(cases)),
             failures=str(len(bad)),
             errors="0",
             skipped="0",
         )
-        for verdict in result.verdicts:
-            limit = verdict.limit
-            of = f" of {verdict.of}" if verdict.of else ""
-            case = ET.SubElement(
-                suite,
-                "testcase",
-                classname=_xml(name),
-                name=_xml(f"{limit.name}: {limit.statistic} |{limit.quantity}|{of}"),
-            )
-            if verdict.state == HOLDS:
-                ET.SubElement(case, "system-out").text = _xml(verdict.sentence)
+        for said, state, sentence, source in cases:
+            case = ET.SubElement(suite, "testcase", classname=_xml(name), name=_xml(said))
+            if state == HOLDS:
+                ET.SubElement(case, "system-out").text = _xml(sentence)
                 continue
-            kind = "limit not met" if verdict.state == FAILS else "not proven"
-            failure = ET.SubElement(case, "failure", type=kind, message=_xml(verdict.sentence))
-            failure.text = _xml(limit.source)
+            kind = "limit not met" if state == FAILS else "not proven"
+            failure = ET.SubElement(case, "failure", type=kind, message=_xml(sentence))
+            failure.text = _xml(source)
     ET.indent(suites)
     octets: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
     return octets + b"\n"

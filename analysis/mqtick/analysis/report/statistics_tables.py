@@ -21,7 +21,7 @@ from mqtick.analysis.report.table import (
     word_columns,
 )
 from mqtick.analysis.report.words import drift_words, level, many_missed, names_of
-from mqtick.analysis.results.result import Pairs, QuantityResult, Result, RowOfN
+from mqtick.analysis.results.result import SIGNED_RANKS, Pairs, QuantityResult, Result, RowOfN
 from mqtick.analysis.statistics.estimate import Distribution
 from mqtick.recording.published import Published
 
@@ -232,7 +232,9 @@ def side_by_side(results: Sequence[Result]) -> list[Block]:
     for name, result in zip(names_of(results)[1:], results[1:], strict=True):
         if result.compared:
             blocks.append(comparison_table(result, name, names_of(results)[0]))
-            blocks.append(Paragraph(_COMPARED))
+            blocks.append(
+                Paragraph(_COMPARED[any(row.test == SIGNED_RANKS for row in result.compared)])
+            )
     clocks = [
         replace(clock, errors=replace(clock.errors, name=f"{name}: {clock.errors.name}"))
         for name, result in zip(names_of(results), results, strict=True)
@@ -241,14 +243,28 @@ def side_by_side(results: Sequence[Result]) -> list[Block]:
     return [*blocks, clocks_table(clocks, level(results[0]))] if clocks else blocks
 
 
-_COMPARED: Final = (
-    "Intervals are made of those of both measurements, which count the dependence between shots "
-    "(MOVER), and assume that the two are independent of each other. Shown: whether the values are "
-    "less or more than the reference's by Mann and Whitney's test of ranks. It assumes that shots "
-    "are exchangeable but for their dependence (its variance is multiplied by the autocorrelation "
-    "time), and speaks of a shift where both distributions have one shape. p is after Holm's "
-    "correction for all the rows of N and quantities of this table."
-)
+_COMPARED: Final = {
+    paired: f"Intervals are made of those of both measurements, which count the dependence between "
+    f"shots (MOVER){intervals} Shown: whether the values are less or more than the reference's by "
+    f"{test} (its variance is multiplied by the autocorrelation time){shape} p is after Holm's "
+    "correction for all tests of this report."
+    for paired, intervals, test, shape in (
+        (
+            False,
+            ", and assume that the two are independent of each other.",
+            "Mann and Whitney's test of ranks. It assumes that shots are exchangeable but for "
+            "their dependence",
+            ", and speaks of a shift where both distributions have one shape.",
+        ),
+        (
+            True,
+            ", and what shots of one number have in common; growth takes the two as independent.",
+            "Wilcoxon's test of the signed ranks of the differences of such shots. It assumes that "
+            "differences are exchangeable but for their dependence",
+            ", and symmetric about their median.",
+        ),
+    )
+}
 
 
 def comparison_table(result: Result, name: str, reference: str) -> Table:
@@ -268,7 +284,7 @@ def comparison_table(result: Result, name: str, reference: str) -> Table:
                 estimate_cell(each.difference, unit.per_us),
                 estimate_cell(each.ratio) if math.isfinite(each.ratio.value) else NOTHING,
                 NOTHING if each.p is None else f"{each.p:.2g}",
-                each.shown,
+                each.shown if each.test else NOTHING,
                 Cell(plain(f"{each.limit} {each.state}".strip()) or NOTHING, state=each.state),
             )
         )

@@ -1,28 +1,38 @@
 """A measurement held against another one, in numbers: differences, ratios, a test of ranks.
 
 Intervals are made of those of the two measurements, in which the dependence between shots is
-counted: MOVER (Zou and Donner, Statistics in Medicine 27, 2008), of ratios in logarithms. They
-assume that the two measurements are independent of each other.
+counted: MOVER (Zou and Donner, Statistics in Medicine 27, 2008), of ratios in logarithms. Where
+shots pair, those of means come from the pairs, and those of quantiles have the correlation of the
+two in them (Zou, Psychological Methods 12, 2007).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from mqtick.analysis.results.result import NOT_SHOWN, Comparison, QuantityResult, Result
+from mqtick.analysis.results.result import (
+    NOT_SHOWN,
+    RANKS,
+    SIGNED_RANKS,
+    Comparison,
+    QuantityResult,
+    Result,
+)
+from mqtick.analysis.statistics.bootstrap import studentise
 from mqtick.analysis.statistics.dependence import autocorrelation_time
-from mqtick.analysis.statistics.estimate import Estimate
+from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN
+from mqtick.analysis.statistics.ranks import holm, mann_whitney, signed_ranks
 from mqtick.recording.units import Floats
 
 _LEAST: Final = 8
-"""Of fewer values the test of ranks says nothing."""
-_STATISTICS: Final = ("mean", "median", "p95")
+"""Of fewer values or pairs, neither a test of ranks nor their correlation says anything."""
+_STATISTICS: Final[dict[str, float | None]] = {"mean": None, "median": 0.5, "p95": 0.95}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,46 +45,165 @@ class RatioLimit:
     most: float
 
 
+class _Both(NamedTuple):
+    """One quantity at one N in both measurements: distributions, and values in us.
+
+    `together`: values of the shots that pair, in their order; None where none do.
+    """
+
+    quantity: str
+    subscribers: int | None
+    before: Distribution
+    after: Distribution
+    values: tuple[Floats, Floats]
+    together: tuple[Floats, Floats] | None
+
+
 def compare(
-    reference: Result, result: Result, limits: Sequence[RatioLimit] = ()
-) -> tuple[Comparison, ...]:
-    """Hold a measurement against another one: every quantity and N that both have."""
-    tests: dict[tuple[str, int], tuple[float, bool]] = {}
-    found: list[Comparison] = []
+    reference: Result,
+    results: Sequence[Result],
+    limits: Sequence[RatioLimit] = (),
+    *,
+    paired: bool = False,
+) -> list[tuple[Comparison, ...]]:
+    """Hold measurements against the reference: every quantity and N that both have.
+
+    `paired`: shots of the same N and number belong together, as those of one event do. p is
+    corrected for all tests of all these measurements.
+    """
+    shared = [list(_shared(reference, result, paired)) for result in results]
+    tests = [_tested(both) for every in shared for both in every]
+    known = [test for test in tests if test is not None]
+    corrected = iter(holm([test.p for test in known]))
+    tested = iter([test and test._replace(p=next(corrected)) for test in tests])
+    level = 1 - reference.confidence
+    compared = []
+    for every, result in zip(shared, results, strict=True):
+        rows = [row for both in every for row in _rows(both, next(tested), level)]
+        compared.append(
+            tuple(_limited(row, limits) for row in (*rows, *_growth(reference, result)))
+        )
+    return compared
+
+
+def _pairs_of_quantities(
+    reference: Result, result: Result
+) -> Iterator[tuple[QuantityResult, QuantityResult]]:
     for own in result.quantities:
         other = next((q for q in reference.quantities if q.quantity == own.quantity), None)
-        if own.node or other is None:
-            continue  # the clocks of one run are not those of the other
+        if other is not None and not own.node:  # the clocks of one run are not those of the other
+            yield other, own
+
+
+def _shared(reference: Result, result: Result, paired: bool) -> Iterator[_Both]:
+    for quantities in _pairs_of_quantities(reference, result):
+        other, own = quantities
         for row in own.rows:
             before = next((r for r in other.rows if r.subscribers == row.subscribers), None)
             if before is None or before.absolute is None or row.absolute is None:
                 continue
-            key = (own.quantity, row.subscribers or 0)
-            test = _ranks(*(_values(each, row.subscribers) for each in (other, own)))
-            if test is not None:
-                tests[key] = test
-            found += [
-                _comparison(*key, each, getattr(before.absolute, each), getattr(row.absolute, each))
-                for each in _STATISTICS
-            ]
+            at = [each.subscribers == (row.subscribers or 0) for each in quantities]
+            first, second = (
+                np.abs(each.values_us[here]) for each, here in zip(quantities, at, strict=True)
+            )
+            together = None
+            if paired:
+                _, one, two = np.intersect1d(
+                    other.numbers[at[0]], own.numbers[at[1]], return_indices=True
+                )
+                together = (first[one], second[two]) if one.size >= _LEAST else None
+            yield _Both(
+                own.quantity,
+                row.subscribers,
+                before.absolute,
+                row.absolute,
+                (first, second),
+                together,
+            )
+
+
+class _Test(NamedTuple):
+    name: str
+    p: float
+    less: bool
+
+
+def _tested(both: _Both) -> _Test | None:
+    """Test the ranks: of pairs where shots pair, else of all values."""
+    if both.together is not None:
+        differences = both.together[1] - both.together[0]
+        time = autocorrelation_time(differences)
+        return _Test(SIGNED_RANKS, *signed_ranks(differences, time))
+    if min(each.size for each in both.values) < _LEAST:
+        return None
+    # The longer time of the two: no test is known that takes one of each.
+    time = max(map(autocorrelation_time, both.values))
+    return _Test(RANKS, *mann_whitney(*both.values, time))
+
+
+def _rows(both: _Both, test: _Test | None, level: float) -> Iterator[Comparison]:
+    shown = NOT_SHOWN
+    if test is not None and test.p < level:
+        shown = "less" if test.less else "more"
+    for statistic, share in _STATISTICS.items():
+        ends = (getattr(both.before, statistic), getattr(both.after, statistic))
+        related = _correlation(both, share) if share else 0.0
+        row = _comparison(both.quantity, both.subscribers or 0, statistic, ends, related)
+        if both.together is not None and share is None:
+            row = _mean_of_pairs(row, *both.together, level / 2)
+        name = test.name if test else ""
+        yield replace(row, p=test and test.p, test=name, shown=shown)
+
+
+def _mean_of_pairs(row: Comparison, first: Floats, second: Floats, tail: float) -> Comparison:
+    """Give the mean the intervals of a bootstrap of blocks of pairs, its ratio in logarithms."""
+
+    def around(values: Floats) -> tuple[float | None, float | None]:
+        found = studentise(values, autocorrelation_time(values)).within(tail)
+        return found.low, found.high
+
+    middle = row.difference.value - float((second - first).mean())
+    low, high = (None if end is None else middle + end for end in around(second - first))
+    row = replace(row, difference=Estimate(row.difference.value, low, high))
+    if not row.ratio.value > 0:
+        return row
+    ends = around(second / second.mean() - first / first.mean())
+    low, high = (None if end is None else row.ratio.value * math.exp(end) for end in ends)
+    return replace(row, ratio=Estimate(row.ratio.value, low, high))
+
+
+def _growth(reference: Result, result: Result) -> Iterator[Comparison]:
+    for other, own in _pairs_of_quantities(reference, result):
         if own.growth is not None and other.growth is not None:
-            found.append(_comparison(own.quantity, None, "growth", other.growth.b, own.growth.b))
-    return tuple(_judged(found, _holm(tests), 1 - result.confidence, limits))
+            ends = (other.growth.b, own.growth.b)
+            yield _comparison(own.quantity, None, "growth", ends, 0.0)
 
 
-def _values(quantity: QuantityResult, subscribers: int | None) -> Floats:
-    chosen: Floats = np.abs(quantity.values_us[quantity.subscribers == (subscribers or 0)])
-    return chosen
+def _correlation(both: _Both, share: float) -> float:
+    """Return the correlation of both quantiles: of whether values are below them."""
+    if both.together is None:
+        return 0.0
+    below = [each <= np.quantile(each, share) for each in both.together]
+    if any(each.all() for each in below):
+        return 0.0
+    whole = math.sqrt(both.values[0].size * both.values[1].size)
+    return float(np.corrcoef(np.array(below))[0, 1]) * both.together[0].size / whole
 
 
 def _comparison(
-    quantity: str, subscribers: int | None, statistic: str, reference: Estimate, value: Estimate
+    quantity: str,
+    subscribers: int | None,
+    statistic: str,
+    ends: tuple[Estimate, Estimate],
+    correlation: float,
 ) -> Comparison:
-    difference, ratio = _apart(reference, value), Estimate(math.nan)
+    reference, value = ends
+    ratio = Estimate(math.nan)
     if reference.value > 0 and value.value > 0:
-        logs = _apart(*map(_log, (reference, value)))
-        ends = (None if end is None else math.exp(end) for end in (logs.low, logs.high))
-        ratio = Estimate(math.exp(logs.value), *ends)
+        logs = _apart(_log(reference), _log(value), correlation)
+        bounds = (None if end is None else math.exp(end) for end in (logs.low, logs.high))
+        ratio = Estimate(math.exp(logs.value), *bounds)
+    difference = _apart(reference, value, correlation)
     return Comparison(quantity, subscribers, statistic, reference, value, difference, ratio)
 
 
@@ -83,76 +212,24 @@ def _log(each: Estimate) -> Estimate:
     return Estimate(math.log(each.value), low, None if each.high is None else math.log(each.high))
 
 
-def _apart(reference: Estimate, value: Estimate) -> Estimate:
+def _apart(reference: Estimate, value: Estimate, correlation: float) -> Estimate:
     """Return value minus reference, with an interval where both have the ends that it takes."""
     apart = value.value - reference.value
 
     def end(own: float | None, other: float | None, sign: int) -> float | None:
         if own is None or other is None:
             return None
-        return apart + sign * math.hypot(own - value.value, other - reference.value)
+        one, two = abs(own - value.value), abs(other - reference.value)
+        return apart + sign * math.sqrt(max(one**2 + two**2 - 2 * correlation * one * two, 0.0))
 
     return Estimate(apart, end(value.low, reference.high, -1), end(value.high, reference.low, 1))
 
 
-def _ranks(reference: Floats, values: Floats) -> tuple[float, bool] | None:
-    """Return p of Mann and Whitney's test, and whether the values are the smaller ones.
-
-    Its variance, ties counted, is multiplied by the longer autocorrelation time of the two: n
-    correlated values are worth n divided by it.
-    """
-    n, m = reference.size, values.size
-    if min(n, m) < _LEAST:
-        return None
-    _, place, counts = np.unique(
-        np.concatenate((reference, values)), return_inverse=True, return_counts=True
-    )
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    above = float(ranks[n:].sum()) - m * (m + 1) / 2 - n * m / 2
-    both = n + m
-    ties = float((counts.astype(np.float64) ** 3 - counts).sum()) / (both * (both - 1))
-    variance = n * m / 12 * (both + 1 - ties)
-    time = max(autocorrelation_time(each) for each in (reference, values))
-    if variance <= 0:
-        return 1.0, False
-    z = max(abs(above) - 0.5, 0.0) / math.sqrt(variance * time)
-    return math.erfc(z / math.sqrt(2)), above < 0
-
-
-def _holm(tests: dict[tuple[str, int], tuple[float, bool]]) -> dict[tuple[str, int], float]:
-    adjusted, least = {}, 0.0
-    for place, (key, (p, _)) in enumerate(sorted(tests.items(), key=lambda item: item[1][0])):
-        least = max(least, min(1.0, p * (len(tests) - place)))
-        adjusted[key] = math.copysign(least, -1.0 if tests[key][1] else 1.0)
-    return adjusted
-
-
-def _judged(
-    found: Sequence[Comparison],
-    tests: dict[tuple[str, int], float],
-    level: float,
-    limits: Sequence[RatioLimit],
-) -> list[Comparison]:
-    judged = []
-    for each in found:
-        signed = None if each.subscribers is None else tests.get((each.quantity, each.subscribers))
-        shown = NOT_SHOWN
-        if signed is not None and abs(signed) < level:
-            shown = "less" if math.copysign(1, signed) < 0 else "more"
-        limit = next(
-            (x for x in limits if (x.quantity, x.statistic) == (each.quantity, each.statistic)),
-            None,
-        )
-        judged.append(
-            replace(
-                each,
-                p=None if signed is None else abs(signed),
-                shown=shown,
-                limit=limit.name if limit else "",
-                state=_state(each.ratio, limit.most) if limit else "",
-            )
-        )
-    return judged
+def _limited(row: Comparison, limits: Sequence[RatioLimit]) -> Comparison:
+    for limit in limits:
+        if (limit.quantity, limit.statistic) == (row.quantity, row.statistic):
+            return replace(row, limit=limit.name, state=_state(row.ratio, limit.most))
+    return row
 
 
 def _state(ratio: Estimate, most: float) -> str:

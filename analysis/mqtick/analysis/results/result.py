@@ -18,6 +18,8 @@ from mqtick.recording.published import Published
 from mqtick.recording.units import Floats
 
 NOT_SHOWN: Final = "not shown"
+RANKS: Final = "Mann-Whitney"
+SIGNED_RANKS: Final = "Wilcoxon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,9 @@ class Comparison:
         reference, value: the other measurement's and this one's, in us.
         difference: value minus reference, in us.
         ratio: value through reference; NaN where one of them is not above 0.
-        p: that ranks differ as much by chance (Mann-Whitney, two-sided), after Holm's correction
-            for all N and quantities; None where a side has fewer than 8 values, and for growth.
+        p: that ranks differ as much by chance (two-sided), after Holm's correction for all N,
+            quantities and measurements; None where a side has fewer than 8 values, and for growth.
+        test: RANKS, or of pairs SIGNED_RANKS; "" where p is None.
         shown: "less" or "more" where p is below 1 - confidence, else "not shown".
         limit, state: a limit of the ratio, and whether it holds; "" where there is none.
     """
@@ -136,6 +139,7 @@ class Comparison:
     difference: Estimate
     ratio: Estimate
     p: float | None = None
+    test: str = ""
     shown: str = NOT_SHOWN
     limit: str = ""
     state: str = ""

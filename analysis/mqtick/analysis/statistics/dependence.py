@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from mqtick.analysis.statistics.ranks import ranks
 from mqtick.recording.units import Floats
 
 _WINDOW: Final = 5.0
@@ -33,7 +34,7 @@ def autocorrelation_time(values: Floats) -> float:
     noise. It is the time of the values or of their ranks, whichever is larger: a single far value
     hides the dependence of all others.
     """
-    return max(_time(values), _time(_ranks(values))) if values.size >= _LEAST else 1.0
+    return max(_time(values), _time(ranks(values))) if values.size >= _LEAST else 1.0
 
 
 def effective_number(n: int, time: float) -> float:
@@ -72,10 +73,3 @@ def _time(values: Floats) -> float:
         return max(1.0, summed)
     neighbours = min(max(neighbours, 0.0), _STRONGEST)
     return max(summed, (1 + neighbours) / (1 - neighbours))
-
-
-def _ranks(values: Floats) -> Floats:
-    """Ranks, equal values in the middle of theirs: broken ties would look like a trend."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return (ends - counts / 2)[place].astype(np.float64)
