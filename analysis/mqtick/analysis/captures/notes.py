@@ -13,6 +13,7 @@ from mqtick.analysis.captures.options import CaptureOptions, matches
 from mqtick.analysis.instants import instant_text
 from mqtick.analysis.measurement import Shot
 from mqtick.analysis.statistics.dependence import autocorrelation_time, effective_number
+from mqtick.analysis.statistics.limit import duration
 from mqtick.recording.capture import CaptureFile
 from mqtick.recording.layout import Layout
 from mqtick.recording.units import FS_PER_US
@@ -52,10 +53,10 @@ def late_note(layout: Layout, shots: Sequence[Shot], instants_fs: Sequence[int])
     period_fs = float(np.median(np.diff(instants_fs)))
     if float(np.median(late)) < period_fs * _LATE:
         return ""
+    latency, apart = (duration(fs / FS_PER_US) for fs in (float(np.median(late)), period_fs))
     return (
-        f"The latency is {float(np.median(late)) / 1e9:,.0f} us and the events are "
-        f"{period_fs / 1e9:,.0f} us apart: either the pins toggle (then use --edge both), or edges "
-        "were assigned to the wrong event."
+        f"The latency is {latency} and the events are {apart} apart: either the pins toggle (then "
+        "use --edge both), or edges were assigned to the wrong event."
     )
 
 
@@ -65,7 +66,7 @@ def describe_events(options: CaptureOptions) -> list[str]:
         return []
     reach = "the usual time between two events"
     if options.within_fs:
-        reach = f"{options.within_fs / FS_PER_US:,.10g} us"
+        reach = duration(options.within_fs / FS_PER_US, 10)
     return [
         "Every edge of the publisher (or reference) in the direction that counts is an event, "
         "unless it follows another one so closely that it is a double. An answer belongs to the "
@@ -108,7 +109,7 @@ def provenance_of_captures(
     many = len(formats) > 1
     instruments = dict.fromkeys(file.instrument for file in files if file.instrument)
     began = [instant_text(shot.started_ns) for shot in shots if shot.started_ns]
-    delays = [f"{name} {fs / 1e6:g} ns" for name, fs in cable_delay_fs.items()]
+    delays = [f"{name} {duration(fs / FS_PER_US)}" for name, fs in cable_delay_fs.items()]
     lines = [
         ("Files", named),
         ("Format", ", ".join(f"{name} ({n})" if many else name for name, n in formats.items())),

@@ -14,14 +14,15 @@ import numpy.typing as npt
 from mqtick.analysis.captures.groups import in_order
 from mqtick.analysis.captures.naming import FIRST, LAST, PUBLISHER
 from mqtick.analysis.captures.options import MINIMUM_V, CaptureOptions
+from mqtick.analysis.statistics.limit import duration
 from mqtick.recording.capture import Capture, CaptureFile, find_signal
 from mqtick.recording.channel_edges import ChannelEdges
 from mqtick.recording.edge_overrides import AUTOMATIC, EVERY, EdgeOverrides
 from mqtick.recording.edges import instants_of
+from mqtick.recording.units import FS_PER_US
 
 _MOST_NAMES: Final = 8
 _FS_PER_NS: Final = 1e6
-_FS_PER_US: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +76,7 @@ def table(seen: Mapping[str, Glance]) -> list[str]:
             text = (
                 f"{count} edge{'s' if count > 1 else ''}, the first one "
                 f"{'rising' if each.rising[0] else 'falling'} at "
-                f"{int(each.instants_fs[0]) / _FS_PER_US:,.3f} us"
+                f"{duration(int(each.instants_fs[0]) / FS_PER_US, 7)}"
             )
         else:
             text = f"no edge. {each.seen.why_not}".strip()
@@ -167,7 +168,7 @@ def _given(options: CaptureOptions, *, edge: bool = True) -> str:
     if options.every_event:
         flags.append("--every-event")
     if options.within_fs:
-        flags.append(f"--within {options.within_fs / _FS_PER_US:.12g}us")
+        flags.append(f"--within {options.within_fs / FS_PER_US:.12g}us")
     flags += override_flags(options.edge_overrides)
     return "".join(f" {flag}" for flag in flags)
 
@@ -198,7 +199,7 @@ def override_flags(edge_overrides: EdgeOverrides) -> list[str]:
         flags.append(f"--invert {shlex.quote(','.join(inverted))}")
     for flag, fs in (("--from", edge_overrides.begin_fs), ("--to", edge_overrides.end_fs)):
         if fs is not None:
-            flags.append(f"{flag} {fs / _FS_PER_US:.12g}us")
+            flags.append(f"{flag} {fs / FS_PER_US:.12g}us")
     return flags
 
 

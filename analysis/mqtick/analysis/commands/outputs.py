@@ -44,8 +44,8 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     paper = parser.add_argument_group(
-        "for a paper, in the report's folder paper/",
-        "figures as PDF and SVG with their captions, and tables for LaTeX",
+        "for a paper, in the report's folder paper/, and no page",
+        "figures as PDF and SVG with their captions, tables for LaTeX, and references",
     )
     paper.add_argument(
         "--figure",
@@ -114,9 +114,10 @@ def finish(args: argparse.Namespace, results: Sequence[Result], out: Path, comma
     """Write the report, print the result, and return the exit code."""
     try:
         files = _write_for_others(args, results, out)  # first: it may refuse what was asked for
+        where, without = out / "paper", ""
         if args.tables_only:
-            where, without = write_tables(results, out)[-1], ""
-        else:
+            where = write_tables(results, out)[-1]
+        elif not args.figure:
             written = write_report(results, out, command, pdf=not args.no_pdf)
             where, without = written.html, written.without
     except WrongUseError as error:
@@ -131,7 +132,7 @@ def finish(args: argparse.Namespace, results: Sequence[Result], out: Path, comma
         print(json.dumps({**as_json(results), "report": str(where)}, indent=1))
     elif not args.quiet:
         print(as_text(results))
-        print(f"\nreport: {where}")
+        print(f"\n{'paper' if args.figure else 'report'}: {where}")
         for path in files:
             print(f"wrote {path}")
         if without:
@@ -149,8 +150,6 @@ def _write_for_others(args: argparse.Namespace, results: Sequence[Result], out: 
     """
     files: list[Path] = []
     if args.figure:
-        if args.tables_only:
-            raise WrongUseError("--tables-only and --figure contradict each other; leave one out.")
         # Matplotlib takes a second to import.
         from mqtick.analysis.report.paper import UnknownFigureError, write_paper  # noqa: PLC0415
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from mqtick.analysis.report import style
 from mqtick.analysis.report.figures import Picture, pictures_of
+from mqtick.analysis.report.page import part
 from mqtick.analysis.report.statistics_tables import short_tables
 from mqtick.analysis.report.writers import latex_table, tex
 from mqtick.analysis.results.result import Result
@@ -20,6 +21,8 @@ from mqtick.recording.shot import replace_file
 __all__ = ["UnknownFigureError", "write_paper"]
 
 _ALL: Final = "all"
+_PT: Final = 72.27
+"""Of LaTeX, in an inch."""
 _FORMATS: Final[dict[str, dict[str, Any]]] = {
     "pdf": {"Creator": "mqtick-report", "Producer": None, "CreationDate": None},
     "svg": {"Creator": "mqtick-report", "Date": None},
@@ -34,7 +37,7 @@ class UnknownFigureError(ValueError):
 def write_paper(
     results: Sequence[Result], out: Path, names: Sequence[str], width: float, font: str = "serif"
 ) -> list[Path]:
-    """Write figures as PDF and SVG, `figures.tex` with their captions, and tables.
+    """Write figures as PDF and SVG, `figures.tex` with their captions, tables, references.bib.
 
     `names` are those of figures, parts of these, or "all"; `width` is the column's, in inches;
     `font` is "serif" or "sans". Returns the files.
@@ -53,8 +56,9 @@ def write_paper(
                 files[out / f"{picture.name}.{ending}"] = _saved(figure, ending)
     floats = [_float(picture) for picture in chosen]
     files[out / "figures.tex"] = "\n".join(floats).encode()
+    files[out / "references.bib"] = part("references.bib").encode()
     for name, table in short_tables(results).items():
-        files[out / f"{name}.tex"] = latex_table(table, name).encode()
+        files[out / f"{name}.tex"] = latex_table(table, name, width * _PT).encode()
     for path, octets in files.items():
         replace_file(path, octets)
     return list(files)

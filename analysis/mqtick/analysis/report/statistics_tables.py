@@ -206,7 +206,7 @@ def _narrow(full: Table) -> Table:
         place
         for place, column in enumerate(full.columns)
         if column.title != "p5"
-        and (column.words or any(row[place].text not in ("", NOTHING, "0") for row in full.rows))
+        and any(row[place].text not in ("", NOTHING, "0") for row in full.rows)
     ]
     return replace(
         full,

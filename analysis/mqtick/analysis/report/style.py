@@ -55,6 +55,8 @@ _LOW: Final = 2.6
 _BESIDE: Final = 1.6
 """Room for a legend beside the axes of a wide figure, in inches."""
 _MARGIN: Final = 0.04
+_INSIDE: Final = 5
+"""Lines of a legend that have room inside of axes."""
 
 
 class Ink(NamedTuple):
@@ -148,7 +150,7 @@ def _css() -> str:
     return (
         f":root{{{inks(False)}}}"
         f"@media (prefers-color-scheme:dark){{:root{{{inks(True)}}}}}"
-        f"@media print{{:root{{{inks(False)}}}}}"
+        f"@media print{{:root{{{inks(False)}--figure-paper:#fff;}}}}"
         "svg.figure{color:var(--figure-ink);font-family:inherit;display:block;"
         "width:100%;height:auto}"
     )
@@ -252,11 +254,12 @@ def figure_of(
     figure = Figure(figsize=(width, height), dpi=100, facecolor=PAPER.light, layout=layout)
     FigureCanvasAgg(figure)
     room = width - 2 * _MARGIN
+    lines = 3 if _ON.get() is _ON_A_PAGE else 1
     if simulated:
         mark: Any = {"ha": "right", "va": "top", "weight": "bold", "color": LIMIT.light}
         figure.text(1 - _MARGIN / width, 1 - _MARGIN / height, "SIMULATED", **mark)
         room -= 1.0
-    figure.suptitle(wrapped(title, room), x=_MARGIN / width, ha="left")
+    figure.suptitle(wrapped(title, room, lines), x=_MARGIN / width, ha="left")
     return figure
 
 
@@ -266,7 +269,10 @@ def limit(draw: Callable[..., Any], value: float, label: str) -> None:
 
 
 def legend(figure: Figure) -> None:
-    """Say what everything with a label is: beside the axes, or below a figure for a phone."""
+    """Say what everything with a label is: beside the axes, below a figure for a phone.
+
+    In a paper it stands inside of the axes that have the most room, if it is short.
+    """
     width = float(figure.get_figwidth())
     entries: dict[str, Any] = {}
     for axes in figure.axes:
@@ -274,6 +280,7 @@ def legend(figure: Figure) -> None:
         entries |= dict(zip(labels, handles, strict=True))
     if not entries:
         return
+    colors = [handle.get_color() for handle in entries.values()]
     if is_wide(width):
         figure.legend(
             entries.values(),
@@ -281,7 +288,21 @@ def legend(figure: Figure) -> None:
             loc="outside right upper",
             # Empty lines beside those of the figure's title, where SIMULATED may stand.
             title="\n".join("\N{NO-BREAK SPACE}" for _ in figure.get_suptitle().split("\n")),
-            labelcolor=[handle.get_color() for handle in entries.values()],
+            labelcolor=colors,
+        )
+        return
+    if _ON.get() is not _ON_A_PAGE and len(entries) <= _INSIDE:
+        inside = max(figure.axes, key=lambda axes: axes.get_position().height)
+        inside.legend(
+            entries.values(),
+            entries,
+            loc="best",
+            labelcolor=colors,
+            fontsize=_ON.get().size - 1,
+            frameon=True,
+            framealpha=0.8,
+            edgecolor="none",
+            borderpad=0.2,
         )
         return
     texts = [wrapped(label, width - 0.5) for label in entries]
@@ -294,5 +315,5 @@ def legend(figure: Figure) -> None:
         texts,
         loc="outside lower left",
         ncols=columns,
-        labelcolor=[handle.get_color() for handle in entries.values()],
+        labelcolor=colors,
     )

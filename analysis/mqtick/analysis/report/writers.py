@@ -157,12 +157,34 @@ def tex(text: str) -> str:
     )
 
 
-def latex_table(table: Table, label: str) -> str:
-    """Return a table as a float with its caption: intervals stand small below their values."""
+_POINTS: Final = ((r"\small", 4.6, 6.0), (r"\footnotesize", 4.1, 3.0))
+"""Sizes, with the width of a letter and of what stands on both sides of a column, in LaTeX's pt:
+Computer Modern's, which is wider than Times."""
+_SMALL: Final = 3.7
+"""Of a letter in \\scriptsize."""
+
+
+def latex_table(table: Table, label: str, width_pt: float = 252.0) -> str:
+    """Return a table as a float with its caption: intervals stand small below their values.
+
+    As `table` where it fits a column of that width, in smaller letters if need be; else as `table*`
+    over two columns.
+    """
     columns = "".join("l" if each.words else "r" for each in table.columns)
+    cells = [[Cell(each.heading) for each in table.columns], *table.rows]
+    letters = [
+        (max(len(cell.text) for cell in column), max(len(cell.below) for cell in column))
+        for column in zip(*cells, strict=True)
+    ]
+    widths = {
+        (size, beside): sum(max(n * each, below * _SMALL) + 2 * beside for n, below in letters)
+        for size, each, beside in _POINTS
+    }
+    fits = [how for how, width in widths.items() if width <= width_pt]
+    (size, beside), star = (fits[0], "") if fits else (_POINTS[-1][::2], "*")
     lines = [
-        r"\begin{table}",
-        r"  \centering\small",
+        rf"\begin{{table{star}}}",
+        rf"  \centering{size}\setlength{{\tabcolsep}}{{{beside:g}pt}}",
         rf"  \caption{{{tex(table.title)}.}}",
         rf"  \label{{tab:{label}}}",
         rf"  \begin{{tabular}}{{{columns}}}",
@@ -176,7 +198,7 @@ def latex_table(table: Table, label: str) -> str:
         if any(cell.below for cell in row):
             small = [rf"{{\scriptsize {tex(cell.below)}}}" if cell.below else "" for cell in row]
             lines.append(f"    {_latex_row(small)}")
-    lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""]
+    lines += [r"    \bottomrule", r"  \end{tabular}", rf"\end{{table{star}}}", ""]
     return _RULES + "\n".join(lines)
 
 

@@ -183,11 +183,13 @@ def _correlation(both: _Both, share: float) -> float:
     """Return the correlation of both quantiles: of whether values are below them."""
     if both.together is None:
         return 0.0
-    below = [each <= np.quantile(each, share) for each in both.together]
-    if any(each.all() for each in below):
+    one, two = ((each <= np.quantile(each, share)).astype(np.float64) for each in both.together)
+    deviations = float(one.std() * two.std())
+    if not deviations:
         return 0.0
+    phi = float(((one - one.mean()) * (two - two.mean())).mean()) / deviations
     whole = math.sqrt(both.values[0].size * both.values[1].size)
-    return float(np.corrcoef(np.array(below))[0, 1]) * both.together[0].size / whole
+    return phi * both.together[0].size / whole
 
 
 def _comparison(

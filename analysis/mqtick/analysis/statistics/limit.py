@@ -56,13 +56,10 @@ class Verdict:
     sentence: str
 
 
-def duration(value_us: float) -> str:
-    """Return a duration with four digits in the unit that suits it."""
+def duration(value_us: float, digits: int = 4) -> str:
+    """Return a duration or an instant with so many digits, in the unit that suits it."""
     size = abs(value_us)
-    if size >= 1e6:
-        return f"{value_us / 1e6:.4g} s"
-    if size >= 1e3:
-        return f"{value_us / 1e3:.4g} ms"
-    if size >= 1 or value_us == 0:
-        return f"{value_us:.4g} us"
-    return f"{value_us * 1e3:.4g} ns"
+    for least, per_us, unit in ((1e6, 1e-6, "s"), (1e3, 1e-3, "ms"), (1, 1, "us")):
+        if size >= least:
+            return f"{value_us * per_us:.{digits}g} {unit}"
+    return f"{value_us * 1e3:.{digits}g} ns" if value_us else "0 us"

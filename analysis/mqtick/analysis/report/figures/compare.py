@@ -90,8 +90,8 @@ def _of_quantity(
             Picture(
                 f"compare-growth-{quantity}",
                 f"{quantity.capitalize()} against the number of subscribers",
-                f"Mean of |{quantity}|; thick bar: its interval; thin bar: standard deviation of "
-                "single shots; line: a + b N with its band. Hollow: published means and standard "
+                f"Mean of |{quantity}|; thick bar: its interval; thin bar: p5 to p95 of single "
+                "shots; line: a + b N with its band. Hollow: published means and standard "
                 f"deviations ({SHORT}), of 20 shots each.{spare}",
                 f"Mean |{quantity}|. {means}.",
                 lambda width: draw_growth(width, over, limits, simulated=simulated),
@@ -178,7 +178,7 @@ def _draw_slopes(
         figure = style.figure_of(
             width,
             0.95 + 0.42 * len(bars),
-            f"{quantity.capitalize()} that a subscriber adds, in {unit}",
+            f"{quantity.capitalize()} per subscriber, in {unit}",
             simulated=simulated,
         )
         axes = figure.subplots()

@@ -101,7 +101,7 @@ def draw_ecdf(
         figure = style.figure_of(
             width,
             4.4,
-            f"{title} in {unit.name}: share of {of} at or below",
+            f"Share of {of} at or below",
             simulated=simulated,
         )
         every = np.concatenate([curve.values_us for curve in curves])

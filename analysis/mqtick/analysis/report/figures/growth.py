@@ -58,7 +58,7 @@ def growth_picture(result: Result, quantity: QuantityResult) -> Picture | None:
     return Picture(
         f"growth-{name}",
         f"{quantity.title} against the number of subscribers",
-        f"Mean of |{name}|; thick bar: its {percent} interval; thin bar: standard deviation of "
+        f"Mean of |{name}|; thick bar: its {percent} interval; thin bar: p5 to p95 of "
         f"single shots.{says} Hollow, a little beside their N: published means and standard "
         f"deviations ({SHORT}), of 20 shots each.",
         _alt(quantity),
@@ -90,7 +90,7 @@ def draw_growth(
         figure = style.figure_of(
             width,
             4.1 if style.is_wide(width) else 3.6,
-            f"|{quantity.capitalize()}| in {unit}: mean, its interval, standard deviation",
+            f"Mean |{quantity}| in {unit}",
             simulated=simulated,
         )
         axes = figure.subplots()
@@ -124,14 +124,16 @@ def _scales(
     found = [row.absolute for one in grown for row in one.quantity.rows if row.subscribers]
     rows = [each for each in found if each is not None]
     marks = [*(row.mean.value for row in rows), *(point.mean for point in points), *bounds]
-    around = [(row.mean.value, row.deviation.value) for row in rows if row.deviation]
-    around += [(point.mean, point.deviation) for point in points]
-    spreads = [max(mean + sign * spread, 0.0) for mean, spread in around for sign in (-1, 1)]
+    spreads = [
+        max(point.mean + sign * point.deviation, 0.0) for point in points for sign in (-1, 1)
+    ]
+    spreads += [each.value for row in rows for each in (row.p5, row.p95)]
     spreads += [end for row in rows for end in (row.mean.low, row.mean.high) if end is not None]
     logarithmic = min(marks) > 0 and max(marks) / min(marks) >= 12
     if logarithmic:
-        # A deviation as large as its mean reaches below any logarithm: its bar meets the edge.
-        kept = [value for value in spreads if value > 0.5 * min(marks)]
+        # A published deviation as large as its mean reaches below any logarithm, and p5 may be
+        # next to 0: such a bar meets the edge.
+        kept = [value for value in spreads if value > 0.2 * min(marks)]
         y = axis_scale(np.array([*marks, *kept]) * factor, log_ratio=1.0001, room=0.05)
     else:
         y = axis_scale(np.array([*marks, *spreads]) * factor, from_zero=True)
@@ -152,12 +154,14 @@ def _series(
     means = [each.mean.value * factor for each in found]
     color = one.series.ink.light
     moved = axes.transData + ScaledTranslation(shift / 72, 0, figure.dpi_scale_trans)
-    spread = [each.deviation.value * factor if each.deviation else 0.0 for each in found]
+    # Rare late shots may pull the mean out of p5 to p95.
+    middles = [(each.p5.value + each.p95.value) / 2 * factor for each in found]
+    halves = [(each.p95.value - each.p5.value) / 2 * factor for each in found]
     crowded = len(rows) > _CROWDED
     axes.errorbar(
         numbers,
-        means,
-        yerr=spread,
+        middles,
+        yerr=halves,
         fmt="none",
         ecolor=color,
         elinewidth=0.9,

@@ -54,7 +54,7 @@ def _draw_gaps(
         figure = style.figure_of(
             width,
             0.4 + 2.3 * len(gaps),
-            f"Time error of {errors.name} around gaps, in {unit}",
+            f"Error of {errors.name} at gaps, in {unit}",
             simulated=simulated,
         )
         panels = figure.subplots(len(gaps), squeeze=False)[:, 0]

@@ -124,8 +124,7 @@ def _draw(
         figure = style.figure_of(
             width,
             0.5 + lanes + 1.75 * rows,
-            f"Shot {example.number}: voltage of each node, each lane "
-            f"{short(float(np.ptp(volts)), 2)}\N{NO-BREAK SPACE}V",
+            f"Shot {example.number}, {short(float(np.ptp(volts)), 2)}\N{NO-BREAK SPACE}V a lane",
             simulated=simulated,
         )
         # A figure of their own keeps the names of the lanes from moving the views below.
