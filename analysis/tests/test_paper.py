@@ -5,15 +5,24 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from analysis.tests.report_hostile import hostile_result
-from analysis.tests.report_samples import clock_result, compare_results, skew_result
+from analysis.tests.report_samples import (
+    clock_result,
+    compare_results,
+    latency_result,
+    skew_result,
+)
+from mqtick.analysis import figure, write_paper
 from mqtick.analysis.cli import main
-from mqtick.analysis.report.paper import UnknownFigureError, write_paper
+from mqtick.analysis.report import style
+from mqtick.analysis.report.figures import pictures_of
+from mqtick.analysis.report.paper import UnknownFigureError
 from mqtick.analysis.report.pipeline import junit_of, markdown_of
 from mqtick.analysis.report.statistics_tables import short_tables
 from mqtick.analysis.report.writers import latex_table, md, tex
@@ -24,6 +33,7 @@ COLUMN = 88 / 25.4
 COMMAND = re.compile(r"\\([a-zA-Z@]+|.)", re.DOTALL)
 ALLOWED = {
     *("begin", "end", "caption", "label", "centering", "small", "scriptsize", "includegraphics"),
+    *("footnotesize", "setlength", "tabcolsep"),
     *("providecommand", "toprule", "midrule", "bottomrule", "hline", "ensuremath", "mu", "dots"),
     *("textbar", "textless", "textgreater", "textbackslash", "textasciicircum"),
     *("textasciitilde", "pm", "cdot", "tau", "le", "ge", "times"),
@@ -54,6 +64,38 @@ def test_letters_are_those_of_the_paper(tmp_path: Path, font: str, family: str) 
     families = set(re.findall(r"font-family: ([^;\"]+)", drawing))
     assert families
     assert all(one.replace("'", "").startswith(family) for one in families)
+
+
+@pytest.mark.parametrize("font", ["serif", "sans"])
+def test_a_title_takes_one_line_and_a_short_legend_stands_inside(font: str) -> None:
+    # Those of the names of our own samples are whole, too.
+    for result in (skew_result(), clock_result()):
+        for picture in pictures_of([result]):
+            with style.for_paper(font):
+                drawing = picture.draw(COLUMN)
+            assert not re.search("[\n…]", drawing.get_suptitle()), picture.name
+            labels = {x for axes in drawing.axes for x in axes.get_legend_handles_labels()[1]}
+            assert len(labels) > 5 or not drawing.legends, picture.name
+
+
+def test_a_table_takes_the_columns_that_it_needs() -> None:
+    (table,) = short_tables([latency_result()]).values()
+    assert r"\begin{table}" in latex_table(table, "x", 600.0)
+    assert r"\begin{table*}" in latex_table(table, "x", 252.0)
+    assert r"\footnotesize" in latex_table(table, "x", 450.0)
+
+
+def test_the_paper_names_its_sources(tmp_path: Path) -> None:
+    known = drawn(skew_result(), tmp_path, "growth-skew")["references.bib"].decode()
+    cited = (Path(__file__).parents[2] / "CITATION.cff").read_text()
+    (title,) = re.findall(r"title *= \{(Hardware.*)\},", known)
+    assert f"title: {re.sub('[{}]', '', title)}\n" in cited
+    assert f"version: {metadata.version('mqtick')}\n" in cited
+    assert known.count("{") == known.count("}")
+
+
+def test_figures_are_there_without_more_imports() -> None:
+    assert figure(skew_result(), "growth-skew").caption.startswith("Skew against")
 
 
 def test_the_same_result_makes_the_same_octets(tmp_path: Path) -> None:
@@ -167,9 +209,10 @@ def test_one_command_makes_what_a_pipeline_and_a_paper_want(log: Path, tmp_path:
     assert main([*words, "--markdown", str(tmp_path / "m.md")]) == 0
     assert {path.name for path in (out / "paper").iterdir()} == {
         *("stability-clock.pdf", "stability-clock.svg", "figures.tex", "clocks.tex"),
+        "references.bib",
     }
     assert r"\includegraphics{stability-clock}" in (out / "paper/figures.tex").read_text()
-    assert not (out / "report.pdf").exists()
+    assert [path.name for path in out.iterdir()] == ["paper"]
     assert (tmp_path / "m.md").read_text().startswith("## clock")
     assert ET.parse(tmp_path / "j.xml").getroot()[0].get("tests") == "0"
 
@@ -199,7 +242,6 @@ def test_tables_alone_draw_nothing(log: Path, tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--figure", "nothing"], "there is no figure 'nothing' of this measurement"),
-        (["--figure", "all", "--tables-only"], "--tables-only and --figure contradict"),
         (["--junit", "/nonexistent/a.xml"], "/nonexistent/a.xml cannot be written"),
         (["--markdown", "."], ". cannot be written"),
         (["--width", "8m"], "'8m' is not a width"),

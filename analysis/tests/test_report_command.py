@@ -175,6 +175,12 @@ def test_compare_says_by_how_much_and_is_a_gate(run: Path, tmp_path: Path, capsy
     assert {"difference_us", "difference_low_us", "ratio", "ratio_high"} <= rows[0].keys()
     assert main([*words, "--limit", "latency.mean<0.5x", "--json"]) == 4
     assert json.loads(capsys.readouterr().out)["holds"] is False
+    junit = tmp_path / "j.xml"
+    assert main([*words, "--limit", "latency.mean<0.5x", "--junit", str(junit)]) == 4
+    assert 'name="latency.mean&lt;0.5x against ' in junit.read_text()
+    assert "limit not met" in junit.read_text()
+    capsys.readouterr()
+    assert main([*words, "--paired", "--no-limits"]) in (0, 2)
     assert main([*words, "--limit", "latency.growth<1.5x", "--limit", "clock.max<1x"]) == 2
     capsys.readouterr()
     assert main([str(run), "--limit", "latency.mean<0.5x"]) == 2

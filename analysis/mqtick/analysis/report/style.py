@@ -150,7 +150,7 @@ def _css() -> str:
     return (
         f":root{{{inks(False)}}}"
         f"@media (prefers-color-scheme:dark){{:root{{{inks(True)}}}}}"
-        f"@media print{{:root{{{inks(False)}--figure-paper:#fff;}}}}"
+        f"@media print{{:root{{{inks(False).replace(PAPER.light, '#ffffff')}}}}}"
         "svg.figure{color:var(--figure-ink);font-family:inherit;display:block;"
         "width:100%;height:auto}"
     )
@@ -300,7 +300,8 @@ def legend(figure: Figure) -> None:
             labelcolor=colors,
             fontsize=_ON.get().size - 1,
             frameon=True,
-            framealpha=0.8,
+            framealpha=0.9,
+            facecolor=PAPER.light,
             edgecolor="none",
             borderpad=0.2,
         )

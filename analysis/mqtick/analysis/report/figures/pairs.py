@@ -52,7 +52,7 @@ def _draw(width: float, pairs: Pairs, *, simulated: bool) -> Figure:
         figure = style.figure_of(
             width,
             side + (1.7 if upright else 0.8),
-            f"Median skew in {unit}, column after row",
+            f"Median skew in {unit}",
             simulated=simulated,
             is_square=True,
         )
