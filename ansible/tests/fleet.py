@@ -21,7 +21,6 @@ from hosts import Host, Rig
 from playbook import ANSIBLE, PROJECT, Run, play, write_inventory
 
 from demo.local_programs import Chronyd
-from scripts.wheelhouse import deb_cache
 
 PYTHON = PROJECT / ".venv/bin/python"
 ON_HOST = Path(__file__).parent / "on_host"
@@ -166,15 +165,6 @@ def is_right(seen: dict[str, Any]) -> bool:
 def snapshot(host: Host) -> set[str]:
     """Return what `remove` has to bring back: files, packages, units, users; a line each."""
     return set(host.run((ON_HOST / "snapshot.sh").read_text()).splitlines())
-
-
-def debian_packages(name: str, wanted: list[str]) -> list[Path]:
-    """Fetch Debian packages and what they need; once, as the wheelhouse does."""
-    folder = CACHE / f"{name}-{RELEASE}"
-    if not folder.is_dir():
-        deb_cache.PACKAGES = wanted
-        deb_cache.fetch(f"{RELEASE}-amd64", folder, False, folder, print)
-    return sorted(folder.iterdir())
 
 
 @functools.cache

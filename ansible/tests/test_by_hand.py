@@ -9,7 +9,8 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from fleet import PYTHON, RELEASE, debian_packages, snapshot
+from debian_packages import debian_packages
+from fleet import PYTHON, RELEASE, snapshot
 from hosts import Host, Rig
 from playbook import PROJECT, needs_hosts
 

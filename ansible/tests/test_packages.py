@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fleet import PYTHON, RELEASE, debian_packages, ntp_server, snapshot
+from debian_packages import debian_packages
+from fleet import PYTHON, RELEASE, ntp_server, snapshot
 from hosts import KEPT, Host, Rig
 from machine import what_is_missing
 from playbook import PROJECT
