@@ -57,13 +57,13 @@ def of_text(read: Callable[[str], object], *refusals: type[Exception]) -> Target
 
 
 def http(data: bytes) -> None:
-    """A request for metrics."""
+    """A request for a page."""
     from mqtick.service.metrics_http import _Handler
 
     connection: Any = SimpleNamespace(
         makefile=lambda *_: io.BytesIO(data), settimeout=lambda _: None, sendall=lambda _: None
     )
-    server: Any = SimpleNamespace(snapshot=list)
+    server: Any = SimpleNamespace(pages={"/metrics": lambda: ("text/plain", b"")})
     _Handler(connection, ("", 0), server)
 
 
@@ -137,9 +137,11 @@ def capture(path: Path) -> None:
 
 def room_targets() -> list[Target]:
     """Return what takes octets in the other rooms."""
+    from mqtick.client.fleet.clients import read as read_client
     from mqtick.lab.runner.plan import plan_from_json
     from mqtick.lab.scope.contributed.siglent.descriptor import Descriptor
     from mqtick.lab.scope.conversation import InstrumentError
+    from mqtick.protocol.errors import DecodeError
     from mqtick.recording.capture import CaptureError
     from mqtick.service import chronyd_csv
     from mqtick.service.settings.load import SettingsError, load
@@ -155,6 +157,7 @@ def room_targets() -> list[Target]:
         of_file(lambda path: load(ConnectionSettings, path), SettingsError),
         of_file(capture, CaptureError),
         of_octets(Descriptor.parse, InstrumentError),
+        of_octets(lambda data: read_client("pi1", data), DecodeError),
         of_octets(lambda data: plan_from_json(json.loads(data)), ValueError, RecursionError),
         of_text(chronyd_csv.parse_tracking, chronyd_csv.ChronydError),
         of_text(chronyd_csv.parse_sources, chronyd_csv.ChronydError),
@@ -167,6 +170,7 @@ SEEDS = [
     b'{"id": "0", "part": 0, "parts": 1, "text": "{}"}',
     b"\x20\x02\x00\x00\x90\x03\x00\x01\x00\x30\x05\x00\x01ahi",
     b'{"version": 1, "program": "mqtick-client", "pid": 1, "written_boottime_ns": 1, "status": {}}',
+    b'{"state":"synchronised","clock_error_ns":1,"server":"0","troubles":{"pin":"why"}}',
     b'broker = "mqtt://b"\nkeepalive_s = 15\n[pin]\nline = 17\n',
     b"Time (s),Channel 1,Channel 2\n-1e-6,0.0,0.1\n0,3.3,0.1\n1e-6,3.3,3.2\n",
     b"$timescale 1 ns $end\n$scope module top $end\n$var wire 1 ! D0 $end\n"
