@@ -353,7 +353,7 @@ class Adversary:
     def _restart(self, _move: Move) -> None:
         """Nobody's attack: the server starts anew, at the worst moment."""
         server = self._play.server
-        generation = self._chance.randrange(256)
+        generation = (server.generation + 16) % 256  # as its program does
         self._play.truth.begins(generation)
         server.generation = generation
         server.broadcast.forget_previous()

@@ -68,6 +68,31 @@ def test_it_says_goodbye_or_its_last_will_does(
         late.until(lambda: states(late) == ["gone"])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("last", [None, "none", True])
+def test_started_again_it_begins_a_generation_that_nobody_has_heard(
+    broker: Mosquitto, tmp_path: Path, last: object
+) -> None:
+    heard = []
+    for _ in range(2):
+        with (
+            PlainNode(broker.port, "mqtick/t/0") as node,
+            Program(broker.url, tmp_path / "a", "--interval-s", "0.2") as server,
+        ):
+            node.until(lambda: node.on("mqtick/t/0"))
+            heard.append(Time.decode(node.on("mqtick/t/0")[0].payload).generation)
+            file = tmp_path / "a/status.json"
+            wait_for(file.exists)
+            server.process.kill()
+            server.process.wait()
+        if last is not None:  # somebody has written there
+            status = json.loads(file.read_text())
+            status["status"]["generation"] = last
+            file.write_text(json.dumps(status))
+    if last is None:
+        assert (heard[1] - heard[0]) % 256 == 16
+
+
 def test_terminated_before_it_was_ever_connected_it_ends_well(tmp_path: Path) -> None:
     url = f"mqtt://127.0.0.1:{free_port()}"
     with Program(url, tmp_path / "a") as server:

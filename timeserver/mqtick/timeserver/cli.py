@@ -18,7 +18,7 @@ from mqtick.protocol.auth import Keyring, load_key_file
 from mqtick.protocol.clocks import Clock, SystemClock, VirtualClock, VirtualClockSettings
 from mqtick.protocol.experiments import about_host
 from mqtick.protocol.hangup import read_keys_on_hangup
-from mqtick.service import Status
+from mqtick.service import Status, StatusError, read_status
 from mqtick.service.check import report
 from mqtick.service.commandline import (
     Exit,
@@ -30,6 +30,7 @@ from mqtick.service.commandline import (
     with_default_command,
 )
 from mqtick.service.program import TICK_NS, Housekeeping
+from mqtick.service.status_file import status_path
 from mqtick.timeserver.config import Settings
 from mqtick.timeserver.doctor import Host, examine
 from mqtick.timeserver.experiments import KEPT_EDGES, Experiments
@@ -38,6 +39,8 @@ from mqtick.timeserver.settings_check import check_settings, open_doors
 from mqtick.timeserver.status import PROGRAM, metrics, status, status_lines
 
 CONFIG = "/etc/mqtick/timeserver.toml"
+# More than begin within the second between two statuses.
+_GENERATIONS_UNSEEN = 16
 _log = logging.getLogger("mqtick.timeserver")
 
 EXAMPLES = """\
@@ -130,6 +133,7 @@ def serve(settings: Settings) -> int:
         keyring,
         before_send=fire if settings.pulse == "before" else None,
         after_send=fire if settings.pulse == "after" else None,
+        generation=_generation_after(settings),
     )
 
     def tick() -> None:
@@ -163,6 +167,19 @@ def serve(settings: Settings) -> int:
             output.close()
         loop.close()
     return Exit.GOOD
+
+
+def _generation_after(settings: Settings) -> int | None:
+    """Return the first generation of this run; None: that of the run before is not known.
+
+    If both had the same number, clients would go on with what they measured of the run before. The
+    number may have risen since that one wrote its status.
+    """
+    try:
+        last = read_status(status_path(PROGRAM, settings.state_folder)).values.get("generation")
+    except StatusError:
+        return None
+    return (last + _GENERATIONS_UNSEEN) % 256 if type(last) is int else None
 
 
 def _raw_of_time(server: Server, time_ns: int) -> int | None:

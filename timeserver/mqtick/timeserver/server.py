@@ -68,7 +68,9 @@ class Server:
         *,
         before_send: Callable[[], None] | None = None,
         after_send: Callable[[], None] | None = None,
+        generation: int | None = None,
     ) -> None:
+        """Set up, without connecting; `generation`: the first one, None: drawn by chance."""
         self.settings, self.loop = settings, loop
         self.clock = ServedClock(clock, lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
         self.tree = TopicTree(settings.prefix)
@@ -76,7 +78,7 @@ class Server:
         self.interval_ns = seconds_to_ns(settings.interval_s)
         self.counters = Counters()
         self.lateness = Lateness()
-        self.generation = secrets.randbelow(256)
+        self.generation = secrets.randbelow(256) if generation is None else generation
         self.instance = secrets.token_hex(8)
         self.started_ns = self.clock.time_ns()
         self.steps = 0
