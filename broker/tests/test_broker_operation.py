@@ -146,7 +146,7 @@ def test_a_flood_of_passwords_from_one_address_leaves_places_to_others(
 ) -> None:
     """And whoever is in is served: they are checked beside the threads that deliver."""
     passwords = tmp_path / "passwd"
-    passwords.write_text(password_line(USER, PASSWORD, rounds=1_000))
+    passwords.write_text(password_line(USER, PASSWORD, rounds=5_000))
     passwords.chmod(0o600)
     broker = launch(f'password_file = "{passwords}"')
     inside = broker.client(username=USER, password=PASSWORD)
