@@ -21,8 +21,6 @@ from mqtick.protocol.auth import Keyring
 from mqtick.protocol.precise import Leap, Time
 from mqtick.protocol.topics import TopicTree
 
-__all__ = ["KINDS", "Adversary", "Forged", "Move", "attacked"]
-
 _TREE = TopicTree()
 _REMEMBERED = 64
 _OTHER_TOPICS = ("r", "f", "t", "q", "c", "l")

@@ -30,8 +30,6 @@ from mqtick.client.interval import NowError
 from mqtick.protocol.clocks import VirtualClock, VirtualClockSettings
 from mqtick.service import StatusError
 
-__all__ = ["AT_ONCE", "SLEW", "Watched", "World", "needs_tun", "play", "play_all", "world_of"]
-
 needs_tun = pytest.mark.skipif(
     os.geteuid() != 0 or not os.path.exists("/dev/net/tun"),
     reason="a TCP stack of our own needs root and /dev/net/tun",

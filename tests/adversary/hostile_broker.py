@@ -26,8 +26,6 @@ from mqtick.mqtt.packets import encode_publish
 from mqtick.mqtt.stamps import KernelSocket, Transmit
 from mqtick.protocol.precise_fields import TRAILER_OCTETS, version_of
 
-__all__ = ["UNKNOWN_NS", "Attack", "Delivery", "HostileBroker", "Line", "Message", "Trailer"]
-
 UNKNOWN_NS = -(1 << 31)
 
 

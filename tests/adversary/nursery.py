@@ -18,8 +18,6 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[place]) for place in (1, 2)]
 from rig import Client  # noqa: E402
 
-__all__ = ["ForkedClient", "Nursery"]
-
 
 class Nursery:
     """The process that forks."""

@@ -31,8 +31,6 @@ from mqtick.protocol.steps import StepDetector
 from mqtick.timeserver.config import Settings as ServerSettings
 from mqtick.timeserver.server import Server
 
-__all__ = ["FLEET", "NAME", "Conditions", "Play"]
-
 NAME = "pi7"
 FLEET = b"the fleet key, 32 octets long..."
 _KEPT = 8

@@ -16,18 +16,6 @@ from tcp_stack import Shape
 
 from mqtick.protocol.auth import Keys, derive_client_key
 
-__all__ = [
-    "ATTACKS",
-    "HONEST",
-    "NAME",
-    "SCHEMES",
-    "Attack",
-    "Play",
-    "client_name",
-    "random_play",
-    "random_play_of",
-]
-
 MARGIN_NS = 2 * MS
 """What an attack adds to a delay, lest an exchange seems to have taken less than no time."""
 _AHEAD = 600

@@ -10,8 +10,6 @@ from attacks import KINDS, Move, attacked
 from play import Conditions, Play
 from virtual_time import MS, SECOND, US, Slew
 
-__all__ = ["Scenario", "of_seed"]
-
 _TOPICS = ("q", "r", "f", "rf", "qrf", "c", "l", "cl", "t", "o", "tqrfclo")
 _ROLES = (
     ("client",),

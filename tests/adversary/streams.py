@@ -16,8 +16,6 @@ import ssl
 import struct
 from pathlib import Path
 
-__all__ = ["Plain", "Tls", "WebSocket", "filler"]
-
 _SMALLEST_FILLER = 9
 
 

@@ -13,8 +13,6 @@ from mqtick.timeserver.reference import Reference, ReferenceWatch
 from mqtick.timeserver.served import Look, ServedClock
 from mqtick.timeserver.server import Server
 
-__all__ = ["Truth"]
-
 _RATE_ERROR_PPB = 1_000.0
 
 

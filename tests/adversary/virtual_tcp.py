@@ -12,8 +12,6 @@ from collections import deque
 
 from virtual_time import MS, US, HostClock, World
 
-__all__ = ["Tcp"]
-
 _STAMPING_NEW, _STAMPING_OLD, _MEMINFO = 65, 37, 55  # asm-generic/socket.h
 # linux/tcp.h, struct tcp_info: the largest segment, octets not sent, segments out of order.
 _INFO = struct.Struct("=16xI124xI76xI")

@@ -10,8 +10,6 @@ from pathlib import Path
 from mqtick.recording.transitions import Transitions
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["Capture", "CaptureError", "CaptureFile", "Signal", "find_signal"]
-
 Signal = Waveform | Transitions
 
 

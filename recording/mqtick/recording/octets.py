@@ -19,24 +19,6 @@ from mqtick.recording.capture import CaptureError
 from mqtick.recording.quantise import waveform_of_volts
 from mqtick.recording.waveform import Waveform, femtoseconds
 
-__all__ = [
-    "EXACT_S",
-    "LONGEST_S",
-    "MAX_CHANGES",
-    "add_waveform",
-    "channel_of",
-    "interval_fs",
-    "naming",
-    "opened",
-    "read_so_far",
-    "reading",
-    "short_decimal",
-    "start_fs",
-    "text",
-    "unpacked",
-    "watched",
-]
-
 _NUMBERED: Final = re.compile(r"(?i)ch(?:annel)?[ _-]?(\d{1,2})$")
 LONGEST_S: Final = 1e6
 """Eleven days: in floats, as files have them, longer times are not exact to 0.1 ns."""

@@ -26,18 +26,6 @@ from mqtick.recording.capture import CaptureError
 from mqtick.recording.octets import naming
 from mqtick.recording.waveform import FS_PER_SECOND
 
-__all__ = [
-    "Metadata",
-    "SigrokFileError",
-    "chunks_of",
-    "described",
-    "interval_fs_of",
-    "opened_session",
-    "part_of",
-    "pieces_of",
-    "size_of",
-]
-
 _VERSIONS: Final = ("1", "2")
 _METADATA_OCTETS: Final = 1 << 20
 _PIECE: Final = 1 << 20

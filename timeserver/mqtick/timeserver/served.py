@@ -20,8 +20,6 @@ from typing import Final, NamedTuple
 from mqtick.protocol.clocks import Clock
 from mqtick.protocol.time_types import NS_PER_S
 
-__all__ = ["RATE_CHANGE_PPB", "Look", "Reading", "ServedClock", "most_lag_ns"]
-
 _LOOK_NS = 900_000_000
 _LOOKS = 5
 _LEARN_NS = (_LOOKS - 1) * _LOOK_NS

@@ -29,8 +29,6 @@ from mqtick.recording.sigrok_session import (
 )
 from mqtick.recording.waveform import FS_PER_SECOND
 
-__all__ = ["FORMATS"]
-
 _KIND: Final = "DSView capture"
 _PART: Final = 1 << 16
 """Octets that become samples at once, eight times as many."""

@@ -44,8 +44,6 @@ from mqtick.analysis.results.result import Comparison, QuantityResult, Result, R
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.limit import HOLDS, Verdict
 
-__all__ = ["FORMAT", "VERSION", "as_json"]
-
 FORMAT: Final = "mqtick-report"
 VERSION: Final = 2
 

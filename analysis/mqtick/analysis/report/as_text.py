@@ -23,8 +23,6 @@ from mqtick.analysis.report.writers import text, text_table
 from mqtick.analysis.results.result import NOT_SHOWN, QuantityResult, Result
 from mqtick.recording.published import SHORT
 
-__all__ = ["WIDTH", "as_text"]
-
 WIDTH: Final = 96
 _SHOWN: Final = 8
 """Sentences of one kind; the others are in the report."""

@@ -18,8 +18,6 @@ from mqtick.analysis.report.table import (
     word_columns,
 )
 
-__all__ = ["limit_page"]
-
 _NO_CURVES = (
     "There are no percentiles of latency or skew to draw: no group of kind latency has more than "
     "one subscriber, or several machines measured, whose figures are bounds."

@@ -25,8 +25,6 @@ from mqtick.analysis.report.table import (
 )
 from mqtick.analysis.statistics.limit import FAILS, HOLDS
 
-__all__ = ["clock_blocks", "clocks_table"]
-
 _TAUS_SHOWN: Final = 8
 _HOLDOVERS_SHOWN: Final = 10
 

@@ -13,8 +13,6 @@ from mqtick.analysis.report.table import Cell, Table, number_columns, table, wor
 from mqtick.recording.edges import BETWEEN, FITTED, INTERPOLATED, Edge
 from mqtick.recording.units import FS_PER_US
 
-__all__ = ["QUALITIES", "ChannelSummary", "channels_of", "edges_tables"]
-
 QUALITIES: Final = (FITTED, INTERPOLATED, BETWEEN)
 
 

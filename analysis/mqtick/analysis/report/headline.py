@@ -23,8 +23,6 @@ from mqtick.analysis.results.result import QuantityResult, Result, RowOfN
 from mqtick.analysis.statistics.estimate import Distribution, Estimate
 from mqtick.analysis.statistics.limit import Verdict
 
-__all__ = ["Headline", "Number", "headlines_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Number:

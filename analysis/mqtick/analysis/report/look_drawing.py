@@ -15,8 +15,6 @@ from mqtick.recording.transitions import Transitions
 from mqtick.recording.units import FS_PER_US, Floats
 from mqtick.recording.waveform import Waveform
 
-__all__ = ["DrawnLane", "drawn_lanes", "span_us"]
-
 _MOST_DETAILED: Final = 64
 """Edges of a channel around which every sample is drawn."""
 

@@ -18,8 +18,6 @@ from mqtick.analysis.report.numbers import plain
 from mqtick.analysis.report.page import html_page, part
 from mqtick.recording.units import FS_PER_US
 
-__all__ = ["look_page"]
-
 _POINTS: Final = 16_000
 """Of a channel; twelve octets each."""
 _NEAR: Final = 60

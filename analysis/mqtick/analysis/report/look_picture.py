@@ -14,8 +14,6 @@ from mqtick.analysis.report.look_drawing import DrawnLane, drawn_lanes, span_us
 from mqtick.analysis.report.numbers import plain, unit_of
 from mqtick.recording.units import FS_PER_US
 
-__all__ = ["RESOLUTION", "WIDTH", "draw_look"]
-
 WIDTH: Final = 9.0
 """Inches."""
 RESOLUTION: Final = 150

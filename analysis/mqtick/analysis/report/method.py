@@ -12,8 +12,6 @@ from mqtick.analysis.report.words import level
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.recording.published import SOURCE
 
-__all__ = ["method_blocks"]
-
 _ASSUMED_PPM: Final = Measurement("", "").timebase_ppm
 """Of an instrument of which nobody says it."""
 

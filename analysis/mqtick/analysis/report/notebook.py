@@ -11,8 +11,6 @@ from mqtick.analysis.report.figures import pictures_of
 from mqtick.analysis.report.svg import png_of
 from mqtick.analysis.results.result import Result
 
-__all__ = ["Shown", "figure"]
-
 _MM_PER_INCH = 25.4
 
 

@@ -11,24 +11,6 @@ from mqtick.analysis.clocks.summary import ClockSummary
 from mqtick.analysis.results.result import QuantityResult
 from mqtick.analysis.statistics.estimate import Estimate
 
-__all__ = [
-    "MICROSECONDS",
-    "NOTHING",
-    "SPACE",
-    "Unit",
-    "in_words",
-    "interval_of",
-    "number",
-    "plain",
-    "printed",
-    "short",
-    "told",
-    "unit_for",
-    "unit_for_clocks",
-    "unit_of",
-    "value_of",
-]
-
 NOTHING: Final = "–"
 """Shown where there is no value."""
 SPACE: Final = "\N{NO-BREAK SPACE}"

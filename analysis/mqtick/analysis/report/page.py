@@ -24,8 +24,6 @@ from mqtick.analysis.report.writers import html, html_state, html_table
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.limit import Verdict
 
-__all__ = ["Drawn", "drawn_of", "html_page", "page_of", "page_of_parts", "part"]
-
 _WIDE: Final = 7.0
 """Inches: A4 without its margins."""
 _PHONE: Final = 3.7

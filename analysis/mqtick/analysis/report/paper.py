@@ -18,8 +18,6 @@ from mqtick.analysis.report.writers import latex_table, tex
 from mqtick.analysis.results.result import Result
 from mqtick.recording.shot import replace_file
 
-__all__ = ["UnknownFigureError", "write_paper"]
-
 _ALL: Final = "all"
 _PT: Final = 72.27
 """Of LaTeX, in an inch."""

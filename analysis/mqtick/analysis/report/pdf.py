@@ -11,8 +11,6 @@ from typing import Final
 
 from mqtick.recording.shot import replace_file
 
-__all__ = ["print_page"]
-
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _FLAGS: Final = (
     "--headless",

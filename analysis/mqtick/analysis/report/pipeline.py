@@ -14,8 +14,6 @@ from mqtick.analysis.report.writers import md, md_table
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.limit import FAILS, HOLDS
 
-__all__ = ["junit_of", "markdown_of"]
-
 _NOTES_SHOWN: Final = 10
 
 

@@ -25,8 +25,6 @@ from mqtick.analysis.report.words import level, names_of
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.estimate import Estimate
 
-__all__ = ["sections_of"]
-
 _REASONS_SHOWN: Final = 20
 
 

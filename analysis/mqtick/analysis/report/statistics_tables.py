@@ -25,8 +25,6 @@ from mqtick.analysis.results.result import SIGNED_RANKS, Pairs, QuantityResult, 
 from mqtick.analysis.statistics.estimate import Distribution
 from mqtick.recording.published import Published
 
-__all__ = ["pairs_blocks", "quantity_blocks", "short_tables", "side_by_side", "statistics_table"]
-
 _HEADINGS = ("N", "n", "missed", "mean", "sd", "median", "p5", "p95", "p99", "max")
 _PUBLISHED = ("published sw", "published hw")
 _PAIRS_SHOWN = 12

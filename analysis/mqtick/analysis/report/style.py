@@ -21,30 +21,6 @@ from matplotlib.figure import Figure
 
 from mqtick.analysis.report.numbers import plain
 
-__all__ = [
-    "BLUE",
-    "CSS",
-    "DASHES",
-    "GREEN",
-    "GRID",
-    "INK",
-    "INKS",
-    "LIMIT",
-    "MUTED",
-    "PAPER",
-    "SERIES",
-    "Ink",
-    "Series",
-    "drawing",
-    "figure_of",
-    "for_paper",
-    "is_wide",
-    "legend",
-    "limit",
-    "shortened",
-    "wrapped",
-]
-
 _SIZE: Final = 9.0
 """Of text, in points."""
 _LINE: Final = 0.17

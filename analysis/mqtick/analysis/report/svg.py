@@ -13,8 +13,6 @@ from matplotlib.figure import Figure
 from mqtick.analysis.report.numbers import plain
 from mqtick.analysis.report.style import INK, INKS, PAPER, drawing
 
-__all__ = ["png_of", "svg_file", "svg_of"]
-
 _METADATA: Final[dict[str, Any]] = {
     # Without a date, and without the version of what drew it: the same input, the same file.
     "Date": None,

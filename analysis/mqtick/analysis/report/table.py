@@ -8,21 +8,6 @@ from dataclasses import dataclass
 from mqtick.analysis.report.numbers import interval_of, plain, value_of
 from mqtick.analysis.statistics.estimate import Estimate
 
-__all__ = [
-    "Block",
-    "Cell",
-    "Column",
-    "Formula",
-    "Listing",
-    "Paragraph",
-    "Section",
-    "Table",
-    "estimate_cell",
-    "number_columns",
-    "table",
-    "word_columns",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Cell:

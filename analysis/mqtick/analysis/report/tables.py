@@ -14,8 +14,6 @@ from mqtick.analysis.results.result import Result
 from mqtick.recording.edges import Edge
 from mqtick.recording.units import FS_PER_US
 
-__all__ = ["tables_of"]
-
 Rows = Iterable[dict[str, Value]]
 
 

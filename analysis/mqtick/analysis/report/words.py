@@ -13,18 +13,6 @@ from mqtick.analysis.results.result import QuantityResult, Result, RowOfN
 from mqtick.analysis.statistics.estimate import Estimate
 from mqtick.analysis.statistics.limit import FAILS, HOLDS, NOT_PROVEN
 
-__all__ = [
-    "MARKS",
-    "DriftWords",
-    "drift_words",
-    "level",
-    "many_missed",
-    "names_of",
-    "negative",
-    "title_of",
-    "title_of_all",
-]
-
 MARKS: Final = {HOLDS: "✓", FAILS: "✗", NOT_PROVEN: "?"}
 """Before a verdict's state, for those who do not see its colour."""
 _SIMULATED: Final = "SIMULATED: "

@@ -14,8 +14,6 @@ from mqtick.analysis.report.tables import tables_of
 from mqtick.analysis.results.result import Result
 from mqtick.recording.shot import replace_file
 
-__all__ = ["Written", "write_report", "write_tables"]
-
 _FOLDERS: Final = ("figures", "tables")
 _ENDINGS: Final = (".svg", ".png", ".csv")
 _PAGE: Final = ("report.html", "report.pdf")

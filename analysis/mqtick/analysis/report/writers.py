@@ -14,20 +14,6 @@ from mqtick.analysis.report.numbers import SPACE, plain, printed
 from mqtick.analysis.report.table import Cell, Table
 from mqtick.analysis.report.words import MARKS
 
-__all__ = [
-    "Value",
-    "csv_table",
-    "html",
-    "html_state",
-    "html_table",
-    "latex_table",
-    "md",
-    "md_table",
-    "tex",
-    "text",
-    "text_table",
-]
-
 # -- HTML ------------------------------------------------------------------------------------
 
 _LONG: Final = 60

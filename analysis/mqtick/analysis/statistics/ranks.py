@@ -9,8 +9,6 @@ import numpy as np
 
 from mqtick.recording.units import Floats
 
-__all__ = ["holm", "mann_whitney", "ranks", "signed_ranks"]
-
 
 def ranks(values: Floats) -> Floats:
     """Return ranks from 1, equal values in the middle of theirs."""

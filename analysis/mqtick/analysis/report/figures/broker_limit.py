@@ -14,8 +14,6 @@ from mqtick.analysis.report.figures.picture import Picture
 from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale
 from mqtick.analysis.report.numbers import SPACE, number, unit_of
 
-__all__ = ["limit_pictures"]
-
 _MOST_RATIO = 1.05
 """More copies than were due come late from before: how many more says nothing."""
 

@@ -14,8 +14,6 @@ from mqtick.analysis.report.figures.scales import apply, axis_scale
 from mqtick.analysis.report.numbers import short, told, unit_for_clocks
 from mqtick.analysis.results.result import Result
 
-__all__ = ["clock_spread_picture"]
-
 _LEAST: Final = 8
 """Of fewer samples a histogram says nothing."""
 

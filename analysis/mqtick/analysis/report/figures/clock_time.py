@@ -16,8 +16,6 @@ from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale, time
 from mqtick.analysis.report.numbers import in_words, short, told, unit_for_clocks
 from mqtick.analysis.results.result import Result
 
-__all__ = ["clock_time_picture", "columns"]
-
 Array = npt.NDArray[np.float64]
 _COLUMNS: Final = 700
 """Of a line: of more samples, each column shows the least and the largest of its own."""

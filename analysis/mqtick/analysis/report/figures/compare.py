@@ -19,8 +19,6 @@ from mqtick.analysis.report.words import names_of
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.recording.published import SHORT, published_growth
 
-__all__ = ["compare_pictures"]
-
 _MOST: Final = len(style.SERIES)
 
 

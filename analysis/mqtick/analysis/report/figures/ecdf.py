@@ -17,8 +17,6 @@ from mqtick.analysis.report.words import negative
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limit import Limit
 
-__all__ = ["Curve", "draw_ecdf", "ecdf_picture", "series_by_number"]
-
 
 class Curve(NamedTuple):
     """Values of one kind, in us, called `name`."""

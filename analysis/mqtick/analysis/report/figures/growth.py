@@ -18,8 +18,6 @@ from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limit import Limit
 from mqtick.recording.published import PUBLISHED, SHORT
 
-__all__ = ["Grown", "draw_growth", "growth_picture"]
-
 _NBSP: Final = "\N{NO-BREAK SPACE}"
 _CROWDED: Final = 15
 """Of more N, markers are small."""

@@ -15,8 +15,6 @@ from mqtick.analysis.report.figures.scales import apply, axis_scale, time_unit
 from mqtick.analysis.report.numbers import in_words, short, unit_for_clocks
 from mqtick.analysis.results.result import Result
 
-__all__ = ["holdover_picture"]
-
 _GAPS: Final = 3
 """The longest ones are drawn."""
 

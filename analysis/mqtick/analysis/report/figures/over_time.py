@@ -20,8 +20,6 @@ from mqtick.analysis.report.words import DriftWords, drift_words, negative
 from mqtick.analysis.results.result import QuantityResult, Result
 from mqtick.analysis.statistics.limit import Limit
 
-__all__ = ["over_time_picture"]
-
 Array = npt.NDArray[np.float64]
 _RASTERISED_FROM: Final = 2000
 _OTHER: Final = style.Series(style.MUTED, ".", "solid")

@@ -14,8 +14,6 @@ from mqtick.analysis.report.figures.picture import Picture
 from mqtick.analysis.report.numbers import in_words, short, unit_of
 from mqtick.analysis.results.result import Pairs, Result
 
-__all__ = ["pairs_picture"]
-
 _MAP: Final = "PuOr"
 
 

@@ -11,8 +11,6 @@ from matplotlib.figure import Figure
 from mqtick.analysis.results.result import Result
 from mqtick.analysis.statistics.limit import Limit
 
-__all__ = ["Picture", "judged_limits", "limits_of_values", "with_own_names"]
-
 
 @dataclass(frozen=True, slots=True)
 class Picture:

@@ -18,8 +18,6 @@ from matplotlib.ticker import (
 
 from mqtick.analysis.report.numbers import short
 
-__all__ = ["Scale", "apply", "axis_scale", "time_unit"]
-
 _LEAST_SPAN: Final = 1e-3
 """Of an axis, as a share of its values: below it, the numbers on it would all read the same."""
 

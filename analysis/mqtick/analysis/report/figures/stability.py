@@ -18,8 +18,6 @@ from mqtick.analysis.report.figures.scales import Scale, apply, axis_scale
 from mqtick.analysis.report.numbers import short
 from mqtick.analysis.results.result import Result
 
-__all__ = ["compared_stability", "stability_picture"]
-
 _LOOKS: Final = {"MTIE": style.SERIES[0], "TDEV": style.SERIES[2], "ADEV": style.SERIES[3]}
 _MASK_DASHES: Final[Any] = {
     "MTIE": (style.DASHES, (0, (9, 1.5, 1.5, 1.5))),

@@ -20,8 +20,6 @@ from mqtick.analysis.results.result import Result
 from mqtick.recording.edges import Edge
 from mqtick.recording.units import FS_PER_US
 
-__all__ = ["waveforms_picture"]
-
 _MOST: Final = 8
 """Nodes drawn: more do not fit above one another."""
 _NEAR: Final = 4
