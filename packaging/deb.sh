@@ -28,11 +28,11 @@ maintainer_script() {
       [ -n "$units" ] || return 0
       # What the administrator switches off stays off after an upgrade, and after a removal too.
       printf 'if [ -z "$2" ]; then systemctl --quiet preset %s; fi\n' "$units"
-      printf 'if [ -d /run/systemd/system ]; then\n  systemctl daemon-reload\n  deb-systemd-invoke restart %s\nfi\n' "$4"
+      printf 'if [ -d /run/systemd/system ]; then\n  systemctl daemon-reload\n  # A program that cannot start says why in its log; it is installed all the same.\n  deb-systemd-invoke restart %s || :\nfi\n' "$4"
       ;;
     prerm)
       if [ -n "$units" ]; then
-        printf 'if [ "$1" = remove ] && [ -d /run/systemd/system ]; then deb-systemd-invoke stop %s; fi\n' "$units"
+        printf 'if [ "$1" = remove ] && [ -d /run/systemd/system ]; then deb-systemd-invoke stop %s || :; fi\n' "$units"
       fi
       if [ -d "$3/usr/lib/mqtick" ]; then echo "py3clean -p $2"; fi
       ;;

@@ -57,9 +57,7 @@ def fetch(folder: Path) -> None:
     for target in TARGETS:
         without = NO_WHEEL_AT_ALL | NO_WHEEL.get(target.split("-")[1], {}).keys()
         say(f"{target}: {', '.join(names.keys() - without)}")
-        wanted = [
-            pin for name, pin in names.items() if name not in without.keys() | NO_WHEEL_AT_ALL
-        ]
+        wanted = [pin for name, pin in names.items() if name not in without]
         pip(*download, *platform_of(target), *wanted)
     for name in COMPILED | NO_WHEEL_AT_ALL:
         say(f"sources of {name}")

@@ -20,11 +20,18 @@ from mqtick.recording.shot import Shot
 
 
 def result(
-    scale: float, seed: int, *, shots: int = 200, dependence: float = 0.0, events: int = 0
+    scale: float,
+    seed: int,
+    *,
+    shots: int = 200,
+    dependence: float = 0.0,
+    events: int = 0,
+    missed: int = 0,
 ) -> Result:
     """Return the analysis of made-up latencies, log-normal around `scale` us, at N = 1 and 100.
 
-    Those with the same `events` have in common what makes an event late.
+    Those with the same `events` have in common what makes an event late. One shot of `missed` has
+    no edge.
     """
     common = np.random.default_rng(events) if events else None
     random = np.random.default_rng(seed)
@@ -43,6 +50,8 @@ def result(
                     len(made) + 1, subscribers, latency_fs=round(value * 1e9), started_ns=len(made)
                 )
             )
+    if missed:
+        made = [shot for shot in made if (shot.number + seed) % missed]
     measurement = Measurement(title="made up", kind="latency", shots=made, nodes=("publisher",))
     return analyse(measurement, [], 0.95)
 
@@ -121,16 +130,28 @@ def test_shots_of_one_event_show_what_independent_ones_do_not() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("missed", [0, 10])  # shots without a partner may not make them narrower
 @pytest.mark.parametrize("statistic", ["mean", "median"])
-def test_intervals_of_pairs_hold_the_truth_as_often_as_they_say(statistic: str) -> None:
+def test_intervals_of_pairs_hold_the_truth_as_often_as_they_say(
+    statistic: str, missed: int
+) -> None:
     outside = 0
     for seed in range(100):
-        pair = (result(100, 2 * seed + each, shots=60, events=seed + 1) for each in range(2))
+        pair = (
+            result(100, 2 * seed + each, shots=60, events=seed + 1, missed=missed)
+            for each in range(2)
+        )
         ratio = of(compare(next(pair), [next(pair)], paired=True)[0], statistic).ratio
         assert ratio.low is not None
         assert ratio.high is not None
         outside += not ratio.low <= 1 <= ratio.high
     assert outside <= 12
+
+
+def test_a_ratio_to_nothing_is_zero_and_can_be_judged() -> None:
+    one, other = result(100, 1), result(0, 2)
+    found = compare(one, [other], [RatioLimit("latency.mean<0.5x", "latency", "mean", 0.5)])[0]
+    assert (of(found, "mean").ratio.value, of(found, "mean").state) == (0, HOLDS)
 
 
 def test_every_measurement_more_raises_p() -> None:

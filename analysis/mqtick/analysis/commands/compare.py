@@ -103,6 +103,11 @@ def _call(args: argparse.Namespace) -> int:
                 "--paired needs at least 8 shots of one N and one number in every two runs; leave "
                 "it out, then the runs count as independent."
             )
+        judged = [(each.quantity, each.statistic) for each in ratios]
+        if twice := [
+            each.name for each in ratios if judged.count((each.quantity, each.statistic)) > 1
+        ]:
+            raise WrongUseError(f"{' and '.join(twice)} limit the same ratio; leave one of them.")
         held = {row.limit for each in results for row in each.compared}
         if missing := [each.name for each in ratios if each.name not in held]:
             raise WrongUseError(

@@ -156,20 +156,24 @@ def _rows(both: _Both, test: _Test | None, level: float) -> Iterator[Comparison]
 
 
 def _mean_of_pairs(row: Comparison, first: Floats, second: Floats, tail: float) -> Comparison:
-    """Give the mean the intervals of a bootstrap of blocks of pairs, its ratio in logarithms."""
+    """Compare the means of the pairs alone: a bootstrap of blocks of them knows no other shot.
 
-    def around(values: Floats) -> tuple[float | None, float | None]:
+    The ratio's interval is taken in logarithms.
+    """
+
+    def around(values: Floats) -> Estimate:
         found = studentise(values, autocorrelation_time(values)).within(tail)
-        return found.low, found.high
+        return Estimate(float(values.mean()), found.low, found.high)
 
-    middle = row.difference.value - float((second - first).mean())
-    low, high = (None if end is None else middle + end for end in around(second - first))
-    row = replace(row, difference=Estimate(row.difference.value, low, high))
-    if not row.ratio.value > 0:
-        return row
-    ends = around(second / second.mean() - first / first.mean())
-    low, high = (None if end is None else row.ratio.value * math.exp(end) for end in ends)
-    return replace(row, ratio=Estimate(row.ratio.value, low, high))
+    difference, ratio = around(second - first), Estimate(math.nan)
+    if first.mean() > 0 and second.mean() > 0:
+        ends = around(second / second.mean() - first / first.mean())
+        middle = float(second.mean() / first.mean())
+        low, high = (
+            None if end is None else middle * math.exp(end) for end in (ends.low, ends.high)
+        )
+        ratio = Estimate(middle, low, high)
+    return replace(row, difference=difference, ratio=ratio)
 
 
 def _growth(reference: Result, result: Result) -> Iterator[Comparison]:
@@ -205,6 +209,8 @@ def _comparison(
         logs = _apart(_log(reference), _log(value), correlation)
         bounds = (None if end is None else math.exp(end) for end in (logs.low, logs.high))
         ratio = Estimate(math.exp(logs.value), *bounds)
+    elif value.value == 0 and reference.low is not None and reference.low > 0:
+        ratio = Estimate(0.0, 0.0, None if value.high is None else value.high / reference.low)
     difference = _apart(reference, value, correlation)
     return Comparison(quantity, subscribers, statistic, reference, value, difference, ratio)
 
