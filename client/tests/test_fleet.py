@@ -41,6 +41,7 @@ def fleet(**payloads: bytes) -> Fleet:
         b"[" * 100_000,
         published("excellent"),
         published(error_ns=1 << 63),
+        published(error_ns=-1),
         b'{"state":"synchronised","clock_error_ns":1e999}',
         b'{"state":"synchronised","clock_error_ns":true}',
         b'{"state":"synchronised","offset_ns":"0"}',
@@ -84,6 +85,28 @@ def test_a_client_that_stops_to_publish_is_silent_not_synchronised() -> None:
         "pi3": "gone",
     }
     assert not late[1].is_within(1 << 61)
+
+
+@pytest.mark.parametrize(
+    ("written", "offset_ns", "state"),
+    [
+        ("2026-11-29T04:00:00Z", 0, "synchronised"),
+        ("2026-11-29T03:59:26Z", 0, "silent"),
+        ("2026-11-29T03:00:00Z", 3600 * SECOND, "synchronised"),  # its clock is an hour late
+        ("2020-01-01T00:00:00Z", None, "silent"),
+        ("yesterday", None, "silent"),
+    ],
+)
+def test_what_the_broker_has_kept_is_as_old_as_it_is(
+    written: str, offset_ns: int | None, state: str
+) -> None:
+    made, now_ns = Fleet(), 10**15
+    wall_ns = 1_795_924_802 * SECOND  # 2026-11-29 04:00:02
+    for _ in range(2):  # the same again, as after a connection was lost
+        made.note("pi1", published(time=written, offset_ns=offset_ns), now_ns, wall_ns)
+        (row,) = made.as_json(now_ns)
+        assert row["state"] == state
+        assert state == "synchronised" or row["since_s"] == row["heard_s"] >= 36
 
 
 def test_a_status_that_is_cleared_takes_the_client_out() -> None:

@@ -351,7 +351,7 @@ class Adversary:
     def _restart(self, _move: Move) -> None:
         """Nobody's attack: the server starts anew, at the worst moment."""
         server = self._play.server
-        generation = (server.generation + 16) % 256  # as its program does
+        generation = (server.generation + 17) % 256  # never the last one, as of its program
         self._play.truth.begins(generation)
         server.generation = generation
         server.broadcast.forget_previous()

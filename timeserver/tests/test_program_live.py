@@ -90,7 +90,7 @@ def test_started_again_it_begins_a_generation_that_nobody_has_heard(
             status["status"]["generation"] = last
             file.write_text(json.dumps(status))
     if last is None:
-        assert (heard[1] - heard[0]) % 256 == 16
+        assert (heard[1] - heard[0]) % 256 >= 16
 
 
 def test_terminated_before_it_was_ever_connected_it_ends_well(tmp_path: Path) -> None:

@@ -286,6 +286,8 @@ def _fleet(args: argparse.Namespace) -> int:
     settings = read_settings(args, Settings, CONFIG)
     if isinstance(settings, Exit):
         return settings
+    if args.http and (args.json or args.watch):
+        return fail("--http serves a page: leave --json and --watch out", Exit.WRONG_USE)
     if not args.verbose:  # the table says what is wrong with the connection
         logging.getLogger("mqtick").setLevel(logging.CRITICAL)
     try:

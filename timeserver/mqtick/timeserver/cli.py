@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
+import secrets
 import sys
 import time
 from collections import deque
@@ -173,13 +174,15 @@ def _generation_after(settings: Settings) -> int | None:
     """Return the first generation of this run; None: that of the run before is not known.
 
     If both had the same number, clients would go on with what they measured of the run before. The
-    number may have risen since that one wrote its status.
+    number may have risen since that one wrote its status, or all runs since then wrote none.
     """
     try:
         last = read_status(status_path(PROGRAM, settings.state_folder)).values.get("generation")
     except StatusError:
         return None
-    return (last + _GENERATIONS_UNSEEN) % 256 if type(last) is int else None
+    if type(last) is not int:
+        return None
+    return (last + _GENERATIONS_UNSEEN + secrets.randbelow(256 - _GENERATIONS_UNSEEN)) % 256
 
 
 def _raw_of_time(server: Server, time_ns: int) -> int | None:

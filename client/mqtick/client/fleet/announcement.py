@@ -16,9 +16,11 @@ GONE = b'{"state":"gone"}'
 """What the broker, or the client itself, leaves behind when the client ends."""
 _INTERVAL_S = {"normal": 10, "low": 60}
 _LONGEST_TEXT = 200
+_NEWS = ("state", "server", "steered_by", "troubles")
+"""What is published at once when it changes."""
 
 
-def announcement(values: Mapping[str, Any], interval_s: int) -> dict[str, Any]:
+def announcement(values: Mapping[str, Any], interval_s: int, version: str) -> dict[str, Any]:
     """Return what is published of a status; docs/protocol.md, section 2.1, tells the members."""
     row = values["servers"][values["chosen"]] if values["chosen"] is not None else {}
     number = row.get("server")
@@ -27,7 +29,7 @@ def announcement(values: Mapping[str, Any], interval_s: int) -> dict[str, Any]:
     return {
         "state": values["state"],
         "name": values["name"],
-        "version": importlib.metadata.version("mqtick"),
+        "version": version,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "interval_s": interval_s,
         "clock_error_ns": values["clock_error_ns"],
@@ -49,6 +51,8 @@ class Announcer:
     def __init__(self, settings: Settings, connection: Connection, topic: str) -> None:
         self._connection, self._topic = connection, topic
         self._interval_s = _INTERVAL_S[settings.traffic]
+        # That of this process: another may be installed meanwhile.
+        self._version = importlib.metadata.version("mqtick")
         self._said: tuple[object, ...] = ()
         self._due_ns = 0
 
@@ -56,14 +60,12 @@ class Announcer:
         """Publish if it is time; `now_ns`: CLOCK_MONOTONIC. Called about once a second."""
         if not self._connection.connected:
             return
-        said = (
-            *(self._connection.connects, values["state"], values["chosen"]),
-            *values.get("troubles", {}),
-        )
+        found = announcement(values, self._interval_s, self._version)
+        said = tuple(found[each] for each in _NEWS), self._connection.connects
         if said == self._said and now_ns < self._due_ns:
             return
         self._said, self._due_ns = said, now_ns + self._interval_s * NS_PER_S
-        payload = json.dumps(announcement(values, self._interval_s), separators=(",", ":"))
+        payload = json.dumps(found, separators=(",", ":"), ensure_ascii=False)
         self._connection.publish_retained(self._topic, payload.encode())
 
     def close(self) -> None:

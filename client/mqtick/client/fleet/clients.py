@@ -6,7 +6,9 @@ limited. It is for watching only.
 
 from __future__ import annotations
 
+import calendar
 import json
+import time as clock
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -24,7 +26,9 @@ _HISTORY = 60
 # The worst first.
 _STATES = ("gone", "silent", "unsynchronised", "holdover", "synchronised")
 _UNKNOWN_NS = _MOST_NS
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 _NUMBERS = ("clock_error_ns", "offset_ns", "bound_ns", "root_distance_ns")
+_NOT_NEGATIVE = ("clock_error_ns", "bound_ns", "root_distance_ns")
 _FLAGS = ("bound_is_assumed", "authenticated")
 _TEXTS = ("server", "steered_by", "version", "time", "chrony_says")
 
@@ -63,6 +67,17 @@ class Client:
         error_ns = _UNKNOWN_NS if self.clock_error_ns is None else self.clock_error_ns
         return _STATES.index(self.state), -error_ns
 
+    def age_ns(self, wall_ns: int) -> int:
+        """Return how long ago it was written, by a clock that reads `wall_ns`.
+
+        What the client knows of its own clock's error is taken off. A day, if it does not say.
+        """
+        try:
+            written_ns = calendar.timegm(clock.strptime(self.time, _TIME)) * NS_PER_S
+        except (ValueError, OverflowError):
+            return 86_400 * NS_PER_S
+        return max(0, wall_ns - written_ns - (self.offset_ns or 0))
+
     def is_within(self, limit_ns: int) -> bool:
         """Whether its clock is known to be wrong by no more than this."""
         return self.clock_error_ns is not None and self.clock_error_ns <= limit_ns
@@ -79,6 +94,8 @@ def read(name: str, payload: bytes) -> Client:
         if state not in _STATES or not isinstance(troubles, dict):
             raise ValueError(f"its state is {shown(str(state))}")
         members: dict[str, Any] = {key: _number(found.get(key)) for key in _NUMBERS}
+        if any((members[key] or 0) < 0 for key in _NOT_NEGATIVE):
+            raise ValueError("an error is negative")
         members |= {key: found.get(key) is True for key in _FLAGS}
         members |= {key: _text(found.get(key)) for key in _TEXTS}
         members["interval_s"] = min(max(_number(found.get("interval_s")) or 10, 1), 3600)
@@ -118,8 +135,13 @@ class Fleet:
     def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}
 
-    def note(self, name: str, payload: bytes, now_ns: int) -> None:
-        """Take what a client published; DecodeError if it is not to be read."""
+    def note(
+        self, name: str, payload: bytes, now_ns: int, retained_wall_ns: int | None = None
+    ) -> None:
+        """Take what a client published; DecodeError if it is not to be read.
+
+        `retained_wall_ns`: what this host's clock reads, if the broker has kept it since some time.
+        """
         if not payload:  # somebody has cleared it: the client does not belong to the fleet any more
             self._rows.pop(name, None)
             return
@@ -132,6 +154,8 @@ class Fleet:
         elif row.client.state != client.state:
             row.since_ns = now_ns
         row.client, row.heard_ns = client, now_ns
+        if retained_wall_ns is not None and client.state != "gone":
+            row.heard_ns -= client.age_ns(retained_wall_ns)
         minute, error_ns = now_ns // _MINUTE_NS, client.clock_error_ns
         if row.history and row.history[-1][0] == minute:
             before_ns = row.history[-1][1]
@@ -153,9 +177,10 @@ class Fleet:
         minute = now_ns // _MINUTE_NS
         found = []
         for client, row in self._sorted(now_ns):
+            since_ns = row.heard_ns if client.state == "silent" else row.since_ns
             values = asdict(client) | {
                 "heard_s": (now_ns - row.heard_ns) / 1e9,
-                "since_s": None if row.since_ns is None else (now_ns - row.since_ns) / 1e9,
+                "since_s": None if since_ns is None else (now_ns - since_ns) / 1e9,
             }
             if history:
                 values["history"] = [[minute - (at or 0), error] for at, error in row.history]

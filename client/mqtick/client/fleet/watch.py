@@ -22,7 +22,7 @@ from mqtick.protocol.topics import TopicTree
 from mqtick.service.commandline import Exit, fail
 from mqtick.service.metrics_http import MetricsError, PageServer
 
-_QUIET_S = 1.0
+_QUIET_S, _LONGEST_S = 1.0, 10.0
 _EMPTY = (
     "no client publishes its status: set publish_status = true in their client.toml, and let this "
     "account read {topic}"
@@ -62,14 +62,17 @@ class _Watcher:
     def _on_publish(self, arrival: Arrival) -> None:
         try:
             name = self.tree.parse_client_status(arrival.topic)
-            self.fleet.note(name, arrival.payload, time.monotonic_ns())
+            wall_ns = time.time_ns() if arrival.retain else None
+            self.fleet.note(name, arrival.payload, time.monotonic_ns(), wall_ns)
         except DecodeError as error:
             self.refused[error.reason] += 1
-        self.heard_s = time.monotonic()
+        if arrival.retain:
+            self.heard_s = time.monotonic()
 
     def until_all_came(self) -> None:
-        """Wait until no further retained status comes."""
-        while time.monotonic() - self.heard_s < _QUIET_S:
+        """Wait until no further retained status comes, but not for ever."""
+        end_s = time.monotonic() + _LONGEST_S
+        while time.monotonic() < min(self.heard_s + _QUIET_S, end_s):
             self.loop.turn(0.05)
 
     def lines(self) -> list[str]:
@@ -106,8 +109,10 @@ class _Watcher:
 
     def renew_page(self) -> None:
         """Write anew what the page asks for; the thread that serves it reads nothing else."""
+        began_ns = time.monotonic_ns()
         self.page = self.as_json(history=True).encode()
-        self.loop.call_later(NS_PER_S, self.renew_page)
+        took_ns = time.monotonic_ns() - began_ns
+        self.loop.call_later(max(NS_PER_S, 20 * took_ns), self.renew_page)
 
 
 def watch(settings: Settings, within_ns: int, *, repeat: bool, as_json: bool, http: str) -> Exit:
