@@ -16,7 +16,7 @@ from rig import Authority, password_file
 from test_load import SCENARIO, Debug, load, program, values
 from test_load_machines import STAND_IN, Rig, executable
 
-from demo.local_broker import Mosquitto, free_port, running
+from demo.local_broker import Mosquitto, free_port, running, wait_for_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.needs("mosquitto"), pytest.mark.needs("openssl")]
 RECORDS = "stamps over TLS: those of the record"
@@ -38,7 +38,15 @@ class Secured:
             if asks:
                 lines += f'client_ca = "{self.authority.certificate}"\nrequire_certificate = true\n'
         self.broker = kind(folder, lines)
-        self.url = f"mqtts://127.0.0.1:{port}"
+        self.port, self.url = port, f"mqtts://127.0.0.1:{port}"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Secured]:
+        """Run the broker; both of its ports listen."""
+        with running(self.broker):
+            assert self.broker.process is not None
+            wait_for_port(self.port, self.broker.process)
+            yield self
 
     @property
     def trust(self) -> tuple[str, str]:
@@ -52,8 +60,7 @@ class Secured:
 
 @pytest.fixture(params=[Mosquitto, Debug], ids=["Mosquitto", "mqtick-broker"])
 def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Secured]:
-    made = Secured(request.param, tmp_path)
-    with running(made.broker):
+    with Secured(request.param, tmp_path).running() as made:
         yield made
 
 
@@ -117,7 +124,7 @@ def test_a_broker_that_wants_a_certificate_is_shown_one(
 ) -> None:
     made = Secured(kind, tmp_path, asks=True)
     flags = ("fanout", "--broker", made.url, *made.trust)
-    with running(made.broker):
+    with made.running():
         own = made.shown()
         found = values(load(*flags, *own, "--subscribers", "2", "--messages", "5"))
         assert found["lost"] == 0
