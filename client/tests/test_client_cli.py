@@ -670,7 +670,7 @@ def test_the_error_of_the_clock_counts_its_offset_and_the_bound() -> None:
 def test_a_reader_that_is_held_up_between_two_clocks_reads_them_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As wide a bracket as a scheduler leaves it would make the clock look as far off, or asleep."""
+    """As wide a bracket as a scheduler leaves it would look like an error, or like sleep."""
     read, late_ns = (
         time.clock_gettime_ns,
         {time.CLOCK_REALTIME: 40 * MS, time.CLOCK_BOOTTIME: 5 * MS},
