@@ -135,7 +135,9 @@ class Library:
         return {
             "verdict": "drop" if verdict == DROP else "pass",
             "original": original.hex() if changed else None,
-            "closed": [n for n, old in enumerate(slow) if self._slow()[n] != old],
+            "closed": [
+                n for n, (old, new) in enumerate(zip(slow, self._slow(), strict=True)) if new != old
+            ],
             "copies": copies,
             "counters": {name: n for name, n in zip(COUNTERS, after, strict=True) if n},
             "event": event,
