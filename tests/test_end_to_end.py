@@ -136,7 +136,9 @@ def test_tls_keys_password_and_access_list_together(rig: Rig, scheme: str) -> No
         client.wait_synchronised()
         client.wait_for(lambda _: client.row()["authenticated"], "it is authenticated")  # noqa: B023
         assert client.is_right(within_ns=5 * MS)
-        assert client.status()["refused"].keys() <= {"before-exchange", "held"}
+        # On a busy machine echoes are held, and a loop comes back when it is not awaited any more.
+        busy = {"before-exchange", "held", "loop-unknown"}
+        assert client.status()["refused"].keys() <= busy
     # The access list lets everything through that is needed, and nobody was refused anything
     # but samples that a busy machine spoilt.
     assert all(reason.startswith("echo-") for reason in server.status()["refused"])
