@@ -92,7 +92,7 @@ def watch(others: Others, done: Event, said: Connection) -> None:
 
 
 @contextlib.contextmanager
-def watched(broker: Broker) -> Iterator[None]:
+def watched(broker: Broker, worst_s: float = WORST_S) -> Iterator[None]:
     """Others, which are in another process, are served in time meanwhile."""
     processes = multiprocessing.get_context("fork")
     hears, says = processes.Pipe()
@@ -107,7 +107,7 @@ def watched(broker: Broker) -> Iterator[None]:
     took_s = hears.recv()
     watcher.join()
     p99_s = took_s[len(took_s) * 99 // 100]
-    assert p99_s < WORST_S, f"of {len(took_s)} messages, {took_s[-1]} s at most"
+    assert p99_s < worst_s, f"of {len(took_s)} messages, {took_s[-1]} s at most"
 
 
 def searches(broker: Broker) -> None:
@@ -149,7 +149,10 @@ def one_read_of_many_copies(broker: Broker) -> None:
 
 
 def all_leave_at_once(broker: Broker) -> None:
-    """2,000 clients break off, each with a will and a subscription."""
+    """2,000 clients break off, each with a will and a subscription.
+
+    Whoever comes after them waits for all of them: as long as that takes, about 80 ms.
+    """
     crowd = []
     for number in range(2000):
         client = Client(("", 0), 5, f"w{number}", connection(broker.port))
@@ -161,7 +164,7 @@ def all_leave_at_once(broker: Broker) -> None:
         one.expect(SUBACK)
     hearer = broker.client()
     hearer.subscribe(("will/#", 0))
-    with watched(broker):
+    with watched(broker, 0.2):
         for one in crowd:
             one.socket.shutdown(socket.SHUT_RDWR)  # the other process has the socket, too
         for _ in crowd:
