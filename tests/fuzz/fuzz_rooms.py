@@ -58,7 +58,7 @@ def of_text(read: Callable[[str], object], *refusals: type[Exception]) -> Target
 
 def http(data: bytes) -> None:
     """A request for a page."""
-    from mqtick.service.metrics_http import _Handler
+    from mqtick.service.page_server import _Handler
 
     connection: Any = SimpleNamespace(
         makefile=lambda *_: io.BytesIO(data), settimeout=lambda _: None, sendall=lambda _: None

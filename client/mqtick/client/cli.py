@@ -42,6 +42,7 @@ from mqtick.service.commandline import (
     show_status,
     with_default_command,
 )
+from mqtick.service.page_server import parse_address
 from mqtick.service.program import check_metrics_listen
 from mqtick.service.status_file import status_path
 
@@ -291,10 +292,11 @@ def _fleet(args: argparse.Namespace) -> int:
     if not args.verbose:  # the table says what is wrong with the connection
         logging.getLogger("mqtick").setLevel(logging.CRITICAL)
     try:
-        check_metrics_listen(args.http)
+        if args.http:
+            parse_address(args.http)
         return watch(settings, args.within, repeat=args.watch, as_json=args.json, http=args.http)
     except ValueError as error:  # an address
-        return fail(str(error).replace("metrics_listen", "--http"), Exit.WRONG_USE)
+        return fail(str(error), Exit.WRONG_USE)
 
 
 if __name__ == "__main__":

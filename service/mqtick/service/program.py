@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from mqtick.service import realtime
 from mqtick.service.metrics import Metric
-from mqtick.service.metrics_http import MetricsServer, parse_address
+from mqtick.service.page_server import MetricsServer, parse_address
 from mqtick.service.settings.program import RealtimeKeys
 from mqtick.service.status_file import StatusFile, status_path
 from mqtick.service.systemd import Notifier

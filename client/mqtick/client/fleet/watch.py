@@ -20,7 +20,7 @@ from mqtick.protocol.errors import DecodeError
 from mqtick.protocol.time_types import NS_PER_S
 from mqtick.protocol.topics import TopicTree
 from mqtick.service.commandline import Exit, fail
-from mqtick.service.metrics_http import MetricsError, PageServer
+from mqtick.service.page_server import PageError, PageServer
 
 _QUIET_S, _LONGEST_S = 1.0, 10.0
 _EMPTY = (
@@ -164,7 +164,7 @@ def _serve(watcher: _Watcher, address: str) -> Exit:
     watcher.loop.stop_on_signals()
     try:
         server.start()
-    except MetricsError as error:
+    except PageError as error:
         return fail(str(error))
     print(f"http://{server.address}/ shows the fleet; end with Ctrl-C", flush=True)
     watcher.loop.run()

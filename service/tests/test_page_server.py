@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtick.service.metrics import Metric
-from mqtick.service.metrics_http import MetricsError, MetricsServer, parse_address
+from mqtick.service.page_server import MetricsServer, PageError, parse_address
 
 SNAPSHOT = [Metric("mqtick_offset_seconds", 1.5e-6, "Offset.")]
 
@@ -70,7 +70,7 @@ def test_loopback_of_ipv6_works() -> None:
         with serving("[::1]:0") as server:
             assert server.address.startswith("[::1]:")
             assert "mqtick_offset" in scrape(server)
-    except MetricsError as error:
+    except PageError as error:
         pytest.skip(f"this machine has no IPv6: {error}")
 
 
@@ -145,7 +145,7 @@ def test_idle_connections_do_not_keep_prometheus_out() -> None:
 
 
 def test_a_slow_client_delays_nobody_and_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqtick.service.metrics_http._TIMEOUT_S", 0.3)
+    monkeypatch.setattr("mqtick.service.page_server._TIMEOUT_S", 0.3)
     with serving() as server, connect(server) as slow:
         began = time.monotonic()
         slow.sendall(b"GET /metrics HTTP/1.1\r\n")
@@ -158,7 +158,7 @@ def test_a_slow_client_delays_nobody_and_is_closed(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_client_that_never_reads_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqtick.service.metrics_http._TIMEOUT_S", 0.3)
+    monkeypatch.setattr("mqtick.service.page_server._TIMEOUT_S", 0.3)
     many = [Metric("a", 1, "", labels={"n": f"{n:0200000d}"}) for n in range(40)]
     with serving(snapshot=lambda: many) as server, connect(server) as lazy:
         lazy.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
@@ -184,7 +184,7 @@ def test_a_snapshot_that_fails_is_a_500_and_is_logged(caplog: pytest.LogCaptureF
 
 def test_an_address_in_use_is_a_sentence(server: MetricsServer) -> None:
     said = rf"cannot be served at {server.address}: .*in use; choose another"
-    with pytest.raises(MetricsError, match=said), serving(server.address):
+    with pytest.raises(PageError, match=said), serving(server.address):
         pass
 
 
@@ -199,7 +199,7 @@ def test_an_address_that_no_interface_has_yet_is_waited_for(
 
 
 def test_a_name_that_nobody_knows_is_a_sentence() -> None:
-    with pytest.raises(MetricsError, match="cannot be served at"), serving("nowhere.invalid:0"):
+    with pytest.raises(PageError, match="cannot be served at"), serving("nowhere.invalid:0"):
         pass
 
 

@@ -34,7 +34,7 @@ Pages = Mapping[str, Callable[[], tuple[str, bytes]]]
 """By path, a function that returns a page's type and octets."""
 
 
-class MetricsError(OSError):
+class PageError(OSError):
     """The pages cannot be served; the message is a sentence."""
 
 
@@ -221,7 +221,7 @@ class PageServer:
         return f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
 
     def start(self) -> None:
-        """Bind and serve from a daemon thread; raises MetricsError if it cannot bind."""
+        """Bind and serve from a daemon thread; raises PageError if it cannot bind."""
         try:
             info = socket.getaddrinfo(
                 self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -230,7 +230,7 @@ class PageServer:
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             reason = reason.partition(" (while attempting")[0]  # create_server() adds the address
-            raise MetricsError(
+            raise PageError(
                 f"{self._what} cannot be served at {self.address}: {reason}; "
                 "choose another address, or find who uses this one with: ss -ltnp"
             ) from error
@@ -248,7 +248,7 @@ class PageServer:
         trouble = ""
         try:
             self.start()
-        except MetricsError as error:
+        except PageError as error:
             trouble = str(error)
             if trouble != self.trouble:
                 _log.warning("%s", trouble)
